@@ -1,0 +1,1 @@
+"""Engine: the worker's loop and the life cycle of a crawl."""

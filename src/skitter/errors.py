@@ -1,0 +1,47 @@
+"""Errors a user of skitter can meet; each says what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+
+class SkitterError(Exception):
+    """Base of every error that skitter raises on purpose.
+
+    ``remedy`` is one sentence that tells the reader what to do; the command line prints it
+    after the message and exits with status 2.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class UsageError(SkitterError):
+    """The caller asked for something that cannot be done as asked."""
+
+
+class RequestError(UsageError):
+    """A request that cannot be built: bad URL, unknown field value, unserialisable meta."""
+
+
+class MissingFingerprintKey(RequestError):
+    """A request names an extra fingerprint key that its ``meta`` does not hold."""
+
+
+class UndecodableRecord(SkitterError):
+    """A stored request that this version cannot read; the request goes to the dead letters."""
+
+
+class SettingsError(UsageError):
+    """An unknown setting, or a value outside the allowed range."""
+
+
+class SpiderError(UsageError):
+    """A spider that cannot be found, imported or built."""
+
+
+class FrontierError(SkitterError):
+    """The frontier cannot do its work (disk full, file of another format, owner gone)."""
+
+
+class StoreError(SkitterError):
+    """An output that cannot be opened or written."""

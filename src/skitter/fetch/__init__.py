@@ -1,0 +1,1 @@
+"""Fetch: request in, response out."""

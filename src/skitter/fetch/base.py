@@ -1,0 +1,89 @@
+"""The fetcher contract: request in, response out."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from skitter.errors import SkitterError
+from skitter.request import Request
+from skitter.response import Response
+
+
+class FetchError(SkitterError):
+    """A request that got no usable response. ``kind`` names the class for counters and retry rules."""
+
+    kind = "fetch"
+    retryable = True
+    """Whether the same request may well succeed later."""
+
+
+class ConnectError(FetchError):
+    """No connection: refused, unreachable, reset before the answer began."""
+
+    kind = "connect"
+
+
+class UnresolvedHost(FetchError):
+    """The host name does not resolve."""
+
+    kind = "dns"
+
+
+class TlsError(FetchError):
+    """The TLS handshake or the certificate failed."""
+
+    kind = "tls"
+    retryable = False
+
+
+class TimedOut(FetchError):
+    """Connecting, waiting for data, or the whole transfer took longer than allowed."""
+
+    kind = "timeout"
+
+
+class Disconnected(FetchError):
+    """The connection broke, or the body ended short of its stated length."""
+
+    kind = "disconnected"
+
+
+class ProtocolError(FetchError):
+    """The server's answer is not HTTP."""
+
+    kind = "protocol"
+
+
+class BodyTooLarge(FetchError):
+    """The body passed the limit, on the wire or after decompression."""
+
+    kind = "too_large"
+    retryable = False
+
+
+class UndecodableBody(FetchError):
+    """The body does not decompress by its declared Content-Encoding."""
+
+    kind = "encoding"
+
+
+class ProxyError(FetchError):
+    """The proxy refused or failed."""
+
+    kind = "proxy"
+
+
+class Fetcher(Protocol):
+    """Request in, response out. Follows no redirect; raises :class:`FetchError`."""
+
+    async def open(self) -> None:
+        """Make ready (called once, on the running loop)."""
+        ...
+
+    async def fetch(self, request: Request) -> Response:
+        """Fetch one request. Any HTTP status is a response, not an error."""
+        ...
+
+    async def close(self) -> None:
+        """Abort what is in flight and close all connections."""
+        ...

@@ -1,0 +1,1 @@
+"""Frontier: what to fetch next; the only durable truth of a job."""

@@ -1,0 +1,295 @@
+"""The frontier contract: what every backend promises, and the records it deals in.
+
+A frontier is the only durable truth of a job. It never looks inside a request: an :class:`Entry` carries
+what it needs (identity, slot, priority, time) beside the encoded request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+
+class JobState(StrEnum):
+    """What the fleet of a job is to do."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    """Lease nothing until resumed; work in hand is finished and committed."""
+    STOPPING = "stopping"
+    """Drain: lease nothing more, finish what is in hand, leave. A later run resumes."""
+    FINISHED = "finished"
+    """Nothing queued, delayed or leased, and no seeds still loading. Final."""
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True):
+    """A request as the frontier keeps it."""
+
+    fingerprint: bytes
+    """16 bytes."""
+    slot: str
+    """Key of the unit of politeness, normally the host."""
+    url: str
+    """For people and dead letters; the request itself is in ``record``."""
+    record: bytes
+    priority: int = 0
+    not_before: float = 0.0
+    """Unix time by the frontier's clock; 0 means at once."""
+    delay: float = 0.0
+    """Seconds from the moment of adding; the later of the two holds."""
+    dedup: bool = True
+    """False: add it even if its fingerprint is known, and do not make it known."""
+
+
+class Lease(msgspec.Struct, array_like=True, frozen=True):
+    """A request handed to one worker until a deadline."""
+
+    id: int
+    """Owner token: unique for the life of the job's frontier, useless to anyone else."""
+    fingerprint: bytes
+    slot: str
+    url: str
+    record: bytes
+    attempt: int
+    """How often it was retried after a failure; 0 the first time."""
+    lost: int
+    """How often a lease of it ran out or its worker died."""
+    deadline: float
+    """Unix time (frontier's clock) at which it goes back to the queue unless renewed."""
+    start_within: float | None = None
+    """Seconds, counted from *asking* for the lease, within which the fetch must begin; a worker that is
+    later hands the lease back. ``None`` where the slot keeps no promised distance. This makes the delay
+    between two fetches of a host a guarantee over all workers without comparing clocks."""
+
+
+class Landing(msgspec.Struct, array_like=True, frozen=True):
+    """The network part of a lease has ended: its slot's place is free, although the lease goes on."""
+
+    lease_id: int
+    latency: float | None = None
+    """Seconds to the first byte; ``None`` if nothing was fetched."""
+    refused: bool = False
+    """The server asked for less (429 or 503)."""
+    retry_after: float | None = None
+    """Seconds from the ``Retry-After`` header, if there was one."""
+
+
+class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
+    """Answer to a request for work."""
+
+    leases: list[Lease]
+    state: JobState
+    ask_again: float = 0.0
+    """Seconds after which asking again may give more (an upper bound: a commit may bring work sooner)."""
+
+
+class Resolution(StrEnum):
+    """What becomes of a leased request."""
+
+    DONE = "done"
+    RETRY = "retry"
+    FAILED = "failed"
+
+
+class OutputMark(msgspec.Struct, array_like=True, frozen=True):
+    """A byte range of a part file that holds the items of one outcome."""
+
+    part: str
+    start: int
+    end: int
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """What came of a lease. Committed as a whole or not at all."""
+
+    lease_id: int
+    resolution: Resolution
+    entries: list[Entry] = []
+    """New requests found."""
+    counters: dict[str, int] = {}
+    outputs: list[OutputMark] = []
+    error: str = ""
+    """For ``RETRY`` and ``FAILED``: what went wrong, in one line, beginning with its kind."""
+    after: float = 0.0
+    """For ``RETRY``: seconds to wait."""
+    free: bool = False
+    """For ``RETRY``: the attempt does not count (the turn was spent on robots.txt, say)."""
+    record: bytes | None = None
+    """For ``RETRY``: replaces the stored request."""
+
+
+class AddResult(msgspec.Struct, array_like=True, frozen=True):
+    """How many entries were new and how many known."""
+
+    added: int
+    known: int
+
+
+class SeedClaim(msgspec.Struct, array_like=True, frozen=True):
+    """The duty to load the seeds, held by one worker at a time."""
+
+    token: int
+    position: int
+    """How many seeds were taken from ``start`` before; the loader skips so many."""
+
+
+class SeedMark(msgspec.Struct, array_like=True, frozen=True):
+    """Progress of the seed loader, stored in the same step as the seeds it added."""
+
+    token: int
+    position: int
+    done: bool = False
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A request given up, kept with its error."""
+
+    id: int
+    fingerprint: bytes
+    slot: str
+    url: str
+    record: bytes
+    error: str
+    attempts: int
+    lost: int
+    failed_at: float
+
+
+class SlotStatus(msgspec.Struct, frozen=True):
+    """One slot of a status reading."""
+
+    key: str
+    queued: int
+    leased: int
+    delay: float
+    """Seconds between two fetches that hold now (rule, robots.txt or adapted)."""
+    held_for: float
+    """Seconds for which nothing is given out (Retry-After, an unreachable robots.txt)."""
+
+
+class FrontierStatus(msgspec.Struct, frozen=True):
+    """One consistent reading. ``added == queued + delayed + leased + done + failed`` always."""
+
+    state: JobState
+    added: int
+    queued: int
+    delayed: int
+    leased: int
+    done: int
+    failed: int
+    seeds_loading: bool
+    counters: dict[str, int]
+    slots: int
+    """Number of slots with something queued or leased."""
+    busiest: list[SlotStatus]
+    """Up to 20 slots with the most waiting requests."""
+    oldest_lease: float
+    """Age in seconds of the oldest lease; 0 if there is none."""
+
+
+class JobInfo(msgspec.Struct, frozen=True):
+    """What a worker must know of the job before it begins."""
+
+    fingerprint_seed: int
+    """Secret of the job, so that nobody can prepare colliding URLs."""
+    fingerprint_version: int
+    lease_seconds: float
+    """A lease is to be renewed well before so many seconds have passed."""
+
+
+class Frontier(Protocol):
+    """What to fetch next. Every backend passes the same contract suite (``tests/contract``)."""
+
+    async def open(self) -> JobInfo:
+        """Open or create the job. Raises :class:`~skitter.errors.FrontierError` with a remedy."""
+        ...
+
+    async def close(self) -> None:
+        """Give the backend back. Leases stay what they are."""
+        ...
+
+    async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Tell which fingerprints are new: a hint to build and send only new requests."""
+        ...
+
+    async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
+        """Add requests with atomic de-duplication. Idempotent; durable when it returns."""
+        ...
+
+    async def claim_seeds(self, worker: str) -> SeedClaim | None:
+        """Take the duty of loading the seeds, or ``None`` if it is done or another worker has it."""
+        ...
+
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = ()
+    ) -> LeaseResult:
+        """Hand out at most ``limit`` requests that may be fetched now.
+
+        Ready slots by their next allowed time, within a slot by the queue order. ``landed`` frees
+        the places of fetches that ended since the last call.
+        """
+        ...
+
+    async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
+        """Extend leases; returns the ids that are no longer held."""
+        ...
+
+    async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        """Close leases, each atomically with its new requests, counters and output marks.
+
+        Durable when it returns. ``False`` for a late outcome, of which nothing is kept.
+        """
+        ...
+
+    async def release(self, lease_ids: Sequence[int]) -> None:
+        """Hand leases back untouched: same place in the queue, no attempt counted."""
+        ...
+
+    async def abandon(self, worker: str) -> int:
+        """Take back everything a dead worker held, one loss counted each; returns how many."""
+        ...
+
+    async def status(self) -> FrontierStatus:
+        """Read all counts at one moment."""
+        ...
+
+    async def control(self, state: JobState) -> JobState:
+        """Ask for ``RUNNING``, ``PAUSED`` or ``STOPPING``; returns the state that holds now."""
+        ...
+
+    async def hold(self, slot: str, seconds: float) -> None:
+        """Give out nothing of a slot for so long."""
+        ...
+
+    async def set_delay(self, slot: str, seconds: float) -> None:
+        """Set a floor for the delay of one slot (Crawl-delay)."""
+        ...
+
+    async def recall(self, key: str) -> bytes | None:
+        """Read a small shared note (robots.txt of a host), if it has not run out."""
+        ...
+
+    async def remember(self, key: str, value: bytes, ttl: float) -> None:
+        """Keep a small shared note for ``ttl`` seconds."""
+        ...
+
+    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """List requests given up, oldest first, with ``id`` greater than ``after``."""
+        ...
+
+    async def replay(self, ids: Sequence[int] | None = None) -> int:
+        """Put dead letters (all by default) back in the queue with fresh attempts."""
+        ...
+
+    async def drop(self, ids: Sequence[int] | None = None) -> int:
+        """Forget dead letters (all by default)."""
+        ...
+
+    async def outputs(self) -> dict[str, list[tuple[int, int]]]:
+        """Committed byte ranges of each part file, in order."""
+        ...
+
+

@@ -1,0 +1,37 @@
+"""Links: a whole page of links that a callback follows in one go.
+
+``yield response.follow_all("a")`` hands the engine the raw ``href`` values together, so that they are
+joined, canonicalised, scoped and tested against the seen set as one batch; a request object is built
+only for a new URL. Iterating over the batch gives one :class:`~skitter.request.Request` a link instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from skitter.request import Request
+from skitter.urls import join_all
+
+
+class Links:
+    """The links of one page with what their requests shall have in common."""
+
+    __slots__ = ("base_url", "fields", "hrefs")
+
+    def __init__(self, base_url: str, hrefs: Sequence[str], fields: dict[str, Any]) -> None:
+        self.base_url = base_url
+        self.hrefs = hrefs
+        self.fields = fields
+        """Keyword arguments of :class:`~skitter.request.Request` shared by all links of the batch."""
+
+    def __len__(self) -> int:
+        return len(self.hrefs)
+
+    def __iter__(self) -> Iterator[Request]:
+        for url in join_all(self.base_url, self.hrefs):
+            if url is not None:
+                yield Request(url, **self.fields)
+
+    def __repr__(self) -> str:
+        return f"<Links {len(self.hrefs)} of {self.base_url}>"

@@ -1,0 +1,1 @@
+"""Observe: counters, progress and summaries."""

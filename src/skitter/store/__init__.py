@@ -1,0 +1,1 @@
+"""Store: where items go, each exactly once."""

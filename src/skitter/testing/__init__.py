@@ -1,0 +1,1 @@
+"""Testing: loopback sites and fixtures for the tests of those who write spiders."""
