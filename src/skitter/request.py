@@ -131,11 +131,12 @@ _VERSION_BYTE = bytes([RECORD_VERSION])
 def encode_request(request: Request) -> bytes:
     """Return the stored form of a request: a version byte, then a MessagePack map.
 
-    Raises :class:`~skitter.errors.RequestError` if ``meta``, ``cb_kwargs`` or another field holds
-    a value that MessagePack cannot carry.
+    The URL is not in it: it is kept beside the record, where people can read it, and all links of a
+    page share one record. Raises :class:`~skitter.errors.RequestError` if ``meta``, ``cb_kwargs`` or
+    another field holds a value that MessagePack cannot carry.
     """
     try:
-        return _VERSION_BYTE + _encode(request)
+        return _VERSION_BYTE + _encode(msgspec.structs.replace(request, url=""))
     except (TypeError, OverflowError, ValueError) as error:
         raise RequestError(
             f"request {request.url!r} cannot be stored: {error}",
@@ -143,7 +144,7 @@ def encode_request(request: Request) -> bytes:
         ) from error
 
 
-def decode_request(record: bytes) -> Request:
+def decode_request(url: str, record: bytes) -> Request:
     """Read a stored request back.
 
     Raises :class:`~skitter.errors.UndecodableRecord` for an unknown version or damaged bytes.
@@ -155,9 +156,11 @@ def decode_request(record: bytes) -> Request:
             remedy="replay it with the version that wrote it",
         )
     try:
-        return _decode(memoryview(record)[1:])
+        request = _decode(memoryview(record)[1:])
     except msgspec.MsgspecError as error:
         raise UndecodableRecord(f"stored request is damaged: {error}") from error
+    force_setattr(request, "url", url)
+    return request
 
 
 def fingerprint(request: Request, seed: int) -> bytes:

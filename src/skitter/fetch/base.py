@@ -73,6 +73,13 @@ class ProxyError(FetchError):
     kind = "proxy"
 
 
+class UnsendableRequest(FetchError):
+    """A request that cannot be put on the wire: not http(s), a line break in a header, no such method."""
+
+    kind = "request"
+    retryable = False
+
+
 class Fetcher(Protocol):
     """Request in, response out. Follows no redirect; raises :class:`FetchError`."""
 

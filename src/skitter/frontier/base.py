@@ -6,11 +6,14 @@ what it needs (identity, slot, priority, time) beside the encoded request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
+
+from skitter.politeness import Politeness
 
 
 class JobState(StrEnum):
@@ -84,6 +87,8 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     state: JobState
     ask_again: float = 0.0
     """Seconds after which asking again may give more (an upper bound: a commit may bring work sooner)."""
+    reason: str = ""
+    """Why the job stops, if a limit was reached."""
 
 
 class Resolution(StrEnum):
@@ -188,6 +193,84 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """Up to 20 slots with the most waiting requests."""
     oldest_lease: float
     """Age in seconds of the oldest lease; 0 if there is none."""
+    reason: str = ""
+    """The limit that stops the job, if one was reached."""
+
+
+def steady_clock() -> Callable[[], float]:
+    """Return a clock of Unix time that never jumps: the wall clock of now, moved on by the monotonic one."""
+    offset = time.time() - time.monotonic()
+    return lambda: offset + time.monotonic()
+
+
+QueueOrder = Literal["priority", "fifo", "lifo", "random"]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Amounts at which a job stops, over all its workers and runs; ``None``: no limit."""
+
+    pages: int | None = None
+    items: int | None = None
+    errors: int | None = None
+    """Dead letters."""
+    bytes: int | None = None
+    """Body bytes fetched."""
+
+    def reached(self, counters: Mapping[str, int], failed: int) -> str:
+        """Name the limit that is reached, such as ``100 pages``; empty if none is."""
+        if self == _NO_LIMITS:
+            return ""
+        amounts = {
+            "pages": (self.pages, counters.get("pages", 0)),
+            "items": (self.items, counters.get("items", 0)),
+            "errors": (self.errors, failed),
+            "bytes": (self.bytes, counters.get("bytes", 0)),
+        }
+        for name, (limit, amount) in amounts.items():
+            if limit is not None and amount >= limit:
+                return f"{limit} {name}"
+        return ""
+
+    def room(self, counters: Mapping[str, int], leased: int, wanted: int) -> int:
+        """Return how many requests may be leased so that the pages do not pass their limit."""
+        if self.pages is None:
+            return wanted
+        return max(0, min(wanted, self.pages - counters.get("pages", 0) - leased))
+
+
+_NO_LIMITS = Limits()
+
+
+class FrontierOptions(msgspec.Struct, frozen=True):
+    """How a frontier keeps its job."""
+
+    order: QueueOrder = "priority"
+    """Within a slot: ``priority`` (high first, then first come), ``fifo``, ``lifo`` or ``random``."""
+    lease_seconds: float = 60.0
+    """A lease that is not renewed for so long goes back to the queue."""
+    max_lost: int = 5
+    """A request whose lease was lost more often than this becomes a dead letter: it kills workers."""
+    visited_ttl: float | None = None
+    """Seconds after which a *done* request may be added again; ``None``: never, 0: at once (reload).
+    A request that is still queued, delayed or leased is known whatever its age."""
+    failed_stay_known: bool = True
+    """Whether a link to a request given up is refused as known. ``False``: it may be added again."""
+    durability: Literal["process", "machine"] = "process"
+    """``process``: what was answered survives SIGKILL; ``machine``: it survives power loss too."""
+    limits: Limits = Limits()
+    """Amounts at which the job stops."""
+    seen_in_memory: int = 20_000_000
+    """Fingerprints kept in memory (0.1 GB a million) before the seen set moves to disk."""
+
+
+class FrontierContext(msgspec.Struct, frozen=True):
+    """What a backend is told about the job it serves."""
+
+    job: str
+    directory: str
+    """The job's own folder on this machine; exists."""
+    politeness: Politeness
+    options: FrontierOptions = FrontierOptions()
 
 
 class JobInfo(msgspec.Struct, frozen=True):

@@ -1,0 +1,55 @@
+"""The crawlers that are compared: how each is started, and what it must have written."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+BENCH_PYTHON = HERE.parent / ".cache" / "bench" / "bin" / "python"
+"""Interpreter that has Scrapy, if it is kept apart as README.md proposes."""
+
+
+class Job(NamedTuple):
+    start: str
+    output: Path
+    concurrency: int = 32
+    workers: int = 1
+    limit: int = 0
+    """Stop after so many pages; 0: at the end."""
+
+
+class WrongOutput(Exception):
+    """A crawler did not write exactly the truth, so its speed means nothing."""
+
+
+def plain(job):
+    return [sys.executable, str(HERE / "plain.py"), job.start, str(job.output), str(job.concurrency)]
+
+
+def scrapy(job):
+    python = BENCH_PYTHON if BENCH_PYTHON.exists() else Path(sys.executable)
+    return [str(python), str(HERE / "scrapy_driver.py"), job.start, str(job.output), str(job.concurrency)]
+
+
+def skitter(job):
+    command = [str(Path(sys.executable).with_name("skitter")), "run", str(HERE / "skitter_spider.py")]
+    command += ["-a", f"start={job.start}", "-o", str(job.output), "--job", "bench", "--quiet"]
+    command += ["--no-robots", "--delay", "0", "--workers", str(job.workers)]
+    command += ["--concurrency", str(job.concurrency), "--parallelism", str(job.concurrency)]
+    return [*command, "--limit", str(job.limit)] if job.limit else command
+
+
+CRAWLERS = {"plain": plain, "scrapy": scrapy, "skitter": skitter}
+
+
+def check(output, truth):
+    """Compare the items with the truth, a mapping of URL to title. Raises :class:`WrongOutput`."""
+    with output.open(encoding="utf-8") as lines:
+        items = Counter((item["url"], item["title"]) for item in map(json.loads, lines))
+    missing = len(truth.items() - items.keys())
+    strange = len(items.keys() - truth.items())
+    twice = sum(times - 1 for times in items.values())
+    if missing or strange or twice:
+        raise WrongOutput(f"{output}: {missing} items missing, {strange} not true, {twice} twice")

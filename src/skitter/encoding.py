@@ -1,0 +1,171 @@
+"""The text of a body: which encoding it is in, and reading it without ever failing.
+
+Order of the evidence, first to last, as in the WHATWG HTML standard (13.2.3): byte order mark, charset of the
+Content-Type header, declaration in the first 1024 bytes (``<meta>`` or XML), then the bytes themselves.
+Labels mean what they mean to browsers (``iso-8859-1`` is windows-1252, ``gb2312`` is gb18030). A label that
+means nothing is passed over.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from w3lib.encoding import (
+    html_body_declared_encoding,
+    http_content_type_encoding,
+    read_bom,
+    resolve_encoding,
+    to_unicode,
+)
+
+LAST_RESORT = "cp1252"
+"""What a browser takes for granted where nothing else is known: windows-1252."""
+
+_DECLARATION_BYTES = 1024
+_DETECTION_BYTES = 16_384
+"""Enough for a frequency analysis; more would cost milliseconds on a long page."""
+
+# Codecs of Python that are no encodings of web pages, or that would read ASCII as something else.
+_NOT_FOR_PAGES = frozenset(
+    {"idna", "mbcs", "oem", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
+)
+
+# Labels of the WHATWG Encoding standard (section 4.2) that Python does not know under any name.
+_LABELS = {
+    "cn_big5": "big5hkscs",
+    "csiso88598i": "iso8859_8",
+    "dos_874": "cp874",
+    "iso_8859_8_i": "iso8859_8",
+    "koi8": "koi8_r",
+    "logical": "iso8859_8",
+    "sun_eu_greek": "iso8859_7",
+    "unicode_1_1_utf_8": "utf_8",
+    "unicode11utf8": "utf_8",
+    "unicode20utf8": "utf_8",
+    "visual": "iso8859_8",
+    "windows_949": "cp949",
+    "x_euc_jp": "euc_jp",
+    "x_gbk": "gb18030",
+    "x_mac_cyrillic": "mac_cyrillic",
+    "x_mac_roman": "mac_roman",
+    "x_mac_ukrainian": "mac_cyrillic",
+    "x_unicode20utf8": "utf_8",
+    "x_x_big5": "big5hkscs",
+} | {f"x_cp{page}": f"cp{page}" for page in range(1250, 1259)}
+
+
+def _codec_of_label(name: str) -> codecs.CodecInfo | None:
+    codec = _LABELS.get(name.replace("-", "_"))
+    return None if codec is None else codecs.lookup(codec)
+
+
+codecs.register(_codec_of_label)
+
+Detector = Callable[[bytes], str | None]
+
+
+def statistical_detector() -> Detector:
+    """Return the detector of ``turbohtml``, a port of the one in Firefox. Raises ImportError without it."""
+    from turbohtml.detect import detect as guess  # noqa: PLC0415 - optional, see load_detector
+
+    return lambda sample: guess(sample).encoding
+
+
+def portable_detector() -> Detector:
+    """Return the detector of ``charset-normalizer``: slower, and less often right on short pages."""
+    from charset_normalizer import from_bytes  # noqa: PLC0415 - optional, see load_detector
+
+    def guess(sample: bytes) -> str | None:
+        best = from_bytes(sample, cp_exclusion=["utf_7"]).best()
+        return None if best is None else best.encoding
+
+    return guess
+
+
+def load_detector() -> Detector:
+    """Return the best detector that is installed."""
+    try:
+        return statistical_detector()
+    except ImportError:
+        return portable_detector()
+
+
+_guess = load_detector()
+
+
+def detect(body: bytes, content_type: str = "") -> str:
+    """Return the name of the Python codec that reads the body.
+
+    ``content_type`` is the whole header value. Never raises; an empty body is UTF-8.
+    """
+    from_mark, _ = read_bom(body)
+    if from_mark is not None:
+        return from_mark
+    declared = _usable(http_content_type_encoding(content_type)) if content_type else None
+    if declared is not None:
+        return _with_byte_order(declared, body)
+    return _by_zero_bytes(body) or _declared_inside(body) or _by_content(body)
+
+
+def decode(body: bytes, encoding: str) -> str:
+    """Read the body in an encoding that :func:`detect` gave, without a byte order mark.
+
+    Bytes that mean nothing in it become U+FFFD.
+    """
+    text = body.decode("utf-8", "replace") if encoding == "utf-8" else to_unicode(body, encoding)
+    return text.removeprefix("\ufeff")
+
+
+@lru_cache(maxsize=256)
+def _usable(codec: str | None) -> str | None:
+    if codec is None or codec.replace("_", "-") in _NOT_FOR_PAGES:
+        return None
+    try:
+        b"<>".decode(codec, "replace")
+    except (LookupError, UnicodeError):  # a codec from bytes to bytes
+        return None
+    return codec
+
+
+def _declared_inside(body: bytes) -> str | None:
+    codec = _usable(html_body_declared_encoding(body[:_DECLARATION_BYTES]))
+    # A declaration that can be read byte by byte proves that it is wrong about two bytes a character.
+    return "utf-8" if codec is not None and codec.startswith(("utf-16", "utf-32")) else codec
+
+
+def _with_byte_order(codec: str, body: bytes) -> str:
+    if codec not in {"utf-16", "utf-32"}:
+        return codec
+    by_content = _by_zero_bytes(body)
+    return by_content if by_content is not None and by_content.startswith(codec) else f"{codec}-le"
+
+
+# Markup begins with ASCII, so the zero bytes of its first characters show width and order of the units.
+_ZERO_BYTES = (
+    (re.compile(rb"(?:[^\0]\0\0\0){2}"), "utf-32-le"),
+    (re.compile(rb"(?:\0\0\0[^\0]){2}"), "utf-32-be"),
+    (re.compile(rb"(?:[^\0]\0){4}"), "utf-16-le"),
+    (re.compile(rb"(?:\0[^\0]){4}"), "utf-16-be"),
+)
+
+
+def _by_zero_bytes(body: bytes) -> str | None:
+    if b"\0" not in body[:8]:
+        return None
+    return next((codec for start, codec in _ZERO_BYTES if start.match(body)), None)
+
+
+def _by_content(body: bytes) -> str:
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    else:
+        return "utf-8"
+    label = _guess(body[:_DETECTION_BYTES])
+    codec = _usable(resolve_encoding(label)) if label else None
+    # The sample may be valid UTF-8 up to where it was cut while the whole body is not.
+    return LAST_RESORT if codec is None or codec == "utf-8" else codec

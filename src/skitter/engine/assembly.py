@@ -1,0 +1,133 @@
+"""Assembly: from the plain words of a job to the parts that work on it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from skitter.engine.hooks import Hooks
+from skitter.engine.job import JobFolder, JobSpec
+from skitter.engine.loading import build_spider, load_spider_class
+from skitter.engine.worker import Worker
+from skitter.errors import SpiderError
+from skitter.fetch.http import HttpFetcher
+from skitter.fetch.options import DEFAULT_HEADERS, FetchSettings
+from skitter.frontier.base import Frontier, FrontierContext, FrontierOptions, JobInfo, JobState, Limits
+from skitter.scope import Scope
+from skitter.settings import Settings, build_settings
+from skitter.spider import Spider
+from skitter.store.base import Store, StoreContext
+from skitter.store.outputs import open_output, stores_for
+
+
+class Assembly:
+    """The parts of one job in this process, made from its spec.
+
+    Raises, when made, the errors of a spider that cannot be loaded and of settings that do not fit.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.folder = JobFolder(spec.job, spec.home)
+        self.spider: Spider = build_spider(load_spider_class(spec.spider), spec.arguments)
+        self.settings: Settings = build_settings(self.spider.custom_settings, spec.settings)
+        self.scope = _scope(self.spider, self.settings)
+        self.settings.politeness()  # a bad limit rule is found now, not by the first worker
+
+    def frontier_context(self) -> FrontierContext:
+        """Return what a frontier backend is told."""
+        settings = self.settings
+        limits = Limits(settings.max_pages, settings.max_items, settings.max_errors, settings.max_bytes)
+        options = FrontierOptions(
+            order=settings.queue_order,
+            lease_seconds=settings.lease_seconds,
+            max_lost=settings.max_lost,
+            visited_ttl=settings.visited_ttl,
+            failed_stay_known=settings.failed_stay_known,
+            durability=settings.durability,
+            limits=limits,
+            seen_in_memory=settings.seen_in_memory,
+        )
+        return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options)
+
+    def fetcher(self) -> HttpFetcher:
+        """Return the fetcher of one worker."""
+        settings = self.settings
+        return HttpFetcher(
+            FetchSettings(
+                user_agent=settings.user_agent,
+                headers={**DEFAULT_HEADERS, **settings.headers},
+                connect_timeout=settings.connect_timeout,
+                read_timeout=settings.read_timeout,
+                total_timeout=settings.timeout,
+                max_body=settings.max_body,
+                keep_alive=settings.keep_alive,
+                http2=settings.http2,
+                verify_tls=settings.verify_tls,
+                dns_cache_ttl=int(settings.dns_cache_ttl),
+                max_connections=max(64, 2 * settings.concurrency),
+                proxy=settings.proxy,
+            )
+        )
+
+    def hooks(self) -> Hooks:
+        """Return the spider's hooks: its methods named like a point, and its ``hooks`` collections."""
+        hooks = Hooks()
+        hooks.register_all(self.spider)
+        for collection in getattr(self.spider, "hooks", ()):
+            hooks.register_all(collection)
+        return hooks
+
+    async def work(self, frontier: Frontier, info: JobInfo, name: str, running: list[Worker]) -> JobState:
+        """Run one worker in this process until the job is finished or stopped.
+
+        The worker is put into ``running`` while it works, for those who want to drain it.
+        """
+        stores = await self._open_stores(name)
+        fetcher = self.fetcher()
+        await fetcher.open()
+        worker = Worker(
+            name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks()
+        )
+        running.append(worker)
+        try:
+            return await worker.run(info)
+        finally:
+            running.remove(worker)
+            await fetcher.close()
+            for store in stores:
+                await store.close()
+
+    async def _open_stores(self, worker: str) -> Sequence[Store]:
+        stores = stores_for(open_output(target) for target in self.spec.outputs)
+        context = StoreContext(
+            self.spec.job, worker, str(self.folder.path), self.settings.durability
+        )
+        for store in stores:
+            await store.open(context)
+        return stores
+
+
+def worker_name() -> str:
+    """Return a name that no other worker has, had or will have."""
+    return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+
+def _scope(spider: Spider, settings: Settings) -> Scope:
+    seeds: Any = spider.start_urls
+    if settings.scope != "any" and not seeds:
+        raise SpiderError(
+            f"scope {settings.scope!r} needs start_urls, and spider {spider.name!r} has none",
+            remedy="set allowed_domains, or allow patterns, instead",
+        )
+    return Scope(
+        allowed_domains=spider.allowed_domains,
+        scope=settings.scope,
+        seeds=[seeds] if isinstance(seeds, str) else list(seeds) if settings.scope != "any" else (),
+        allow=settings.allow,
+        deny=settings.deny,
+        depth_limit=settings.depth_limit,
+        max_url_length=settings.max_url_length,
+    )

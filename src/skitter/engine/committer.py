@@ -1,0 +1,124 @@
+"""Committer: makes items durable, then commits their pages; many pages at a time.
+
+While one batch is written the next one gathers, so batches grow with the load and nobody waits for a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from skitter.engine.callbacks import describe
+from skitter.engine.hooks import Hooks, Signal
+from skitter.engine.page import Page
+from skitter.engine.verdict import Verdict
+from skitter.frontier.base import Entry, Frontier, Outcome, OutputMark, Resolution
+from skitter.store.base import GroupError, ItemGroup, Store
+
+log = logging.getLogger("skitter.engine")
+_LARGEST_BATCH = 256
+
+
+class Committer:
+    """Takes finished pages and closes their leases."""
+
+    def __init__(
+        self, frontier: Frontier, stores: Sequence[Store], hooks: Hooks, signal: Callable[[Signal, str], None]
+    ) -> None:
+        self._frontier = frontier
+        self._stores = stores
+        self._hooks = hooks
+        self._signal = signal
+        self._waiting: list[Page] = []
+        self._arrived = asyncio.Event()
+        self._closing = False
+
+    def put(self, page: Page) -> None:
+        """Hand over a page whose verdict stands."""
+        self._waiting.append(page)
+        self._arrived.set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Let :meth:`run` end when everything is committed."""
+        self._closing = True
+        self._arrived.set()
+
+    async def run(self, closed: Callable[[Sequence[Page]], None]) -> None:
+        """Commit until closed; ``closed`` hears of the pages whose leases have ended."""
+        while self._waiting or not self._closing:
+            if not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+                continue
+            pages, self._waiting = self._waiting[:_LARGEST_BATCH], self._waiting[_LARGEST_BATCH:]
+            await self._commit(pages)
+            closed(pages)
+
+    async def _commit(self, pages: list[Page]) -> None:
+        marks = await self._store(pages)
+        for page in pages:
+            if page.items and self._hooks["after_save"]:
+                await self._after_save(page)
+        entries = await self._new_entries(pages)
+        outcomes = [
+            Outcome(
+                page.lease.id, page.verdict.resolution, new, page.counters, page_marks,
+                page.verdict.error, page.verdict.after, page.verdict.free,
+            )
+            for page, new, page_marks in zip(pages, entries, marks, strict=True)
+        ]  # fmt: skip
+        accepted = await self._frontier.commit(outcomes)
+        for page, taken in zip(pages, accepted, strict=True):
+            if not taken:
+                log.warning("late: %s was taken over by another worker; nothing of it is kept", page.lease.url)
+
+    async def _store(self, pages: list[Page]) -> list[list[OutputMark]]:
+        """Write the items of all pages; a page whose items cannot be written fails, the others stay."""
+        marks: list[list[OutputMark]] = [[] for _ in pages]
+        giving = [index for index, page in enumerate(pages) if page.verdict.resolution is Resolution.DONE]
+        groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
+        for store in self._stores:
+            for index, answer in zip(giving, await store.write(groups), strict=True):
+                if isinstance(answer, OutputMark):
+                    marks[index].append(answer)
+                elif isinstance(answer, GroupError) and pages[index].items:
+                    marks[index] = []
+                    self._fail(pages[index], f"store: {answer.error}")
+        return [
+            kept if page.verdict.resolution is Resolution.DONE else []
+            for kept, page in zip(marks, pages, strict=True)
+        ]
+
+    def _fail(self, page: Page, error: str) -> None:
+        log.error("%s: %s", page.lease.url, error)
+        page.counters = {}
+        page.finish(Verdict(Resolution.FAILED, error))
+
+    async def _after_save(self, page: Page) -> None:
+        try:
+            signal = await self._hooks.ask("after_save", page.response, page.items)
+        except Exception as error:  # noqa: BLE001 - user code: any error is an outcome of this page
+            log.error("%s: hook after_save: %s", page.lease.url, describe(error))  # noqa: TRY400 - one line
+            page.count("errors/hook")
+        else:
+            if signal in {Signal.STOP, Signal.FAIL}:
+                self._signal(signal, f"hook after_save at {page.lease.url}")
+
+    async def _new_entries(self, pages: list[Page]) -> list[list[Entry]]:
+        """Build entries for the links that are new; the known ones, most of them, cost only their test."""
+        fingerprints = [key for page in pages for batch in page.batches for key in batch.fingerprints]
+        unknown = iter(await self._frontier.unknown(fingerprints) if fingerprints else [])
+        entries = []
+        for page in pages:
+            new = page.entries
+            for batch in page.batches:
+                fresh = [index for index in range(len(batch.urls)) if next(unknown)]
+                if len(fresh) < len(batch.urls):
+                    page.count("refused/duplicate", len(batch.urls) - len(fresh))
+                new = new + [batch.entry(index) for index in fresh]
+            entries.append(new)
+        return entries

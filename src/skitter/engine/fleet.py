@@ -1,0 +1,114 @@
+"""Fleet: the worker processes of one job on this machine. A worker that dies is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+
+import msgspec
+
+from skitter.engine.child import ChildEnd, ChildOrder
+from skitter.engine.worker import DRAIN_SECONDS, CrawlFailed
+
+log = logging.getLogger("skitter.engine")
+
+_EARLY = 5.0
+"""A worker that dies within so many seconds of its start has hardly worked."""
+_LONGEST_REPORT = 60_000
+_EARLY_DEATHS = 5
+"""So many early deaths in a row, and the fleet gives up."""
+
+
+class Fleet:
+    """Starts, watches, replaces and ends worker processes."""
+
+    def __init__(self, order: ChildOrder, size: int) -> None:
+        self._order = msgspec.json.encode(order)
+        self._size = size
+        self._processes: set[asyncio.subprocess.Process] = set()
+        self._stopping = False
+        self._early_deaths = 0
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers alive."""
+        return [process.pid for process in self._processes if process.returncode is None]
+
+    async def run(self) -> None:
+        """Keep the workers running until each has ended by itself.
+
+        Raises :class:`~skitter.engine.worker.CrawlFailed` if a worker says that the crawl has failed, or if
+        workers die as soon as they are started.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._size):
+                    group.create_task(self._keep_one())
+        except* CrawlFailed as failures:
+            raise failures.exceptions[0] from None
+        finally:
+            await self.kill()
+
+    async def _keep_one(self) -> None:
+        while not self._stopping:
+            started = time.monotonic()
+            read_end, write_end = os.pipe()
+            try:
+                process = await self._start(write_end)
+                try:
+                    await process.communicate(self._order)
+                finally:
+                    self._processes.discard(process)
+                said = os.read(read_end, _LONGEST_REPORT)  # the writer is gone: this does not wait
+            finally:
+                os.close(read_end)
+            if _ended_well(said):
+                return
+            self._count_death(process.returncode, time.monotonic() - started)
+
+    async def _start(self, write_end: int) -> asyncio.subprocess.Process:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "skitter.engine.child", str(write_end),
+                stdin=asyncio.subprocess.PIPE, pass_fds=(write_end,),
+            )  # fmt: skip
+        finally:
+            os.close(write_end)
+        self._processes.add(process)
+        return process
+
+    def _count_death(self, status: int | None, lived: float) -> None:
+        log.warning("a worker died (status %s) after %.1f s and is replaced", status, lived)
+        self._early_deaths = self._early_deaths + 1 if lived < _EARLY else 0
+        if self._early_deaths >= _EARLY_DEATHS:
+            raise CrawlFailed(
+                f"workers die as soon as they start (status {status})", remedy="see the log above for the reason"
+            )
+
+    async def stop(self) -> None:
+        """Replace nobody any more; end what has not drained in good time."""
+        self._stopping = True
+        await asyncio.sleep(DRAIN_SECONDS + 5.0)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End all workers at once; their leases go back when their connections close."""
+        for process in list(self._processes):
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+
+
+def _ended_well(said: bytes) -> bool:
+    """Read a worker's report. Raises CrawlFailed if it says so; False if it never came to report."""
+    if not said:
+        return False
+    end = msgspec.json.decode(said, type=ChildEnd)
+    if end.failure:
+        raise CrawlFailed(end.failure, remedy=end.remedy)
+    return True

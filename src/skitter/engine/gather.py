@@ -1,0 +1,180 @@
+"""Gather: turn what a callback gave into items to store and requests to add.
+
+Links come by the hundred, so a batch of them is handled together: joined and normalised by compiled code,
+scoped by their origin, fingerprinted, and given one shared record. A request object exists only for what is
+yielded one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import xxhash
+
+from skitter import scope as reasons
+from skitter.errors import RequestError, SpiderError
+from skitter.frontier.base import Entry
+from skitter.item import is_item
+from skitter.links import Links
+from skitter.politeness import Politeness
+from skitter.request import Request, encode_request, fingerprint
+from skitter.scope import Scope
+from skitter.urls import canonical, host_of, join_all, normalize
+
+_SHAPING_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter"})
+"""Fields that take part in the identity of a request: a batch with one of them is taken link by link."""
+_ORIGINS_REMEMBERED = 65_536
+
+
+class Batch(msgspec.Struct):
+    """Links of one page that differ only in their URL."""
+
+    template: Entry
+    fingerprints: list[bytes]
+    urls: list[str]
+    slots: list[str]
+
+    def entry(self, index: int) -> Entry:
+        """Return one of the links as an entry for the frontier."""
+        common = self.template
+        return Entry(
+            self.fingerprints[index], self.slots[index], self.urls[index], common.record,
+            common.priority, common.not_before, common.delay,
+        )  # fmt: skip
+
+
+class Gathered(msgspec.Struct):
+    """What one page gave."""
+
+    items: list[Any]
+    entries: list[Entry]
+    """Requests yielded one by one."""
+    batches: list[Batch]
+    refused: Counter[str]
+    """How many URLs were refused, by reason."""
+    links: int = 0
+    """How many links were looked at."""
+
+
+class Gatherer:
+    """Applies scope, politeness and identity to what callbacks give."""
+
+    def __init__(self, scope: Scope, politeness: Politeness, fingerprint_seed: int) -> None:
+        self._scope = scope
+        self._politeness = politeness
+        self._seed = fingerprint_seed
+        self._origins: dict[str, tuple[str | None, str]] = {}
+
+    def gather(self, given: Iterable[Any], parent: Request) -> Gathered:
+        """Sort what a callback gave; depth is the parent's + 1 whatever the callback says.
+
+        Raises :class:`~skitter.errors.SpiderError` for something that is neither item nor request, and
+        :class:`~skitter.errors.RequestError` for a request that cannot be stored.
+        """
+        gathered = Gathered([], [], [], Counter())
+        for one in given:
+            kind = one.__class__
+            if kind is Links:
+                self._take_links(gathered, one, parent)
+            elif kind is Request:
+                self._take_request(gathered, one, parent)
+            elif is_item(one):
+                gathered.items.append(one)
+            elif one is not None:
+                raise SpiderError(
+                    f"callback gave {kind.__name__} {one!r:.60}",
+                    remedy="yield items (dict, dataclass, attrs, pydantic) and requests",
+                )
+        return gathered
+
+    def _take_links(self, gathered: Gathered, links: Links, parent: Request) -> None:
+        gathered.links += len(links.hrefs)
+        depth = parent.depth + 1
+        if self._scope.too_deep(depth):
+            gathered.refused[reasons.DEPTH] += len(links.hrefs)
+            return
+        if not _SHAPING_FIELDS.isdisjoint(links.fields):
+            for request in links:
+                self._take_request(gathered, request, parent)
+            return
+        template = self._template(links, parent, depth)
+        batch = Batch(template, [], [], [])
+        digest, seed, origins = xxhash.xxh3_128_digest, self._seed, self._origins
+        for url in dict.fromkeys(join_all(links.base_url, links.hrefs)):
+            if url is None:
+                gathered.refused[reasons.UNPARSABLE] += 1
+                continue
+            origin = url[: url.find("/", 8)]
+            known = origins.get(origin)
+            refusal, slot = self._meet(origin, url) if known is None else known
+            if refusal is None:
+                refusal = self._scope.refuse_path(url)
+            if refusal is not None:
+                gathered.refused[refusal] += 1
+                continue
+            identity = canonical(url) if "?" in url or "%" in url else url
+            batch.fingerprints.append(digest(identity.encode(), seed))
+            batch.urls.append(url)
+            batch.slots.append(slot)
+        if batch.urls:
+            gathered.batches.append(batch)
+
+    @staticmethod
+    def _template(links: Links, parent: Request, depth: int) -> Entry:
+        request = Request("", **links.fields).replace(depth=depth, referer=parent.url)
+        return Entry(
+            b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
+        )
+
+    def _meet(self, origin: str, url: str) -> tuple[str | None, str]:
+        """Decide on an origin that was not met lately."""
+        if not url.startswith(("http://", "https://")):
+            return reasons.SCHEME, ""  # not remembered: such URLs have no origin to speak of
+        host = host_of(url)
+        refusal = None if self._scope.admits_host(host) else reasons.HOST
+        if len(self._origins) >= _ORIGINS_REMEMBERED:
+            self._origins.clear()
+        decision = self._origins[origin] = (refusal, self._politeness.slot_of(host))
+        return decision
+
+    def _take_request(self, gathered: Gathered, request: Request, parent: Request) -> None:
+        gathered.links += 1
+        depth = parent.depth + 1
+        if self._scope.too_deep(depth):
+            gathered.refused[reasons.DEPTH] += 1
+            return
+        entry = self.entry(request.replace(depth=depth, referer=request.referer or parent.url))
+        if isinstance(entry, Entry):
+            gathered.entries.append(entry)
+        else:
+            gathered.refused[entry] += 1
+
+    def entry(self, request: Request) -> Entry | str:
+        """Return a request as an entry for the frontier, or the reason to refuse it."""
+        url = normalize(request.url)
+        if url is None:
+            return reasons.UNPARSABLE
+        if not url.startswith(("http://", "https://")):
+            return reasons.SCHEME
+        host = host_of(url)
+        refusal = self._scope.refuse(url, host)
+        if refusal is not None:
+            return refusal
+        if url != request.url:
+            request = request.replace(url=url)
+        return Entry(
+            fingerprint(request, self._seed), self._politeness.slot_of(host), url, encode_request(request),
+            _int64(request.priority, request.url), request.not_before, request.delay,
+            dedup=not request.dont_filter,
+        )  # fmt: skip
+
+
+def _int64(priority: int, url: str) -> int:
+    if not -(2**63) < priority < 2**63:
+        raise RequestError(
+            f"request {url!r} has priority {priority}", remedy="a priority is a 64-bit integer"
+        )
+    return priority

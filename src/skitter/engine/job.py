@@ -1,0 +1,135 @@
+"""Job: the folder of one crawl on this machine, and what it was begun with."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import xxhash
+
+from skitter.errors import UsageError
+
+HOME = ".skitter"
+"""Folder of all jobs, below the working directory."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_FORMAT = 1
+_LONGEST_SOCKET_PATH = 100
+"""Bytes; the kernels allow 104 (macOS) to 108 (Linux)."""
+
+
+class JobSpec(msgspec.Struct, kw_only=True):
+    """Everything that a process needs to work on a job."""
+
+    job: str
+    spider: str
+    """``FILE.py:Class`` or ``package.module:Class``."""
+    arguments: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    """What was set on top of the spider's own settings."""
+    outputs: list[str] = []
+    frontier: str = "sqlite:"
+    workers: int = 1
+    home: str = HOME
+    format: int = _FORMAT
+
+
+class JobFolder:
+    """The folder of a job: frontier, part files, and a note of what the job is."""
+
+    def __init__(self, job: str, home: str | Path = HOME) -> None:
+        if not _NAME.fullmatch(job):
+            raise UsageError(
+                f"{job!r} is no name for a job", remedy="use letters, digits, dots, dashes and underscores"
+            )
+        self.job = job
+        self.path = Path(home) / job
+
+    @property
+    def note(self) -> Path:
+        """File that says what the job was begun with."""
+        return self.path / "job.json"
+
+    @property
+    def socket(self) -> Path:
+        """Where the owner of the frontier listens while the job runs."""
+        path = self.path.resolve() / "owner.sock"
+        if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+            return path
+        folder = Path(tempfile.gettempdir()) / f"skitter-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise UsageError(f"{folder} belongs to somebody else", remedy="use a job folder with a shorter path")
+        return folder / f"{xxhash.xxh3_64_hexdigest(os.fsencode(path))}.sock"
+
+    def exists(self) -> bool:
+        """Tell whether the job was ever begun."""
+        return self.note.is_file()
+
+    def read(self) -> JobSpec:
+        """Return what the job was begun with.
+
+        Raises :class:`~skitter.errors.UsageError` if there is no such job or its note cannot be read.
+        """
+        try:
+            spec = msgspec.json.decode(self.note.read_bytes(), type=JobSpec)
+        except FileNotFoundError:
+            raise UsageError(
+                f"there is no job {self.job!r} in {self.path.parent}", remedy="`skitter jobs` lists the jobs"
+            ) from None
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UsageError(
+                f"{self.note} cannot be read: {error}", remedy="start the job anew with --fresh"
+            ) from error
+        if spec.format != _FORMAT:
+            raise UsageError(
+                f"job {self.job!r} has format {spec.format}, this skitter reads {_FORMAT}",
+                remedy="use the skitter that began it, or start anew with --fresh",
+            )
+        return spec
+
+    def write(self, spec: JobSpec) -> None:
+        """Keep what the job was begun with."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            draft = self.note.with_suffix(".tmp")
+            draft.write_bytes(msgspec.json.format(msgspec.json.encode(spec)))
+            draft.replace(self.note)
+        except OSError as error:
+            raise UsageError(
+                f"{self.path} cannot be written: {error.strerror}",
+                remedy="check the working directory and its permissions",
+            ) from error
+
+    def remove(self) -> None:
+        """Delete the job with everything it kept; its named outputs stay."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
+
+    def begin(self, spec: JobSpec) -> None:
+        """Begin or go on with the job.
+
+        Raises :class:`~skitter.errors.UsageError` if the job was begun with another spider, other arguments
+        or on another frontier: going on would mix two crawls.
+        """
+        if self.exists():
+            before = self.read()
+            for what in ("spider", "arguments", "frontier"):
+                if getattr(before, what) != getattr(spec, what):
+                    raise UsageError(
+                        f"job {self.job!r} was begun with another {what.rstrip('s')}:"
+                        f" {getattr(before, what)!r:.200}",
+                        remedy="choose another name with --job, or start anew with --fresh",
+                    )
+        self.write(spec)
+
+
+def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:
+    """Give all jobs below a home, by name."""
+    for note in sorted(Path(home).glob("*/job.json")):
+        yield JobFolder(note.parent.name, home)

@@ -1,0 +1,108 @@
+"""Loading: from ``FILE.py[:Class]`` or ``package.module:Class`` to a spider."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from skitter.engine.callbacks import describe
+from skitter.errors import SpiderError
+from skitter.spider import Spider
+
+
+def load_spider_class(name: str) -> type[Spider]:
+    """Find a spider class by its name.
+
+    Raises :class:`~skitter.errors.SpiderError` if there is no such file, module or class, if importing it
+    fails, or if a file without a named class holds several spiders.
+    """
+    place, _, class_name = name.partition(":")
+    module = _module_of_file(Path(place)) if place.endswith(".py") else _module_by_name(place)
+    spiders = {
+        found.__name__: found
+        for found in vars(module).values()
+        if inspect.isclass(found) and issubclass(found, Spider) and found.__module__ == module.__name__
+    }
+    if class_name:
+        return _named(spiders, vars(module).get(class_name), class_name, place)
+    if len(spiders) == 1:
+        return next(iter(spiders.values()))
+    if not spiders:
+        raise SpiderError(f"{place} holds no spider", remedy="define a subclass of skitter.Spider")
+    raise SpiderError(
+        f"{place} holds several spiders", remedy=f"name one of them, such as {place}:{min(spiders)}"
+    )
+
+
+def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place: str) -> type[Spider]:
+    if name in spiders:
+        return spiders[name]
+    if inspect.isclass(found) and issubclass(found, Spider):  # imported from elsewhere
+        return found
+    if found is not None:
+        raise SpiderError(f"{name} in {place} is no spider", remedy="derive it from skitter.Spider")
+    known = ", ".join(sorted(spiders)) or "none"
+    raise SpiderError(f"{place} has no spider {name!r}", remedy=f"spiders there: {known}")
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise SpiderError(f"there is no file {path}", remedy="check the name of the spider's file")
+    name = f"skitter_spider_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise SpiderError(
+            f"{path} line {error.lineno}: {error.msg}", remedy="correct the spider's file"
+        ) from error
+    except Exception as error:
+        raise SpiderError(
+            f"{path} cannot be imported: {describe(error)}", remedy="correct the spider's file"
+        ) from error
+    return module
+
+
+def _module_by_name(name: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise SpiderError(
+            f"there is no module {error.name!r}", remedy="name FILE.py[:Class] or package.module:Class"
+        ) from error
+    except SyntaxError as error:
+        raise SpiderError(
+            f"{error.filename} line {error.lineno}: {error.msg}", remedy="correct the spider's file"
+        ) from error
+    except Exception as error:
+        raise SpiderError(
+            f"module {name} cannot be imported: {describe(error)}", remedy="correct the module"
+        ) from error
+
+
+def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Spider:
+    """Make the spider with its arguments. Raises :class:`~skitter.errors.SpiderError`."""
+    try:
+        return spider_class(**arguments)
+    except SpiderError:
+        raise
+    except Exception as error:
+        raise SpiderError(
+            f"spider {spider_class.__name__} cannot be built: {describe(error)}",
+            remedy="check its arguments (-a NAME=VALUE)",
+        ) from error

@@ -1,0 +1,166 @@
+"""Pump: keeps as many leases at work as allowed, and sees each to its end.
+
+A lease ends by its commit, or by being handed back; until then the pump renews it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from skitter.engine.page import Page
+from skitter.frontier.base import Frontier, JobState, Landing, Lease
+
+_GATHER_LANDINGS = 0.002
+"""Seconds for which ended fetches gather before the frontier is asked for more: one call for several."""
+_UNCOMMITTED_PER_FETCH = 4
+"""Pages waiting for their commit, per fetch in flight, before nothing more is leased (back-pressure)."""
+
+
+class Turn:
+    """One lease at work in this worker."""
+
+    __slots__ = ("_pump", "asked", "landed", "lease")
+
+    def __init__(self, pump: Pump, lease: Lease, asked: float) -> None:
+        self._pump = pump
+        self.lease = lease
+        self.asked = asked
+        """Loop time at which the frontier was asked for it."""
+        self.landed = False
+
+    def may_start(self) -> bool:
+        """Tell whether the fetch may still begin: a promised distance allows little delay."""
+        grace = self.lease.start_within
+        return grace is None or asyncio.get_running_loop().time() - self.asked <= grace
+
+    def land(
+        self, latency: float | None = None, *, refused: bool = False, retry_after: float | None = None
+    ) -> None:
+        """Tell that the network part is over; the first call counts."""
+        if not self.landed:
+            self.landed = True
+            self._pump.land(Landing(self.lease.id, latency, refused, retry_after))
+
+
+Work = Callable[[Turn], Awaitable[Page | None]]
+"""Walks one request through the loop; ``None`` hands the lease back."""
+
+
+class Pump:
+    """Leases, starts, renews and hands back, for one worker."""
+
+    def __init__(self, worker: str, frontier: Frontier, concurrency: int) -> None:
+        self._worker = worker
+        self._frontier = frontier
+        self._concurrency = concurrency
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._held: set[int] = set()
+        """Leases not yet committed or handed back."""
+        self._fetching = 0
+        self._landings: list[Landing] = []
+        self._returned: list[int] = []
+        """Leases to be handed back."""
+        self._wake = asyncio.Event()
+        self._hungry = True
+        """Whether the last answer left room: then every commit is a reason to ask again."""
+        self._draining = False
+
+    async def run(self, work: Work, finished: Callable[[Page], None]) -> JobState:
+        """Pump until the job is finished, or stopped and everything in hand has ended here."""
+        while True:
+            await self.hand_back()
+            room = self._room()
+            asked = self._loop.time()
+            landings, self._landings = self._landings, []
+            result = await self._frontier.lease(self._worker, room, landings)
+            for lease in result.leases:
+                self._begin(Turn(self, lease, asked), work, finished)
+            if result.state is JobState.STOPPING:
+                self.drain()
+            if result.state is JobState.FINISHED or (self._draining and not self._held):
+                return result.state
+            self._hungry = not room or len(result.leases) < room
+            await self._wait(max(result.ask_again, 0.001) if self._hungry or not self._tasks else None)
+
+    def _room(self) -> int:
+        if self._draining or len(self._held) > self._concurrency * (1 + _UNCOMMITTED_PER_FETCH):
+            return 0
+        return max(0, self._concurrency - self._fetching)
+
+    async def _wait(self, longest: float | None) -> None:
+        """Wait until something ended here, or for so many seconds."""
+        timer = None if longest is None else self._loop.call_later(longest, self._wake.set)
+        await self._wake.wait()
+        if timer is not None:
+            timer.cancel()
+        self._wake.clear()
+
+    def _begin(self, turn: Turn, work: Work, finished: Callable[[Page], None]) -> None:
+        lease_id = turn.lease.id
+        self._held.add(lease_id)
+        self._fetching += 1
+        self._tasks[lease_id] = self._loop.create_task(self._see_through(turn, work, finished))
+
+    async def _see_through(self, turn: Turn, work: Work, finished: Callable[[Page], None]) -> None:
+        page = None
+        try:
+            page = await work(turn)
+        except asyncio.CancelledError:
+            pass  # the lease is handed back below, untouched
+        finally:
+            turn.land()
+            del self._tasks[turn.lease.id]
+            if page is None:
+                self._returned.append(turn.lease.id)
+                self._wake.set()
+        if page is not None:
+            finished(page)
+
+    def land(self, landing: Landing) -> None:
+        """Take note that a fetch has ended: there is room for another."""
+        self._fetching -= 1
+        self._landings.append(landing)
+        if len(self._landings) == 1:
+            self._loop.call_later(_GATHER_LANDINGS, self._wake.set)
+
+    async def hand_back(self) -> None:
+        """Give up the leases that ended without a page."""
+        if self._returned:
+            returned, self._returned = self._returned, []
+            await self._frontier.release(returned)
+            self._held.difference_update(returned)
+
+    def closed(self, pages: Sequence[Page]) -> None:
+        """Take note of leases that ended with their commit."""
+        self._held.difference_update([page.lease.id for page in pages])
+        if self._draining or self._hungry:
+            self._wake.set()
+
+    def drain(self) -> None:
+        """Lease nothing more; :meth:`run` ends when what is in hand is committed."""
+        self._draining = True
+        self._wake.set()
+
+    def cancel(self) -> None:
+        """Break off everything in flight; the leases are handed back."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def break_off(self) -> None:
+        """Cancel what is in flight and hand back whatever is still held."""
+        self.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        held, self._held = self._held, set()
+        if held:
+            await self._frontier.release(list(held))
+
+    async def renew_forever(self, every: float) -> None:
+        """Keep the leases in force while their work goes on."""
+        while True:
+            await asyncio.sleep(every)
+            gone = await self._frontier.renew(self._worker, list(self._held))
+            for lease_id in gone:
+                if (task := self._tasks.get(lease_id)) is not None:
+                    task.cancel()  # another worker has it; whatever came of it here would be refused

@@ -1,0 +1,44 @@
+"""Redirects as new requests through the frontier: scope, politeness and de-duplication hold at each hop."""
+
+from __future__ import annotations
+
+from skitter.request import Request
+from skitter.response import Response
+from skitter.urls import host_of, normalize
+
+_KEEP_METHOD = frozenset({307, 308})
+_CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+class RedirectError(Exception):
+    """A redirect that cannot be followed; the text begins with its kind."""
+
+
+def redirected(request: Request, response: Response, limit: int) -> Request:
+    """Return the request that a redirect leads to (RFC 9110 section 15.4).
+
+    301, 302 and 303 turn anything but HEAD into GET without a body; 307 and 308 keep method and body.
+    Credentials are not carried to another host. Raises :class:`RedirectError` for a missing or unparsable
+    ``Location``, a loop, or a chain longer than ``limit``.
+    """
+    location = response.header("location")
+    if not location:
+        raise RedirectError(f"redirect/location: status {response.status} without a Location")
+    target = normalize(location, response.url)
+    if target is None:
+        raise RedirectError(f"redirect/location: {location!r} is not a URL")
+    chain = (*request.redirects, response.url)
+    if len(chain) > limit:
+        raise RedirectError(f"redirect/limit: more than {limit} redirects")
+    # A page that sets a cookie and sends back to itself is no loop: the cookie makes the difference.
+    if target in chain and not response.header("set-cookie"):
+        raise RedirectError(f"redirect/loop: {target} redirects to itself")
+    changes: dict[str, object] = {"url": target, "redirects": chain, "not_before": 0.0, "delay": 0.0}
+    if target in chain:
+        changes["dont_filter"] = True
+    if response.status not in _KEEP_METHOD and request.method not in {"GET", "HEAD"}:
+        changes.update(method="GET", body=b"")
+    if host_of(target) != host_of(response.url):
+        changes["cookies"] = {}
+        changes["headers"] = {k: v for k, v in request.headers.items() if k.lower() not in _CREDENTIALS}
+    return request.replace(**changes)

@@ -1,0 +1,84 @@
+"""Robots gate: no page is fetched that its host's robots.txt forbids, and none earlier than it asks."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from skitter.fetch.base import Fetcher
+from skitter.fetch.robots import Deferred, RobotsPolicy, RobotsSettings
+from skitter.fetch.robots_desk import RobotsDesk
+from skitter.frontier.base import Frontier, Lease
+from skitter.settings import Settings
+
+
+class Passage(StrEnum):
+    """What the gate says."""
+
+    OPEN = "open"
+    FORBIDDEN = "forbidden"
+    SPENT = "spent"
+    """The turn of this lease was spent on robots.txt itself: the page has to wait for its next one."""
+    DEFERRED = "deferred"
+    """robots.txt cannot be had now; the host is left alone for a while."""
+    EXHAUSTED = "exhausted"
+    """robots.txt failed so often that the page is given up."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the gate says, and why."""
+
+    passage: Passage
+    seconds: float = 0.0
+    error: str = ""
+
+
+_OPEN = Answer(Passage.OPEN)
+_FORBIDDEN = Answer(Passage.FORBIDDEN)
+_SPENT = Answer(Passage.SPENT)
+
+
+class RobotsGate:
+    """Asks the robots.txt of a request's origin, and passes Crawl-delay on to the frontier."""
+
+    def __init__(self, fetcher: Fetcher, frontier: Frontier, settings: Settings) -> None:
+        self._frontier = frontier
+        self._cap = settings.crawl_delay_cap
+        self._desk = RobotsDesk(
+            fetcher,
+            settings.user_agent,
+            RobotsSettings(ttl=settings.robots_ttl),
+            recall=frontier.recall,
+            remember=frontier.remember,
+        )
+        self._delays: dict[str, float] = {}
+
+    async def check(self, url: str, lease: Lease) -> Answer:
+        """Decide whether the URL may be fetched within this lease."""
+        verdict = self._desk.known(url)
+        asked = verdict is None
+        if verdict is None:
+            verdict = await self._desk.verdict(url)
+        if isinstance(verdict, Deferred):
+            if verdict.exhausted:
+                return Answer(Passage.EXHAUSTED, error=verdict.error)
+            await self._frontier.hold(lease.slot, verdict.seconds)
+            return Answer(Passage.DEFERRED, verdict.seconds, verdict.error)
+        if verdict.crawl_delay and await self._slow_down(verdict, lease):
+            return _SPENT
+        if not verdict.allowed(url):
+            return _FORBIDDEN
+        return _SPENT if asked and lease.start_within is not None else _OPEN
+
+    async def _slow_down(self, policy: RobotsPolicy, lease: Lease) -> bool:
+        """Make a Crawl-delay known; returns whether the lease was granted without it."""
+        delay = min(policy.crawl_delay or 0.0, self._cap)
+        if self._delays.get(lease.slot) != delay:
+            self._delays[lease.slot] = delay
+            await self._frontier.set_delay(lease.slot, delay)
+        return lease.start_within is None
+
+    async def close(self) -> None:
+        """Give up robots.txt files being fetched."""
+        await self._desk.close()

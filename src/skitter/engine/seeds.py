@@ -1,0 +1,79 @@
+"""Seeds: streams a spider's first requests to the frontier, resumable, never all in memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable
+
+from skitter.engine.gather import Gatherer
+from skitter.errors import SpiderError
+from skitter.frontier.base import Entry, Frontier, SeedMark
+from skitter.request import Request
+from skitter.spider import Spider
+
+log = logging.getLogger("skitter.engine")
+_AT_ONCE = 500
+
+
+class SeedLoader:
+    """Loads the seeds of a job, if this worker gets the duty to."""
+
+    def __init__(self, spider: Spider, frontier: Frontier, gatherer: Gatherer, worker: str) -> None:
+        self._spider = spider
+        self._frontier = frontier
+        self._gatherer = gatherer
+        self._worker = worker
+
+    async def run(self) -> bool:
+        """Claim the duty and do it; returns whether there was nothing to claim.
+
+        Raises whatever ``start`` raises, and :class:`~skitter.errors.SpiderError` for a seed that is no
+        request or that the scope refuses: a crawl that leaves out what it was asked for is no crawl.
+        """
+        claim = await self._frontier.claim_seeds(self._worker)
+        if claim is None:
+            return True
+        position = 0
+        batch: list[Entry] = []
+        async for seed in _stream(self._spider):
+            position += 1
+            if position <= claim.position:
+                continue
+            batch.append(self._entry(seed))
+            if len(batch) >= _AT_ONCE:
+                await self._frontier.add(batch, SeedMark(claim.token, position))
+                batch = []
+        await self._frontier.add(batch, SeedMark(claim.token, position, done=True))
+        log.info("seeds loaded: %d", position)
+        return False
+
+    def _entry(self, seed: object) -> Entry:
+        request = Request(seed) if isinstance(seed, str) else seed
+        if not isinstance(request, Request):
+            raise SpiderError(
+                f"start of spider {self._spider.name!r} gave {type(seed).__name__} {seed!r:.60}",
+                remedy="yield requests or URLs",
+            )
+        entry = self._gatherer.entry(request)
+        if isinstance(entry, str):
+            raise SpiderError(
+                f"seed {request.url!r} is refused: {entry}",
+                remedy="give an absolute http(s) URL within the scope of the crawl",
+            )
+        return entry
+
+
+async def _stream(spider: Spider) -> AsyncIterator[object]:
+    """Run ``start``, which may be an async generator, a generator or return an iterable."""
+    started = spider.start()
+    if hasattr(started, "__aiter__"):
+        async for seed in started:
+            yield seed
+        return
+    if not isinstance(started, Iterable):
+        raise SpiderError(
+            f"start of spider {spider.name!r} gives {type(started).__name__}",
+            remedy="write it as an async generator: async def start(self): yield Request(...)",
+        )
+    for seed in started:
+        yield seed

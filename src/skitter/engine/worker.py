@@ -1,0 +1,359 @@
+"""Worker: one process running the loop. Read :meth:`Worker.walk` beside the drawing in the manual."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from skitter.engine.callbacks import describe, find_callback, run_callback
+from skitter.engine.committer import Committer
+from skitter.engine.gather import Gatherer
+from skitter.engine.hooks import Hooks, Signal, call
+from skitter.engine.page import DONE, Page
+from skitter.engine.pump import Pump, Turn
+from skitter.engine.redirect import RedirectError, redirected
+from skitter.engine.robots_gate import Passage, RobotsGate
+from skitter.engine.seeds import SeedLoader
+from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
+from skitter.errors import SkitterError, UndecodableRecord
+from skitter.fetch.base import FetchError, Fetcher
+from skitter.fetch.retry_after import parse_retry_after
+from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution
+from skitter.request import Request, decode_request
+from skitter.response import Response
+from skitter.scope import Scope
+from skitter.settings import Settings
+from skitter.spider import Spider
+from skitter.store.base import Store
+
+log = logging.getLogger("skitter.engine")
+
+DRAIN_SECONDS = 15.0
+"""Longest wait for fetches in flight when a crawl is stopped; what is left is handed back."""
+_SEEDS_AGAIN = 1.0
+"""Seconds between two looks whether the duty of loading the seeds has become free."""
+
+
+class CrawlFailed(SkitterError):
+    """A hook, the seeds or a store ended the crawl. Everything committed is kept; a rerun resumes."""
+
+
+class _HandBack(Exception):  # noqa: N818 - a way out of the walk, not an error
+    """The lease goes back untouched."""
+
+
+class Worker:
+    """Leases requests, fetches them, runs callbacks and hooks, stores items and commits."""
+
+    def __init__(
+        self,
+        name: str,
+        spider: Spider,
+        settings: Settings,
+        frontier: Frontier,
+        fetcher: Fetcher,
+        stores: Sequence[Store],
+        scope: Scope,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.name = name
+        self.spider = spider
+        self.settings = settings
+        self._frontier = frontier
+        self._fetcher = fetcher
+        self._scope = scope
+        self._hooks = hooks if hooks is not None else Hooks()
+        self._pump = Pump(name, frontier, settings.concurrency)
+        self._committer = Committer(frontier, stores, self._hooks, self._obey)
+        self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
+        self._gatherer: Gatherer
+        self._errands: set[asyncio.Task[Any]] = set()
+        self._pumping: asyncio.Task[JobState] | None = None
+        self._failure: CrawlFailed | None = None
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    async def run(self, info: JobInfo) -> JobState:
+        """Work until the job is finished or stopped; returns its state.
+
+        Raises :class:`CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
+        """
+        self._gatherer = Gatherer(self._scope, self.settings.politeness(), info.fingerprint_seed)
+        await self._each_hook("on_start")
+        self._pumping = asyncio.create_task(self._pump.run(self.walk, self._committer.put))
+        for duty in (
+            self._committer.run(self._pump.closed),
+            self._pump.renew_forever(info.lease_seconds / 3),
+            self._load_seeds(),
+        ):
+            self._undertake(duty)
+        try:
+            state = await self._pumping
+        except asyncio.CancelledError:
+            if self._failure is None:
+                raise
+            raise self._failure from self._failure.__cause__
+        finally:
+            await self._shut_down()
+        await self._each_hook("on_stop")
+        return state
+
+    def drain(self) -> None:
+        """Lease nothing more; finish what is in hand, then leave."""
+        self._pump.drain()
+        asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._pump.cancel)
+
+    async def _shut_down(self) -> None:
+        for errand in self._errands:
+            errand.cancel()
+        await asyncio.gather(*self._errands, return_exceptions=True)
+        if self._robots is not None:
+            await self._robots.close()
+        with contextlib.suppress(SkitterError):  # a frontier that is gone has nothing to take back
+            await self._pump.break_off()
+
+    def _undertake(self, duty: Coroutine[Any, Any, Any]) -> None:
+        """Run something beside the pump; if it fails the crawl fails."""
+        task = asyncio.get_running_loop().create_task(duty)
+        self._errands.add(task)
+        task.add_done_callback(self._duty_ended)
+
+    def _duty_ended(self, duty: asyncio.Task[Any]) -> None:
+        self._errands.discard(duty)
+        if duty.cancelled() or (error := duty.exception()) is None:
+            return
+        remedy = error.remedy if isinstance(error, SkitterError) else ""
+        failure = CrawlFailed(
+            str(error) if isinstance(error, SkitterError) else describe(error),
+            remedy=remedy or "run the same command again: it resumes",
+        )
+        failure.__cause__ = error
+        self._fail(failure)
+
+    def _fail(self, failure: CrawlFailed) -> None:
+        if self._failure is None:
+            self._failure = failure
+        if self._pumping is not None:
+            self._pumping.cancel()
+
+    def _obey(self, signal: Signal, where: str) -> None:
+        """Carry out a signal that concerns the whole crawl."""
+        if signal is Signal.STOP:
+            log.info("stopping, as %s asked", where)
+            self._undertake(self._frontier.control(JobState.STOPPING))
+        elif signal is Signal.FAIL:
+            remedy = "see the log for what it found; the same command resumes"
+            self._fail(CrawlFailed(f"the crawl was failed by {where}", remedy=remedy))
+
+    async def _each_hook(self, point: str) -> None:
+        for hook in self._hooks[point]:
+            try:
+                await call(hook, self)
+            except Exception as error:
+                raise CrawlFailed(f"hook {point}: {describe(error)}", remedy="correct the hook") from error
+
+    async def _load_seeds(self) -> None:
+        loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name)
+        while await loader.run() and (await self._frontier.status()).seeds_loading:
+            # Another worker has the duty; if it dies the duty becomes free again.
+            await asyncio.sleep(_SEEDS_AGAIN)
+
+    # --- one request -----------------------------------------------------------------------------------
+
+    async def walk(self, turn: Turn) -> Page | None:
+        """Take one request through the loop; ``None`` hands its lease back."""
+        lease = turn.lease
+        try:
+            page = Page(lease, decode_request(lease.url, lease.record))
+        except UndecodableRecord as error:
+            page = Page(lease, Request(lease.url))
+            page.finish(Verdict(Resolution.FAILED, f"record: {error}"))
+            return page
+        try:
+            request = await self._before_request(page)
+            if request is not None and await self._may_fetch(page, request, turn):
+                response = await self._fetch(page, request, turn)
+                if await self._after_request(page, response):
+                    await self._parse(page, response)
+        except _HandBack:
+            return None
+        except FetchError as error:
+            turn.land()
+            await self._failed(page, error, f"{error.kind}: {error}", retryable=error.retryable)
+        except Exception as error:  # noqa: BLE001 - user code: any error is an outcome of this request
+            log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400
+            await self._failed(page, error, f"callback: {describe(error)}", retryable=False)
+        return page
+
+    async def _before_request(self, page: Page) -> Request | None:
+        if not self._hooks["before_request"]:
+            return page.request
+        request, signal = await self._hooks.rewrite(page.request)
+        return request if self._goes_on(page, signal, "before_request") else None
+
+    async def _may_fetch(self, page: Page, request: Request, turn: Turn) -> bool:
+        if self._robots is not None:
+            answer = await self._robots.check(request.url, turn.lease)
+            if answer.passage is not Passage.OPEN:
+                turn.land()
+                self._turn_away(page, answer.passage, answer.seconds, answer.error)
+                return False
+        if not turn.may_start():
+            raise _HandBack
+        return True
+
+    @staticmethod
+    def _turn_away(page: Page, passage: Passage, seconds: float, error: str) -> None:
+        if passage is Passage.SPENT:
+            raise _HandBack
+        if passage is Passage.FORBIDDEN:
+            page.count("refused/robots")
+        elif passage is Passage.DEFERRED:
+            page.finish(Verdict(Resolution.RETRY, f"robots: {error}", seconds, free=True))
+        else:
+            page.finish(Verdict(Resolution.FAILED, f"robots: {error}"))
+
+    async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
+        response = await self._fetcher.fetch(request)
+        status = response.status
+        retry_after = None
+        if status in THROTTLED:
+            retry_after = parse_retry_after(response.header("retry-after") or None)
+        turn.land(response.latency, refused=status in THROTTLED, retry_after=retry_after)
+        page.response = response
+        page.count(f"status/{status}")
+        page.count("bytes", len(response.body))
+        return response
+
+    async def _after_request(self, page: Page, response: Response) -> bool:
+        """Decide over the status; returns whether the response goes to the callback."""
+        if self._hooks["after_request"]:
+            signal = await self._hooks.ask("after_request", response)
+            if signal is Signal.IGNORE:
+                return True
+            if not self._goes_on(page, signal, "after_request"):
+                return False
+        status = response.status
+        if 200 <= status < 300 or status in self.settings.accept_statuses:
+            return True
+        if status in REDIRECTS:
+            self._redirect(page, response)
+            return False
+        retry_after = parse_retry_after(response.header("retry-after") or None)
+        verdict = after_status(self.settings, page.request, page.lease.attempt, status, retry_after)
+        return await self._give_up_or_retry(page, StatusError(status), verdict)
+
+    def _redirect(self, page: Page, response: Response) -> None:
+        try:
+            request = redirected(page.request, response, self.settings.max_redirects)
+        except RedirectError as error:
+            page.finish(Verdict(Resolution.FAILED, str(error)))
+            return
+        page.count("redirects")
+        entry = self._gatherer.entry(request)
+        if isinstance(entry, Entry):
+            page.entries.append(entry)
+        else:
+            page.count(f"refused/{entry}")
+
+    async def _parse(self, page: Page, response: Response) -> None:
+        callback = find_callback(self.spider, _name(page.request.callback))
+        given = await run_callback(callback, response, **page.request.cb_kwargs)
+        page.count("pages")
+        await self._take(page, given, response)
+
+    async def _take(self, page: Page, given: list[Any], response: Response | None) -> None:
+        """Sort what user code gave, and let the hooks see the items."""
+        gathered = self._gatherer.gather(given, page.request)
+        page.items, page.batches = gathered.items, gathered.batches
+        page.entries = gathered.entries
+        if gathered.links:
+            page.count("links", gathered.links)
+        for reason, amount in gathered.refused.items():
+            page.count(f"refused/{reason}", amount)
+        if page.items and self._hooks["before_save"]:
+            signal = await self._hooks.ask("before_save", response, page.items)
+            if not self._goes_on(page, signal, "before_save"):
+                return
+        if page.items:
+            page.count("items", len(page.items))
+
+    # --- decisions -------------------------------------------------------------------------------------
+
+    def _goes_on(self, page: Page, signal: Signal, point: str) -> bool:
+        """Carry out a hook's decision; returns whether the request goes on."""
+        if signal in {Signal.GO_ON, Signal.IGNORE}:
+            return True
+        if signal is Signal.STOP:
+            self._obey(signal, f"hook {point} at {page.lease.url}")
+            return True
+        if signal is Signal.FAIL:
+            self._obey(signal, f"hook {point} at {page.lease.url}")
+            raise _HandBack
+        if signal is Signal.RETRY:
+            page.finish(self._failure_verdict(page, f"hook/{point}: asked for a retry", retryable=True))
+        else:
+            self._drop(page)
+            page.count("refused/hook")
+        return False
+
+    @staticmethod
+    def _drop(page: Page) -> None:
+        page.items, page.entries, page.batches = [], [], []
+        page.finish(DONE)
+
+    def _failure_verdict(self, page: Page, error: str, *, retryable: bool) -> Verdict:
+        return after_failure(self.settings, page.request, page.lease.attempt, error, retryable=retryable)
+
+    async def _failed(self, page: Page, error: Exception, text: str, *, retryable: bool) -> None:
+        """End a request that failed: by its retry rules, unless a hook decides otherwise."""
+        try:
+            await self._give_up_or_retry(page, error, self._failure_verdict(page, text, retryable=retryable))
+        except _HandBack:
+            page.finish(Verdict(Resolution.RETRY, text, free=True))
+        except Exception as second:  # noqa: BLE001 - user code: an errback or hook that fails too
+            log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
+            page.finish(Verdict(Resolution.FAILED, f"{text}; then {describe(second)}"))
+
+    async def _give_up_or_retry(self, page: Page, error: Exception, verdict: Verdict) -> bool:
+        """Ask ``on_error``, then retry, or give up and call the errback.
+
+        Returns whether the response is to go to the callback nevertheless.
+        """
+        if self._hooks["on_error"]:
+            signal = await self._hooks.ask("on_error", page.request, error)
+            if signal is Signal.IGNORE:
+                self._drop(page)
+                page.count("errors/ignored")
+                return isinstance(error, StatusError)
+            if not self._goes_on(page, signal, "on_error"):
+                return False
+        page.finish(verdict)
+        if verdict.resolution is Resolution.FAILED and page.request.errback is not None:
+            await self._call_errback(page, error)
+        return False
+
+    async def _call_errback(self, page: Page, error: Exception) -> None:
+        """Let the errback see a failure that is final; what it gives is kept, and the request is done."""
+        errback = find_callback(self.spider, _name(page.request.errback))
+        verdict, page.verdict = page.verdict, DONE
+        try:
+            given = await run_callback(errback, page.request, error)
+            await self._take(page, given, page.response)
+        except Exception:
+            page.verdict = verdict
+            raise
+        if not (page.items or page.entries or page.batches):
+            page.verdict = verdict
+
+
+def _name(callback: object) -> str | None:
+    return callback if isinstance(callback, str) else None
+
+
+def _unexpected(error: Exception) -> bool:
+    """Whether a log reader needs the traceback: not for errors that say themselves what to do."""
+    return not isinstance(error, SkitterError)

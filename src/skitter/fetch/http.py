@@ -1,0 +1,177 @@
+"""HttpFetcher: HTTP/1.1 and HTTP/2 by libcurl, driven from the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import certifi
+import pycurl
+
+from skitter.errors import UsageError
+from skitter.fetch.base import ConnectError, FetchError, UnsendableRequest
+from skitter.fetch.cookies import CookieJars
+from skitter.fetch.curl_errors import fetch_error
+from skitter.fetch.decoding import decode_body
+from skitter.fetch.options import FetchSettings
+from skitter.fetch.stall import StallWatch
+from skitter.fetch.transfer import Transfer, base_headers
+from skitter.request import Request
+from skitter.response import Response
+from skitter.urls import normalize, registered_domain
+
+_OLDEST_LIBCURL = (8, 4)
+_MAX_POOLED = 256
+_SCHEMES = ("http://", "https://")
+_CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
+# Above this, decoding moves to a thread so that the loop goes on meanwhile.
+_DECODE_ASIDE = 256 * 1024
+
+
+class HttpFetcher:
+    """Fetches over HTTP. Follows no redirect; cookies are kept per ``Request.session``.
+
+    Bodies come decoded (``Content-Encoding`` stays among the headers). Connections are kept alive and shared
+    by all requests of this fetcher. A request that meets a kept connection which the server has just closed
+    is sent again on a fresh one, before any byte of an answer only.
+    """
+
+    def __init__(self, settings: FetchSettings | None = None, cookies: CookieJars | None = None) -> None:
+        self.settings = settings or FetchSettings()
+        self.cookies = cookies or CookieJars()
+        self._base_headers = base_headers(self.settings)
+        self._ca_file = self.settings.ca_file
+        self._suffixes_read = False
+        self._multi: pycurl.AsyncCurlMulti | None = None
+        self._idle: list[Transfer] = []
+        self._running: dict[Transfer, asyncio.Future[pycurl.Curl]] = {}
+        self._watch = StallWatch(self._running, self.settings.read_timeout)
+
+    async def open(self) -> None:
+        """Make ready. Raises :class:`~skitter.errors.UsageError` with a libcurl too old to limit bodies."""
+        found = pycurl.version_info()[1]
+        if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST_LIBCURL:
+            raise UsageError(
+                f"pycurl was built with libcurl {found}; body limits need at least 8.4",
+                remedy="install the pycurl wheel from PyPI, which brings its own libcurl",
+            )
+        if not self._ca_file:
+            self._ca_file = await asyncio.to_thread(certifi.where)
+        multi = pycurl.AsyncCurlMulti()
+        multi.setopt(pycurl.M_MAXCONNECTS, self.settings.max_connections)
+        multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self.settings.max_connections)
+        self._multi = multi
+
+    async def fetch(self, request: Request) -> Response:
+        """Fetch one request. Any HTTP status is a response.
+
+        Raises a :class:`~skitter.fetch.base.FetchError`. Cancelling ends the transfer.
+        """
+        url = _sendable(request.url)
+        cookie = self.cookies.header_for(request)
+        transfer = self._idle.pop() if self._idle else self._new_transfer()
+        try:
+            transfer.prepare(request, url, cookie)
+            await self._perform(transfer)
+            response = await self._response(transfer, request)
+        except BaseException:
+            # A handle in an unknown state is not worth keeping.
+            transfer.curl.close()
+            raise
+        transfer.reset()
+        if len(self._idle) < _MAX_POOLED:
+            self._idle.append(transfer)
+        return response
+
+    async def close(self) -> None:
+        """Abort what is in flight and close all connections. Safe to call twice."""
+        multi, self._multi = self._multi, None
+        self._watch.stop()
+        if multi is not None:
+            await multi.aclose()
+        while self._idle:
+            self._idle.pop().curl.close()
+
+    def _new_transfer(self) -> Transfer:
+        return Transfer(self.settings, self._base_headers, self._ca_file)
+
+    async def _perform(self, transfer: Transfer) -> None:
+        if self._multi is None:
+            raise UsageError("this fetcher is not open", remedy="await open() first, close() last")
+        future = self._multi.add_handle(transfer.curl)
+        self._running[transfer] = future
+        self._watch.start()
+        try:
+            await future
+        except pycurl.error as error:
+            raise _error_of(transfer, error) from None
+        except asyncio.CancelledError:
+            if self._multi is None and not _cancelled_from_outside():
+                raise ConnectError("the fetcher was closed while the request was in flight") from None
+            raise
+        finally:
+            del self._running[transfer]
+
+    async def _response(self, transfer: Transfer, request: Request) -> Response:
+        getinfo = transfer.curl.getinfo
+        status = getinfo(pycurl.RESPONSE_CODE)
+        latency = getinfo(pycurl.STARTTRANSFER_TIME)
+        ip = getinfo(pycurl.PRIMARY_IP)
+        block, body = transfer.answer()
+        names = block.lower()
+        if body and b"\ncontent-encoding:" in names:
+            body = await self._decoded(names, body)
+        response = Response(
+            request.url,
+            status,
+            headers=block[block.find(b"\n") + 1 :],
+            body=body,
+            request=request,
+            latency=latency,
+            ip=ip,
+            protocol=transfer.protocol,
+        )
+        if b"\nset-cookie:" in names:
+            await self._absorb(response)
+        return response
+
+    async def _absorb(self, response: Response) -> None:
+        if not self._suffixes_read:
+            # The first look-up reads the Public Suffix List, which would hold up the loop.
+            await asyncio.to_thread(registered_domain, "example.com")
+            self._suffixes_read = True
+        self.cookies.absorb(response)
+
+    async def _decoded(self, names: bytes, body: bytes) -> bytes:
+        tokens = b",".join(_CONTENT_ENCODINGS(names)).decode("latin-1").split(",")
+        codings = [name for token in tokens if (name := token.strip()) not in ("", "identity")]
+        if len(body) <= _DECODE_ASIDE:
+            return decode_body(body, codings, self.settings.max_body)
+        return await asyncio.to_thread(decode_body, body, codings, self.settings.max_body)
+
+
+def _sendable(url: str) -> str:
+    if url.startswith(_SCHEMES) and url.isascii() and " " not in url:
+        return url
+    # A URL that was never normalised: send what a browser would.
+    href = normalize(url)
+    if href is None or not href.startswith(_SCHEMES):
+        raise UnsendableRequest(f"{url!r} is no http(s) URL", remedy="give an absolute http(s) URL")
+    return href
+
+
+def _error_of(transfer: Transfer, error: pycurl.error) -> FetchError:
+    code, message = error.args[0], str(error.args[1])
+    getinfo = transfer.curl.getinfo
+    tunnel_refused = getinfo(pycurl.HTTP_CONNECTCODE) >= 300
+    return fetch_error(
+        code,
+        message,
+        answered=transfer.answered and not tunnel_refused,
+        by_proxy=bool(getinfo(pycurl.USED_PROXY)),
+    )
+
+
+def _cancelled_from_outside() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

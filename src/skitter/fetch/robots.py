@@ -1,0 +1,234 @@
+"""robots.txt by RFC 9309: fetch it, keep it, ask it."""
+
+from __future__ import annotations
+
+import re
+import time
+from enum import StrEnum
+from urllib.parse import urljoin
+
+import msgspec
+from protego import Protego
+
+from skitter.fetch.base import FetchError, Fetcher
+from skitter.fetch.retry_after import parse_retry_after
+from skitter.request import Request
+from skitter.response import Response
+
+MAX_REDIRECTS = 5
+"""Redirects followed, also to other hosts (RFC 9309, 2.3.1.2)."""
+
+MAX_PARSED = 500 * 1024
+"""Bytes of a robots.txt that count; the rest is ignored (RFC 9309, 2.5)."""
+
+RECORD_VERSION = 1
+
+
+class RobotsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How robots.txt files are kept and what happens while one cannot be had."""
+
+    ttl: float = 86_400.0
+    """Seconds for which an answer holds; at most a day (RFC 9309, 2.4)."""
+    first_deferral: float = 30.0
+    """Seconds to leave a host alone after the first failure; doubles with each further one."""
+    longest_deferral: float = 3_600.0
+    """Seconds; bound of that growth."""
+    max_failures: int = 8
+    """Failures in a row after which the requests that wait are to fail. With the other defaults this is
+    about two and a half hours. The RFC allows to crawl freely after 30 days; we never do."""
+    max_cached: int = 10_000
+    """Parsed files that one process keeps."""
+
+
+class RobotsState(StrEnum):
+    """What the attempt to fetch a robots.txt gave."""
+
+    RULES = "rules"
+    """A file (2xx). Also one kept from before while the host does not answer."""
+    UNAVAILABLE = "unavailable"
+    """There is none (4xx, or an endless redirect): everything is allowed (RFC 9309, 2.3.1.3)."""
+    UNREACHABLE = "unreachable"
+    """Server error, 429 or no answer: nothing is allowed for now (RFC 9309, 2.3.1.4)."""
+
+
+class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of the robots.txt of one origin; small enough to share over a fleet."""
+
+    state: RobotsState
+    fetched_at: float
+    """Unix time."""
+    ttl: float
+    """Seconds for which the record holds; for ``UNREACHABLE`` how long to leave the host alone."""
+    body: bytes = b""
+    failures: int = 0
+    """Failed attempts in a row."""
+    error: str = ""
+    """Of the last failed attempt, beginning with its kind."""
+    version: int = RECORD_VERSION
+
+    def holds(self, now: float) -> bool:
+        """Whether the record may still be used at a Unix time."""
+        # A record from the future is the mark of a clock set back; it must not hold for ever.
+        return -self.ttl < now - self.fetched_at < self.ttl
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RobotsRecord).decode
+
+
+def encode_record(record: RobotsRecord) -> bytes:
+    """Return the form in which a record is shared."""
+    return _encode(record)
+
+
+def decode_record(data: bytes | None) -> RobotsRecord | None:
+    """Read a shared record; ``None`` if there is none, or one that this version cannot read."""
+    if data is None:
+        return None
+    try:
+        record = _decode(data)
+    except msgspec.MsgspecError:
+        return None
+    return record if record.version == RECORD_VERSION else None
+
+
+class RobotsPolicy:
+    """What one robots.txt says to one crawler."""
+
+    __slots__ = ("_rules", "_token", "crawl_delay", "sitemaps")
+
+    def __init__(self, rules: Protego | None, token: str) -> None:
+        self._rules = rules
+        self._token = token
+        self.crawl_delay: float | None = rules.crawl_delay(token) if rules else None
+        """Seconds between two requests, if the file asks for a distance."""
+        self.sitemaps: tuple[str, ...] = tuple(rules.sitemaps) if rules else ()
+        """Absolute URLs, as they stand in the file."""
+
+    def allowed(self, url: str) -> bool:
+        """Whether a URL of this origin may be fetched."""
+        return self._rules is None or bool(self._rules.can_fetch(url, self._token))
+
+
+class Deferred(msgspec.Struct, frozen=True):
+    """The robots.txt cannot be had now: leave the host alone."""
+
+    seconds: float
+    """From now."""
+    exhausted: bool
+    """It failed so often that the waiting requests are to fail."""
+    error: str
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of an absolute URL: each has a robots.txt of its own."""
+    scheme, _, rest = url.partition("://")
+    netloc = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    return f"{scheme}://{netloc.rpartition('@')[2]}"
+
+
+_COMPATIBLE = re.compile(r"\(compatible;\s*([A-Za-z_-]+)")
+_LEADING_TOKEN = re.compile(r"[A-Za-z_-]*")
+
+
+def product_token(user_agent: str) -> str:
+    """Return the name by which robots.txt files address a crawler (RFC 9309, 2.2.1).
+
+    ``skitter/1.0 (+https://...)`` gives ``skitter``, and so does a browser-like
+    ``Mozilla/5.0 (compatible; skitter/1.0)``.
+    """
+    compatible = _COMPATIBLE.search(user_agent)
+    if compatible:
+        return compatible[1]
+    leading = _LEADING_TOKEN.match(user_agent)
+    return leading[0] if leading else ""
+
+
+async def fetch_robots(
+    fetcher: Fetcher,
+    origin: str,
+    settings: RobotsSettings,
+    previous: RobotsRecord | None = None,
+) -> RobotsRecord:
+    """Fetch the robots.txt of an origin and say what came of it. Raises nothing but programming errors.
+
+    ``previous``
+        The last record of this origin, run out or not: it counts the failures in a row, and its rules stay
+        in force while the host does not answer (RFC 9309, 2.4).
+    """
+    url = f"{origin}/robots.txt"
+    try:
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await fetcher.fetch(Request(url))
+            target = _redirect_target(response)
+            if target is None:
+                return _judge(response, settings, previous)
+            url = target
+    except FetchError as error:
+        return _unreachable(f"{error.kind}: {error}", settings, previous)
+    return RobotsRecord(RobotsState.UNAVAILABLE, time.time(), settings.ttl)
+
+
+def _redirect_target(response: Response) -> str | None:
+    location = response.headers.get("Location")
+    if response.status not in (301, 302, 303, 307, 308) or not location:
+        return None
+    target = urljoin(response.url, location)
+    return target if target.startswith(("http://", "https://")) else None
+
+
+def _judge(response: Response, settings: RobotsSettings, previous: RobotsRecord | None) -> RobotsRecord:
+    status, now = response.status, time.time()
+    if 200 <= status < 300:
+        return RobotsRecord(RobotsState.RULES, now, settings.ttl, response.body[:MAX_PARSED])
+    if 300 <= status < 500 and status != 429:
+        return RobotsRecord(RobotsState.UNAVAILABLE, now, settings.ttl)
+    wish = parse_retry_after(response.headers.get("Retry-After"), now) or 0.0
+    return _unreachable(f"http: robots.txt answered {status}", settings, previous, wish)
+
+
+def _unreachable(
+    error: str, settings: RobotsSettings, previous: RobotsRecord | None, wish: float = 0.0
+) -> RobotsRecord:
+    failures = (previous.failures if previous else 0) + 1
+    # The exponent is bounded because 2.0 to a high power overflows.
+    pause = min(settings.first_deferral * 2.0 ** min(failures - 1, 64), settings.longest_deferral)
+    pause = max(pause, wish)
+    if previous is not None and previous.state is RobotsState.RULES:
+        return RobotsRecord(RobotsState.RULES, time.time(), pause, previous.body, failures, error)
+    return RobotsRecord(RobotsState.UNREACHABLE, time.time(), pause, b"", failures, error)
+
+
+def parse_robots(
+    record: RobotsRecord, token: str, settings: RobotsSettings, now: float
+) -> RobotsPolicy | Deferred:
+    """Return what a record means for the crawler with this product token, at a Unix time."""
+    if record.state is RobotsState.UNREACHABLE:
+        left = max(0.0, record.fetched_at + record.ttl - now)
+        return Deferred(left, record.failures >= settings.max_failures, record.error)
+    if record.state is RobotsState.UNAVAILABLE:
+        return RobotsPolicy(None, token)
+    text = record.body.decode("utf-8-sig", "replace")
+    return RobotsPolicy(Protego.parse(_addressed(text, token)), token)
+
+
+_AGENT_LINE = re.compile(r"(?im)^[ \t]*user[- ]?agent(?:[ \t]*:|[ \t])[ \t]*([^\n#]*).*$")
+
+
+def _addressed(text: str, token: str) -> str:
+    """Rewrite the user-agent lines so that only a whole product token addresses us.
+
+    Protego takes ``User-agent: ski`` for us too and misses ``User-agent: skitter/1.0``; the RFC compares the
+    product token and nothing else, without regard to case. All other crawlers become one that nobody is.
+    """
+
+    def rename(line: re.Match[str]) -> str:
+        name = line[1].strip()
+        if name == "*" or name.startswith(("* ", "*\t")):
+            return "User-agent: *"
+        leading = _LEADING_TOKEN.match(name)
+        ours = leading is not None and leading[0] != "" and leading[0].lower() == token.lower()
+        return f"User-agent: {token if ours else '!'}"
+
+    # Protego breaks lines at more characters than a regular expression does.
+    return _AGENT_LINE.sub(rename, "\n".join(text.splitlines()))

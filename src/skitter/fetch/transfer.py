@@ -1,0 +1,214 @@
+"""Transfer: a curl handle with its sinks, made ready for one request after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pycurl
+
+from skitter.fetch.base import Disconnected, UnsendableRequest
+from skitter.fetch.decoding import ACCEPT_ENCODING
+from skitter.fetch.options import FetchSettings
+from skitter.request import Request
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+_UNSAFE_VALUE = re.compile(r"[\r\n\0]").search
+_PROTOCOLS = {1: "HTTP/1.0", 2: "HTTP/1.1", 3: "HTTP/2", 30: "HTTP/3"}
+# Their values follow from the body that is sent; another value would garble the connection.
+_FRAMING = frozenset({"content-length", "transfer-encoding"})
+_WIRE_BUFFER = 128 * 1024
+
+
+class Transfer:
+    """One pooled curl handle. Between plain requests only the URL is set anew."""
+
+    __slots__ = (
+        "_base_headers",
+        "_ca_file",
+        "_chunks",
+        "_extra",
+        "_lines",
+        "_settings",
+        "_unusual",
+        "curl",
+        "idle_looks",
+        "seen_bytes",
+    )
+
+    def __init__(self, settings: FetchSettings, base_headers: Mapping[str, bytes], ca_file: str) -> None:
+        self._settings = settings
+        self._base_headers = base_headers
+        self._ca_file = ca_file
+        # Lists are the sinks: their append is compiled code, called once for a header line or a block.
+        self._lines: list[bytes] = []
+        self._chunks: list[bytes] = []
+        self._extra = False
+        self._unusual = False
+        self.curl = pycurl.Curl()
+        self.seen_bytes = -1
+        """What :class:`~skitter.fetch.stall.StallWatch` saw moved when it last looked."""
+        self.idle_looks = 0
+        self._configure()
+
+    def _configure(self) -> None:
+        curl, settings = self.curl, self._settings
+        setopt = curl.setopt
+        setopt(pycurl.HEADERFUNCTION, self._lines.append)
+        setopt(pycurl.WRITEFUNCTION, self._chunks.append)
+        setopt(pycurl.NOSIGNAL, 1)
+        setopt(pycurl.PATH_AS_IS, 1)
+        setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+        setopt(pycurl.HTTP09_ALLOWED, 0)
+        setopt(pycurl.BUFFERSIZE, _WIRE_BUFFER)
+        setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
+        setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(settings.connect_timeout))
+        setopt(pycurl.TIMEOUT_MS, _milliseconds(settings.total_timeout))
+        setopt(pycurl.MAXFILESIZE_LARGE, settings.max_body)
+        setopt(pycurl.DNS_CACHE_TIMEOUT, settings.dns_cache_ttl)
+        setopt(pycurl.MAXAGE_CONN, settings.idle_timeout)
+        setopt(
+            pycurl.HTTP_VERSION,
+            pycurl.CURL_HTTP_VERSION_2TLS if settings.http2 else pycurl.CURL_HTTP_VERSION_1_1,
+        )
+        setopt(pycurl.CAINFO, self._ca_file)
+        if not settings.verify_tls:
+            setopt(pycurl.SSL_VERIFYPEER, 0)
+            setopt(pycurl.SSL_VERIFYHOST, 0)
+        if not settings.keep_alive:
+            # FORBID_REUSE alone would still let HTTP/2 requests share a busy connection.
+            setopt(pycurl.FORBID_REUSE, 1)
+            setopt(pycurl.FRESH_CONNECT, 1)
+        if settings.proxy is not None:
+            setopt(pycurl.PROXY, settings.proxy)
+
+    def prepare(self, request: Request, url: str, cookie: str | None) -> None:
+        """Set what this request needs beyond the handle's standing options."""
+        setopt = self.curl.setopt
+        setopt(pycurl.URL, url)
+        if cookie is not None:
+            self._extra = True
+            setopt(pycurl.COOKIE, cookie.encode())
+        if request.timeout is not None:
+            self._extra = True
+            setopt(pycurl.TIMEOUT_MS, _milliseconds(request.timeout))
+        with_body = request.body or request.method not in ("GET", "HEAD")
+        if request.headers or with_body:
+            self._extra = True
+            setopt(pycurl.HTTPHEADER, _header_lines(self._base_headers, request, with_body=bool(with_body)))
+        if with_body or request.method != "GET":
+            self._prepare_method(request, with_body=bool(with_body))
+        if request.proxy is not None:
+            self._unusual = True
+            setopt(pycurl.PROXY, request.proxy)
+
+    def _prepare_method(self, request: Request, *, with_body: bool) -> None:
+        setopt, method = self.curl.setopt, request.method
+        if not _TOKEN(method):
+            raise UnsendableRequest(f"{method!r} is no HTTP method", remedy="use GET, POST, PUT ...")
+        self._unusual = True
+        if method == "HEAD":
+            setopt(pycurl.NOBODY, 1)
+            # The length that an answer to HEAD states is not about to be sent.
+            setopt(pycurl.MAXFILESIZE_LARGE, 0)
+        if with_body:
+            setopt(pycurl.POSTFIELDS, request.body)
+            setopt(pycurl.CUSTOMREQUEST, method)
+
+    def answer(self) -> tuple[bytes, bytes]:
+        """Return the final header block with its status line, and the body as it was on the wire.
+
+        Raises :class:`~skitter.fetch.base.Disconnected` for a header block without an end.
+        """
+        lines, chunks = self._lines, self._chunks
+        if lines.count(b"\r\n") != 1:
+            lines = _final_block(lines)
+        return b"".join(lines), chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    @property
+    def answered(self) -> bool:
+        """Whether any of the answer has arrived."""
+        return bool(self._lines)
+
+    @property
+    def protocol(self) -> str:
+        """``HTTP/1.1``, ``HTTP/2`` ... of the answer."""
+        return _PROTOCOLS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "")
+
+    def reset(self) -> None:
+        """Make ready for the next request."""
+        self._lines.clear()
+        self._chunks.clear()
+        self.idle_looks = 0
+        self.seen_bytes = -1
+        if self._unusual:
+            self.curl.reset()
+            self._configure()
+        elif self._extra:
+            self.curl.unsetopt(pycurl.COOKIE)
+            self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.total_timeout))
+            self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
+        self._extra = self._unusual = False
+
+
+def _milliseconds(seconds: float) -> int:
+    # 0 would mean "no limit" to curl.
+    return max(1, int(seconds * 1000))
+
+
+def base_headers(settings: FetchSettings) -> dict[str, bytes]:
+    """Return the header lines of every request in their order, by lower-case name.
+
+    Raises :class:`~skitter.fetch.base.UnsendableRequest` for a name or value that no header can have.
+    """
+    wanted = {"User-Agent": settings.user_agent, **settings.headers}
+    lines = {name.lower(): _line(name, value) for name, value in wanted.items()}
+    lines.setdefault("accept-encoding", _line("Accept-Encoding", ACCEPT_ENCODING))
+    return lines
+
+
+def _header_lines(base: Mapping[str, bytes], request: Request, *, with_body: bool) -> list[bytes]:
+    lines = dict(base)
+    if with_body:
+        # Curl adds these two by itself; a name without a value takes them out.
+        lines["expect"] = b"Expect:"
+        lines["content-type"] = b"Content-Type:"
+    for name, value in request.headers.items():
+        key = name.lower()
+        if key not in _FRAMING:
+            lines[key] = _line(name, value)
+    return list(lines.values())
+
+
+def _line(name: str, value: str) -> bytes:
+    if not _TOKEN(name) or _UNSAFE_VALUE(value):
+        raise UnsendableRequest(
+            f"{name!r}: {value!r} cannot be sent as a header",
+            remedy="use a plain header name and a value without line breaks",
+        )
+    # With a colon and no value curl would leave the header out; a semicolon sends it empty.
+    return f"{name}: {value}".encode() if value.strip() else f"{name};".encode()
+
+
+_STATUS_LINE = re.compile(rb"HTTP/\d").match
+
+
+def _final_block(lines: list[bytes]) -> list[bytes]:
+    """Leave out 1xx answers and a proxy's answer to CONNECT before it, and trailers after it.
+
+    All of them come through the same callback. The block that counts is the last one that begins with a
+    status line.
+    """
+    start = 0
+    for index in range(1, len(lines)):
+        if _is_blank(lines[index - 1]) and _STATUS_LINE(lines[index]):
+            start = index
+    for index in range(start, len(lines)):
+        if _is_blank(lines[index]):
+            return lines[start : index + 1]
+    # Curl takes such an answer for a complete one without a body.
+    raise Disconnected("the connection closed within the header block")
+
+
+def _is_blank(line: bytes) -> bool:
+    return line in (b"\r\n", b"\n")

@@ -1,0 +1,139 @@
+"""Backlog: the queues of all slots, their heads in memory and the rest on disk.
+
+Every queued request has a row on disk. The head of each slot's queue is also in memory: all rows up to
+``slot.bound`` that are not leased; ``slot.beyond`` counts the rows after it, which are on disk only.
+``bound`` is ``None`` exactly when nothing is beyond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from typing import NamedTuple
+
+from skitter.frontier.journal import Journal
+from skitter.frontier.slots import Slot, SlotTable
+
+_LARGEST_HEAD = 256
+_SMALLEST_HEAD = 8
+_HEADS_TOGETHER = 20_000
+"""Requests that all heads together may hold in memory, about 10 MB."""
+BEFORE_ALL = (-(2**63), 0)
+
+_NEXT_ROWS = """
+SELECT seq, slot, rank, fingerprint, url, record, priority, dedup, attempt, lost FROM queue
+WHERE slot = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?
+"""
+
+
+class Row(NamedTuple):
+    """A request as it stands in the file."""
+
+    seq: int
+    slot: int
+    rank: int
+    fingerprint: bytes
+    url: str
+    record: bytes
+    priority: int
+    dedup: int
+    attempt: int
+    lost: int
+
+
+class Backlog:
+    """Places requests in their slots and brings heads back from disk as they empty."""
+
+    def __init__(self, journal: Journal, slots: SlotTable) -> None:
+        self._journal = journal
+        self._slots = slots
+        self._hungry: dict[Slot, int] = {}
+        """Slots with an empty head and more on disk, with their number in the file."""
+        self._arrivals: dict[Slot, list[Row]] | None = None
+        """What was placed beyond the bound of each slot while rows are being read."""
+        self._filling = asyncio.Lock()
+        self.leased: set[int] = set()
+        """Sequence numbers of rows on lease: on disk, but not to be read into a head."""
+
+    def _head_size(self) -> int:
+        return max(_SMALLEST_HEAD, min(_LARGEST_HEAD, _HEADS_TOGETHER // (len(self._slots) or 1)))
+
+    def place(self, slot: Slot, row: Row) -> None:
+        """Let a request wait whose row is, or is about to be, on disk."""
+        key = (row.rank, row.seq)
+        if slot.bound is None:
+            if len(slot.waiting) < self._head_size() or key < max(slot.waiting)[:2]:
+                self._push(slot, row)
+                return
+            slot.bound = max(slot.waiting)[:2]
+        if key <= slot.bound:
+            self._push(slot, row)
+            return
+        slot.beyond += 1
+        if self._arrivals is not None and slot in self._arrivals:
+            self._arrivals[slot].append(row)
+        self.note_empty(slot, row.slot)
+
+    def _push(self, slot: Slot, row: Row) -> None:
+        self._slots.push(slot, (row.rank, row.seq, row))
+        size = self._head_size()
+        if len(slot.waiting) > 2 * size:
+            slot.waiting.sort()
+            slot.beyond += len(slot.waiting) - size
+            del slot.waiting[size:]
+            slot.bound = slot.waiting[-1][:2]
+
+    def note_empty(self, slot: Slot, slot_number: int) -> None:
+        """Remember to read more of a slot whose head ran empty."""
+        if not slot.waiting and slot.beyond:
+            self._hungry[slot] = slot_number
+
+    def start_on_disk(self, slot: Slot, slot_number: int, count: int) -> None:
+        """Take over a slot whose requests are all on disk."""
+        slot.beyond, slot.bound = count, BEFORE_ALL
+        self._hungry[slot] = slot_number
+
+    async def refill(self) -> bool:
+        """Read the heads that ran empty; returns whether there was anything to read."""
+        if not self._hungry:
+            return False
+        async with self._filling:
+            hungry, self._hungry = self._hungry, {}
+            self._arrivals = {slot: [] for slot in hungry}
+            size = self._head_size()
+            questions = [(number, *(slot.bound or BEFORE_ALL), size) for slot, number in hungry.items()]
+            try:
+                answers = await self._journal.read(lambda file: _read_heads(file, questions))
+                for (slot, number), asked, rows in zip(hungry.items(), questions, answers, strict=True):
+                    if slot.bound == asked[1:3]:
+                        self._take_head(slot, number, rows, complete=len(rows) < size)
+                    else:  # so much arrived meanwhile that the head was cut: what was read is no answer
+                        self.note_empty(slot, number)
+            finally:
+                self._arrivals = None
+        return True
+
+    def _take_head(self, slot: Slot, number: int, rows: list[Row], *, complete: bool) -> None:
+        assert self._arrivals is not None
+        if rows and not complete:
+            slot.bound = (rows[-1].rank, rows[-1].seq)
+        read = {row.seq for row in rows}
+        late = [
+            row
+            for row in self._arrivals[slot]
+            if row.seq not in read and (complete or (row.rank, row.seq) <= (slot.bound or BEFORE_ALL))
+        ]
+        # A row that was leased from an earlier head and lies after the bound is on disk, but not waiting.
+        for row in rows + late:
+            if row.seq not in self.leased:
+                slot.beyond -= 1
+                self._slots.push(slot, (row.rank, row.seq, row))
+        if complete:
+            assert slot.beyond == 0, f"slot {slot.key}: {slot.beyond} requests are neither here nor on disk"
+        if not slot.beyond:
+            slot.bound = None
+        self.note_empty(slot, number)
+
+
+def _read_heads(file: sqlite3.Connection, questions: list[tuple[int, int, int, int]]) -> list[list[Row]]:
+    return [[Row(*row) for row in file.execute(_NEXT_ROWS, question)] for question in questions]

@@ -1,0 +1,98 @@
+"""Leases in force: who holds what until when. Shared by the embedded frontiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+from skitter.frontier.base import Landing
+from skitter.frontier.slots import Slot, SlotTable
+
+Held = TypeVar("Held")
+
+
+class HeldLease(Generic[Held]):
+    """One lease in force."""
+
+    __slots__ = ("deadline", "granted_at", "id", "landed", "request", "slot", "worker")
+
+    def __init__(
+        self, lease_id: int, request: Held, slot: Slot, worker: str, now: float, deadline: float
+    ) -> None:
+        self.id = lease_id
+        self.request = request
+        self.slot = slot
+        self.worker = worker
+        self.granted_at = now
+        self.deadline = deadline
+        self.landed = False
+
+
+class LeaseBook(Generic[Held]):
+    """All leases in force, with the places they take in their slots."""
+
+    def __init__(self, slots: SlotTable, seconds: float) -> None:
+        self._slots = slots
+        self._seconds = seconds
+        self._leases: dict[int, HeldLease[Held]] = {}
+        self._check_at = float("inf")
+        """No lease ends before this time."""
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[HeldLease[Held]]:
+        return iter(self._leases.values())
+
+    def grant(self, lease_id: int, request: Held, slot: Slot, worker: str, now: float) -> HeldLease[Held]:
+        """Note a lease; the slot has already counted it."""
+        deadline = now + self._seconds
+        held = self._leases[lease_id] = HeldLease(lease_id, request, slot, worker, now, deadline)
+        self._check_at = min(self._check_at, deadline)
+        return held
+
+    def land(self, landings: Sequence[Landing], now: float) -> None:
+        """Free the places of fetches that ended. Unknown leases and second landings are ignored."""
+        for landing in landings:
+            held = self._leases.get(landing.lease_id)
+            if held is not None and not held.landed:
+                held.landed = True
+                held.slot.land(now, held.granted_at, landing.latency, landing.refused, landing.retry_after)
+                self._slots.arm(held.slot)
+
+    def end(self, lease_id: int, now: float) -> HeldLease[Held] | None:
+        """End a lease, landed or not; ``None`` if it is not in force."""
+        held = self._leases.pop(lease_id, None)
+        if held is not None and not held.landed:
+            held.slot.land(now, held.granted_at, None, refused=False, retry_after=None)
+            self._slots.arm(held.slot)
+        return held
+
+    def renew(self, worker: str, lease_ids: Sequence[int], now: float) -> list[int]:
+        """Extend what the worker holds; return the ids that it does not hold."""
+        gone = []
+        for lease_id in lease_ids:
+            held = self._leases.get(lease_id)
+            if held is None or held.worker != worker:
+                gone.append(lease_id)
+            else:
+                held.deadline = now + self._seconds
+        return gone
+
+    def expired(self, now: float) -> list[int]:
+        """Return the leases that ran out."""
+        if now < self._check_at:
+            return []
+        over = [lease_id for lease_id, held in self._leases.items() if held.deadline <= now]
+        self._check_at = min(
+            (held.deadline for held in self._leases.values() if held.deadline > now), default=float("inf")
+        )
+        return over
+
+    def of(self, worker: str) -> list[int]:
+        """Return the ids of what a worker holds."""
+        return [lease_id for lease_id, held in self._leases.items() if held.worker == worker]
+
+    def oldest(self, now: float) -> float:
+        """Return the age of the oldest lease in seconds; 0 if there is none."""
+        return max((now - held.granted_at for held in self._leases.values()), default=0.0)

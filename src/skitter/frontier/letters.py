@@ -1,0 +1,59 @@
+"""Queries on the file of an embedded frontier: waking delayed requests, dead letters, notes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+from skitter.frontier.backlog import Row
+from skitter.frontier.base import DeadLetter
+
+_ROW = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt, lost"
+
+
+def wake(file: sqlite3.Connection, now: float, limit: int) -> tuple[list[Row], float]:
+    """Move requests whose time has come to the queue; returns them and when the next one is due."""
+    file.execute("BEGIN IMMEDIATE")
+    due = f"FROM delayed WHERE at <= ? ORDER BY at, seq LIMIT {limit:d}"
+    rows = [Row(*row) for row in file.execute(f"SELECT {_ROW} {due}", (now,))]  # noqa: S608 - constants
+    file.execute(f"INSERT OR REPLACE INTO queue SELECT {_ROW} {due}", (now,))  # noqa: S608 - constants
+    file.execute(f"DELETE FROM delayed WHERE (at, seq) IN (SELECT at, seq {due})", (now,))  # noqa: S608
+    file.execute("COMMIT")
+    return rows, next_due(file)
+
+
+def next_due(file: sqlite3.Connection) -> float:
+    """Return the time of the first delayed request; infinity if there is none."""
+    (at,) = file.execute("SELECT min(at) FROM delayed").fetchone()
+    return float("inf") if at is None else float(at)
+
+
+def note(file: sqlite3.Connection, key: str, now: float) -> bytes | None:
+    """Read a shared note that has not run out."""
+    found = file.execute("SELECT value FROM notes WHERE key = ? AND until > ?", (key, now)).fetchone()
+    return None if found is None else bytes(found[0])
+
+
+def dead_letters(
+    file: sqlite3.Connection, slot_keys: Mapping[int, str], after: int, limit: int
+) -> list[DeadLetter]:
+    """List dead letters by their id."""
+    rows = file.execute(
+        "SELECT id, fingerprint, slot, url, record, error, attempt, lost, failed_at FROM dead"
+        " WHERE id > ? ORDER BY id LIMIT ?",
+        (after, limit),
+    )
+    return [
+        DeadLetter(number, fingerprint, slot_keys[slot], url, record, error, attempt, lost, at)
+        for number, fingerprint, slot, url, record, error, attempt, lost, at in rows
+    ]
+
+
+def find_dead(file: sqlite3.Connection, ids: Sequence[int] | None) -> list[tuple[int, Row]]:
+    """Return dead letters by id, or all of them."""
+    if ids is None:
+        rows = list(file.execute(f"SELECT id, {_ROW} FROM dead ORDER BY id"))  # noqa: S608 - constants
+    else:
+        query = f"SELECT id, {_ROW} FROM dead WHERE id = ?"  # noqa: S608 - constants
+        rows = [row for number in dict.fromkeys(ids) for row in file.execute(query, (number,))]
+    return [(row[0], Row(*row[1:])) for row in rows]

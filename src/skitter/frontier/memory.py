@@ -1,0 +1,383 @@
+"""Memory frontier: the contract in its most readable form.
+
+Nothing survives the process; everything else holds. It is the twin against which the other backends are
+read and tested, and it serves unit tests of spiders.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+
+from skitter.frontier.base import (
+    AddResult,
+    DeadLetter,
+    Entry,
+    FrontierContext,
+    FrontierOptions,
+    FrontierStatus,
+    JobInfo,
+    JobState,
+    Landing,
+    Lease,
+    LeaseResult,
+    Outcome,
+    OutputMark,
+    QueueOrder,
+    Resolution,
+    SeedClaim,
+    SeedMark,
+    SlotStatus,
+)
+from skitter.frontier.leases import LeaseBook
+from skitter.frontier.slots import Slot, SlotTable
+from skitter.politeness import Politeness
+from skitter.request import FINGERPRINT_VERSION
+
+FOREVER = float("inf")
+LONGEST_WAIT = 0.1
+"""Seconds after which a worker asks again at the latest: others may have found work meanwhile."""
+
+
+class Waiting:
+    """A request of the job, wherever it is: queued, delayed or leased."""
+
+    __slots__ = ("attempt", "entry", "lost", "rank", "sequence")
+
+    def __init__(self, entry: Entry, rank: int, sequence: int) -> None:
+        self.entry = entry
+        self.rank = rank
+        self.sequence = sequence
+        self.attempt = 0
+        self.lost = 0
+
+
+def rank_of(order: QueueOrder, priority: int, sequence: int) -> int:
+    """Return the number by which a slot's queue is sorted, low first, before the sequence number."""
+    if order == "priority":
+        return -priority
+    if order == "lifo":
+        return -sequence
+    return random.getrandbits(62) if order == "random" else 0
+
+
+class MemoryFrontier:
+    """A frontier in the memory of one process."""
+
+    def __init__(
+        self,
+        politeness: Politeness | None = None,
+        options: FrontierOptions | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._options = options if options is not None else FrontierOptions()
+        self._clock = clock
+        self._slots = SlotTable((politeness if politeness is not None else Politeness()).policy_of)
+        self._seen: dict[bytes, float] = {}
+        self._delayed: list[tuple[float, int, Waiting]] = []
+        self._leases: LeaseBook[Waiting] = LeaseBook(self._slots, self._options.lease_seconds)
+        self._dead: dict[int, tuple[DeadLetter, Waiting]] = {}
+        self._notes: dict[str, tuple[bytes, float]] = {}
+        self._outputs: dict[str, list[tuple[int, int]]] = {}
+        self._counters: Counter[str] = Counter()
+        self._added = self._queued = self._done = 0
+        self._sequence = 0
+        self._state = JobState.RUNNING
+        self._seeds_done = False
+        self._seed_position = 0
+        self._seed_claim: tuple[int, str, float] | None = None
+        self._fingerprint_seed = secrets.randbits(64)
+
+    @classmethod
+    def from_url(cls, _url: str, context: FrontierContext) -> MemoryFrontier:
+        """Build the frontier that ``memory:`` names."""
+        return cls(context.politeness, context.options)
+
+    async def open(self) -> JobInfo:
+        """Return what a worker must know."""
+        return JobInfo(self._fingerprint_seed, FINGERPRINT_VERSION, self._options.lease_seconds)
+
+    async def close(self) -> None:
+        """Keep everything: a memory frontier can be opened again while the object lives."""
+
+    async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Tell which fingerprints are new."""
+        now = self._clock()
+        return [not self._is_known(fingerprint, now) for fingerprint in fingerprints]
+
+    def _is_known(self, fingerprint: bytes, now: float) -> bool:
+        return self._seen.get(fingerprint, 0.0) > now
+
+    async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
+        """Add requests with de-duplication; count them as seeds if they are."""
+        if seeds is not None and not self._advance_seeds(seeds):
+            return AddResult(0, len(entries))
+        added = self._insert(entries, self._clock())
+        return AddResult(added, len(entries) - added)
+
+    def _insert(self, entries: Sequence[Entry], now: float) -> int:
+        added = 0
+        for entry in entries:
+            if entry.dedup:
+                if self._is_known(entry.fingerprint, now):
+                    self._counters["refused/duplicate"] += 1
+                    continue
+                self._seen[entry.fingerprint] = FOREVER
+            self._sequence += 1
+            rank = rank_of(self._options.order, entry.priority, self._sequence)
+            waiting = Waiting(entry, rank, self._sequence)
+            self._place(waiting, max(entry.not_before, now + entry.delay), now)
+            added += 1
+        self._added += added
+        return added
+
+    def _place(self, waiting: Waiting, at: float, now: float) -> None:
+        if at > now:
+            heappush(self._delayed, (at, waiting.sequence, waiting))
+            return
+        self._queued += 1
+        slot = self._slots.get(waiting.entry.slot)
+        self._slots.push(slot, (waiting.rank, waiting.sequence, waiting))
+
+    async def claim_seeds(self, worker: str) -> SeedClaim | None:
+        """Take the duty of loading the seeds."""
+        now = self._clock()
+        if self._seeds_done or (self._seed_claim is not None and self._seed_claim[2] > now):
+            return None
+        self._sequence += 1
+        self._seed_claim = (self._sequence, worker, now + self._options.lease_seconds)
+        return SeedClaim(self._sequence, self._seed_position)
+
+    def _advance_seeds(self, mark: SeedMark) -> bool:
+        if self._seed_claim is None or self._seed_claim[0] != mark.token:
+            return False
+        deadline = self._clock() + self._options.lease_seconds
+        self._seed_claim = None if mark.done else (mark.token, self._seed_claim[1], deadline)
+        self._seed_position = mark.position
+        self._seeds_done = mark.done
+        return True
+
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = ()
+    ) -> LeaseResult:
+        """Hand out what may be fetched now."""
+        now = self._clock()
+        self._leases.land(landed, now)
+        self._wake(now)
+        state = self._current_state()
+        leases = []
+        if state is JobState.RUNNING:
+            limit = self._options.limits.room(self._counters, len(self._leases), limit)
+            while len(leases) < limit and (taken := self._slots.take(now)) is not None:
+                leases.append(self._grant(taken[0], taken[1][2], worker, now))
+        return LeaseResult(leases, state, self._ask_again(now), self._limit_reached())
+
+    def _grant(self, slot: Slot, waiting: Waiting, worker: str, now: float) -> Lease:
+        self._queued -= 1
+        self._sequence += 1
+        held = self._leases.grant(self._sequence, waiting, slot, worker, now)
+        entry = waiting.entry
+        return Lease(
+            self._sequence, entry.fingerprint, entry.slot, entry.url, entry.record,
+            waiting.attempt, waiting.lost, held.deadline, slot.start_within,
+        )  # fmt: skip
+
+    def _wake(self, now: float) -> None:
+        """Queue what was delayed until now and take back leases that ran out."""
+        while self._delayed and self._delayed[0][0] <= now:
+            self._place(heappop(self._delayed)[2], now, now)
+        for lease_id in self._leases.expired(now):
+            self._lose(lease_id, now)
+
+    def _current_state(self) -> JobState:
+        idle = not (self._queued or self._delayed or self._leases)
+        if idle and self._seeds_done:
+            return JobState.FINISHED
+        return JobState.STOPPING if self._limit_reached() else self._state
+
+    def _limit_reached(self) -> str:
+        return self._options.limits.reached(self._counters, len(self._dead))
+
+    def _ask_again(self, now: float) -> float:
+        times = [now + LONGEST_WAIT]
+        if (at := self._slots.next_at()) is not None:
+            times.append(at)
+        if self._delayed:
+            times.append(self._delayed[0][0])
+        return max(0.0, min(times) - now)
+
+    def _lose(self, lease_id: int, now: float) -> None:
+        held = self._leases.end(lease_id, now)
+        if held is None:
+            return
+        waiting = held.request
+        waiting.lost += 1
+        self._counters["leases/lost"] += 1
+        if waiting.lost > self._options.max_lost:
+            self._bury(waiting, f"lost: {waiting.lost} workers were lost with this request", now)
+        else:
+            # Suspects spread out in time, so that the one that kills workers does not take the rest along.
+            apart = random.uniform(0.0, 2.0**waiting.lost) if waiting.lost > 1 else 0.0
+            self._place(waiting, now + apart, now)
+
+    def _bury(self, waiting: Waiting, error: str, now: float) -> None:
+        entry = waiting.entry
+        self._sequence += 1
+        letter = DeadLetter(
+            self._sequence, entry.fingerprint, entry.slot, entry.url, entry.record,
+            error, waiting.attempt + 1, waiting.lost, now,
+        )  # fmt: skip
+        self._dead[letter.id] = (letter, waiting)
+        if not self._options.failed_stay_known and entry.dedup:
+            self._seen.pop(entry.fingerprint, None)
+
+    async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
+        """Extend leases; return those that are gone."""
+        now = self._clock()
+        self._wake(now)
+        if self._seed_claim is not None and self._seed_claim[1] == worker:
+            self._seed_claim = (self._seed_claim[0], worker, now + self._options.lease_seconds)
+        return self._leases.renew(worker, lease_ids, now)
+
+    async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        """Close leases, each as a whole or not at all."""
+        now = self._clock()
+        self._wake(now)
+        return [self._settle(outcome, now) for outcome in outcomes]
+
+    def _settle(self, outcome: Outcome, now: float) -> bool:
+        held = self._leases.end(outcome.lease_id, now)
+        if held is None:
+            return False
+        waiting = held.request
+        if outcome.resolution is Resolution.DONE:
+            self._done += 1
+            self._remember_visit(waiting.entry, now)
+        elif outcome.resolution is Resolution.FAILED:
+            self._bury(waiting, outcome.error, now)
+        else:
+            self._retry(waiting, outcome, now)
+        self._insert(outcome.entries, now)
+        self._counters.update(outcome.counters)
+        for mark in outcome.outputs:
+            extend_ranges(self._outputs.setdefault(mark.part, []), mark)
+        return True
+
+    def _remember_visit(self, entry: Entry, now: float) -> None:
+        if self._options.visited_ttl is not None and entry.dedup:
+            self._seen[entry.fingerprint] = now + self._options.visited_ttl
+
+    def _retry(self, waiting: Waiting, outcome: Outcome, now: float) -> None:
+        waiting.attempt += not outcome.free
+        if outcome.record is not None:
+            waiting.entry = with_record(waiting.entry, outcome.record)
+        self._place(waiting, now + outcome.after, now)
+
+    async def release(self, lease_ids: Sequence[int]) -> None:
+        """Hand leases back untouched."""
+        now = self._clock()
+        for lease_id in lease_ids:
+            held = self._leases.end(lease_id, now)
+            if held is not None:
+                self._place(held.request, now, now)
+
+    async def abandon(self, worker: str) -> int:
+        """Take back what a dead worker held."""
+        now = self._clock()
+        if self._seed_claim is not None and self._seed_claim[1] == worker:
+            self._seed_claim = None
+        lost = self._leases.of(worker)
+        for lease_id in lost:
+            self._lose(lease_id, now)
+        return len(lost)
+
+    async def status(self) -> FrontierStatus:
+        """Read all counts at one moment."""
+        now = self._clock()
+        self._wake(now)
+        leased = Counter(held.slot.key for held in self._leases)
+        busy = [slot for slot in self._slots if slot.waiting or leased[slot.key]]
+        busy.sort(key=lambda slot: -len(slot.waiting))
+        return FrontierStatus(
+            state=self._current_state(),
+            added=self._added, queued=self._queued, delayed=len(self._delayed), leased=len(self._leases),
+            done=self._done, failed=len(self._dead), seeds_loading=not self._seeds_done,
+            counters=dict(self._counters), slots=len(busy),
+            busiest=[slot_status(slot, len(slot.waiting), leased[slot.key], now) for slot in busy[:20]],
+            oldest_lease=self._leases.oldest(now), reason=self._limit_reached(),
+        )  # fmt: skip
+
+    async def control(self, state: JobState) -> JobState:
+        """Set what the fleet is to do."""
+        self._state = state
+        return self._current_state()
+
+    async def hold(self, slot: str, seconds: float) -> None:
+        """Give out nothing of a slot for so long."""
+        self._slots.hold(self._slots.get(slot), self._clock() + seconds)
+
+    async def set_delay(self, slot: str, seconds: float) -> None:
+        """Set the smallest delay of one slot."""
+        self._slots.set_floor(self._slots.get(slot), seconds, self._clock())
+
+    async def recall(self, key: str) -> bytes | None:
+        """Read a shared note."""
+        value, until = self._notes.get(key, (None, 0.0))
+        return value if until > self._clock() else None
+
+    async def remember(self, key: str, value: bytes, ttl: float) -> None:
+        """Keep a shared note."""
+        self._notes[key] = (value, self._clock() + ttl)
+
+    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """List requests given up, oldest first."""
+        return [letter for letter, _ in self._dead.values() if letter.id > after][:limit]
+
+    async def replay(self, ids: Sequence[int] | None = None) -> int:
+        """Put dead letters back in the queue."""
+        now = self._clock()
+        chosen = [i for i in (list(self._dead) if ids is None else ids) if i in self._dead]
+        for letter_id in chosen:
+            _, waiting = self._dead.pop(letter_id)
+            waiting.attempt = waiting.lost = 0
+            if waiting.entry.dedup:
+                self._seen[waiting.entry.fingerprint] = FOREVER
+            self._place(waiting, now, now)
+        return len(chosen)
+
+    async def drop(self, ids: Sequence[int] | None = None) -> int:
+        """Forget dead letters."""
+        chosen = [i for i in (list(self._dead) if ids is None else ids) if i in self._dead]
+        for letter_id in chosen:
+            del self._dead[letter_id]
+        self._added -= len(chosen)
+        return len(chosen)
+
+    async def outputs(self) -> dict[str, list[tuple[int, int]]]:
+        """Return committed byte ranges of each part file."""
+        return {part: list(ranges) for part, ranges in self._outputs.items()}
+
+
+def extend_ranges(ranges: list[tuple[int, int]], mark: OutputMark) -> None:
+    """Record a committed range; one that continues the last is joined to it."""
+    if ranges and ranges[-1][1] == mark.start:
+        ranges[-1] = (ranges[-1][0], mark.end)
+    else:
+        ranges.append((mark.start, mark.end))
+
+
+def with_record(entry: Entry, record: bytes) -> Entry:
+    """Return the entry with another stored request."""
+    return Entry(
+        entry.fingerprint, entry.slot, entry.url, record, entry.priority, dedup=entry.dedup
+    )  # fmt: skip
+
+
+def slot_status(slot: Slot, queued: int, leased: int, now: float) -> SlotStatus:
+    """Describe one slot for people."""
+    return SlotStatus(slot.key, queued, leased, slot.delay, max(0.0, slot.held_until - now))

@@ -1,0 +1,49 @@
+"""Ownership: one process at a time owns an embedded frontier's file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from skitter.errors import FrontierError
+
+
+class OwnerLock:
+    """An advisory lock beside the file; the kernel gives it free when its owner dies, however it dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".lock")
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock. Raises :class:`~skitter.errors.FrontierError` if another process has it."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise FrontierError(
+                f"{self._path.parent} cannot be written: {error.strerror}",
+                remedy="check the folder and its permissions, or choose another with --frontier",
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(descriptor, 32, 0).decode() or "unknown"
+            os.close(descriptor)
+            raise FrontierError(
+                f"the job is being run by process {owner}",
+                remedy="see `skitter status`, or stop it first with `skitter stop`",
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock free."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,47 @@
+"""Registry: frontiers by URL scheme, found by the entry point group ``skitter.frontiers``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from skitter.errors import FrontierError
+from skitter.frontier.base import Frontier, FrontierContext
+from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.sqlite import SqliteFrontier
+
+GROUP = "skitter.frontiers"
+_BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
+    "memory": MemoryFrontier.from_url,
+    "sqlite": SqliteFrontier.from_url,
+}
+
+
+def make_frontier(url: str, context: FrontierContext) -> Frontier:
+    """Return the frontier that a URL names; nothing is opened yet.
+
+    Another package offers one by an entry point named like the scheme, which points to a class with
+    ``from_url(url, context)``. Raises :class:`~skitter.errors.FrontierError` for an unknown scheme.
+    """
+    scheme = url.partition(":")[0].lower()
+    make = _BUILT_IN.get(scheme) or _from_entry_point(scheme)
+    if make is None:
+        known = sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+        raise FrontierError(
+            f"frontier {url!r} is of no known kind",
+            remedy=f"write KIND:..., where KIND is one of {', '.join(known)}",
+        )
+    return make(url, context)
+
+
+def _from_entry_point(scheme: str) -> Callable[[str, FrontierContext], Frontier] | None:
+    for point in entry_points(group=GROUP, name=scheme):
+        try:
+            make: Callable[[str, FrontierContext], Frontier] = point.load().from_url
+        except ImportError as error:
+            raise FrontierError(
+                f"frontier kind {scheme!r} cannot be loaded from {point.value}: {error}",
+                remedy="install the package that brings it again, with its dependencies",
+            ) from error
+        return make
+    return None

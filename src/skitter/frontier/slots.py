@@ -1,0 +1,214 @@
+"""Slots: who may be fetched next, and when. The scheduling core of the embedded frontiers.
+
+A heap of slots by their next allowed time stands in for sleeping workers: nobody waits holding a request
+of a slow host. All times are the frontier's clock, in seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from skitter.politeness import SlotPolicy
+
+ADAPTIVE_SHARE = 0.5
+"""Adapted delay as a share of the server's latency: about two fetches in flight on average."""
+ADAPTIVE_CAP = 60.0
+FIRST_BACKOFF = 1.0
+LONGEST_BACKOFF = 300.0
+"""Seconds a slot is held after the first, and at most after repeated, 429 or 503 answers."""
+
+Place = tuple[int, int, Any]
+"""A waiting request: rank (low first), sequence number, payload."""
+
+
+class Slot:
+    """One unit of politeness with what waits for it."""
+
+    __slots__ = (
+        "adapted", "backoff", "beyond", "bound", "floor", "grants", "held_until", "in_flight", "key",
+        "next_at", "policy", "refused_at", "stamp", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, key: str, policy: SlotPolicy) -> None:
+        self.key = key
+        self.policy = policy
+        self.waiting: list[Place] = []
+        """Heap of what may be handed out."""
+        self.beyond = 0
+        """How many more requests wait elsewhere, after ``bound``; none in the memory frontier."""
+        self.bound: tuple[int, int] | None = None
+        self.in_flight = 0
+        self.next_at = 0.0
+        self.held_until = 0.0
+        self.floor = 0.0
+        """Smallest delay, from robots.txt."""
+        self.adapted = 0.0
+        self.backoff = 0.0
+        self.refused_at = 0.0
+        self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in policy.rates]
+        self.stamp = 0
+        """Which entry of the table's heap is the valid one; 0: none."""
+
+    @property
+    def delay(self) -> float:
+        """Seconds between two fetches that hold now."""
+        own = self.policy.delay
+        return max(self.adapted if own is None else own, self.floor)
+
+    @property
+    def start_within(self) -> float | None:
+        """Grace in which a granted fetch must begin, where a distance is promised.
+
+        Grants are spaced by the delay *plus* this grace, so that two fetches that begin anywhere
+        within theirs still keep the delay. An adapted delay is no promise and has no grace.
+        """
+        promised = [rate.per / rate.count for rate in self.policy.rates]
+        distance = max(self.policy.delay or 0.0, self.floor)
+        if distance:
+            promised.append(distance)
+        if not promised:
+            return None
+        return min(0.25, max(0.02, 0.1 * min(promised)))
+
+    def ready_at(self) -> float:
+        """Return the earliest time at which the next fetch may begin."""
+        at = max(self.next_at, self.held_until)
+        if self.grants:
+            grace = self.start_within or 0.0
+            for rate, grants in zip(self.policy.rates, self.grants, strict=True):
+                if len(grants) == rate.count:
+                    at = max(at, grants[0] + rate.per + grace)
+        return at
+
+    def grant(self, now: float) -> None:
+        """Count one fetch that may begin now."""
+        self.in_flight += 1
+        distance = self.delay
+        if distance or self.policy.jitter:
+            jitter = random.uniform(0.0, self.policy.jitter) if self.policy.jitter else 0.0
+            self.next_at = now + distance + jitter + (self.start_within or 0.0)
+        else:
+            self.next_at = now
+        for grants in self.grants:
+            grants.append(now)
+
+    def land(
+        self, now: float, granted_at: float, latency: float | None, refused: bool, retry_after: float | None
+    ) -> None:
+        """Take note of how a fetch ended: free its place, adapt, back off."""
+        self.in_flight -= 1
+        if refused:
+            self._back_off(now, granted_at, retry_after)
+        elif latency is not None:
+            if granted_at > self.refused_at:
+                self.backoff = self.backoff / 2 if self.backoff > FIRST_BACKOFF else 0.0
+            if self.policy.delay is None:
+                target = min(latency * ADAPTIVE_SHARE, ADAPTIVE_CAP)
+                self.adapted = (self.adapted + target) / 2 if self.adapted else target
+
+    def _back_off(self, now: float, granted_at: float, retry_after: float | None) -> None:
+        # Eight fetches in flight that are all refused are one refusal, not eight doublings.
+        if granted_at > self.refused_at or not self.backoff:
+            self.backoff = min(max(FIRST_BACKOFF, self.backoff * 2), LONGEST_BACKOFF)
+            self.refused_at = now
+        # Retry-After: 0 does not switch the back-off off.
+        self.held_until = max(self.held_until, now + max(self.backoff, retry_after or 0.0))
+
+
+class SlotTable:
+    """All slots of a job, in the order in which they may be fetched."""
+
+    def __init__(self, policy_of: Callable[[str], SlotPolicy]) -> None:
+        self._policy_of = policy_of
+        self._slots: dict[str, Slot] = {}
+        self._heap: list[tuple[float, int, int, int, Slot]] = []
+        self._stamps = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __iter__(self) -> Any:
+        return iter(self._slots.values())
+
+    def get(self, key: str) -> Slot:
+        """Return the slot of a key, made with its policy at the first call."""
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._slots[key] = Slot(key, self._policy_of(key))
+        return slot
+
+    def find(self, key: str) -> Slot | None:
+        """Return the slot of a key if there is one."""
+        return self._slots.get(key)
+
+    def push(self, slot: Slot, place: Place) -> None:
+        """Let a request wait in its slot."""
+        waiting = slot.waiting
+        heappush(waiting, place)
+        if waiting[0] is place:
+            self.arm(slot)
+
+    def arm(self, slot: Slot) -> None:
+        """Put a slot in order anew, after anything that may move its next time."""
+        if not slot.waiting or slot.in_flight >= slot.policy.parallelism:
+            slot.stamp = 0
+            return
+        self._stamps += 1
+        slot.stamp = self._stamps
+        rank, sequence, _ = slot.waiting[0]
+        if len(self._heap) > 2 * len(self._slots) + 1024:
+            self._heap = [entry for entry in self._heap if entry[3] == entry[4].stamp]
+            heapify(self._heap)
+        heappush(self._heap, (slot.ready_at(), rank, sequence, self._stamps, slot))
+
+    def take(self, now: float) -> tuple[Slot, Place] | None:
+        """Hand out the next request that may be fetched now, if there is one."""
+        heap = self._heap
+        while heap:
+            at, _, _, stamp, slot = heap[0]
+            if stamp != slot.stamp:
+                heappop(heap)
+                continue
+            if at > now:
+                return None
+            heappop(heap)
+            place = heappop(slot.waiting)
+            slot.grant(now)
+            self.arm(slot)
+            return slot, place
+        return None
+
+    def next_at(self) -> float | None:
+        """Return when the next slot becomes ready; ``None`` if no slot waits for time alone."""
+        heap = self._heap
+        while heap and heap[0][3] != heap[0][4].stamp:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def hold(self, slot: Slot, until: float) -> None:
+        """Give out nothing of a slot before a time."""
+        slot.held_until = max(slot.held_until, until)
+        self.arm(slot)
+
+    def set_floor(self, slot: Slot, seconds: float, now: float) -> None:
+        """Set the smallest delay of a slot (Crawl-delay), counted from the robots.txt just read."""
+        if seconds > slot.floor:
+            slot.floor = seconds
+            slot.next_at = max(slot.next_at, now + seconds + (slot.start_within or 0.0))
+        slot.floor = seconds
+        self.arm(slot)
+
+    def forget_idle(self, now: float) -> None:
+        """Let go of slots that have nothing to remember."""
+        idle = [
+            key
+            for key, slot in self._slots.items()
+            if not (slot.waiting or slot.beyond or slot.in_flight) and slot.ready_at() <= now and not slot.floor
+            and not slot.backoff
+        ]  # fmt: skip
+        for key in idle:
+            del self._slots[key]

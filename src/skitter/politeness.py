@@ -1,0 +1,166 @@
+"""Politeness: how gently each host is fetched.
+
+A *slot* is the unit of politeness: everything in it shares one delay, one parallelism and one set of
+rates, over all workers of the job. Normally a slot is a host; a :class:`LimitRule` may make it a
+registered domain or one pool for all hosts that the rule matches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import translate
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from skitter.errors import SettingsError
+from skitter.urls import registered_domain
+
+SlotUnit = Literal["host", "domain", "rule"]
+
+DEFAULT_PARALLELISM = 4
+"""Fetches in flight per slot where nothing else is said."""
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """At most ``count`` fetches begin in any window of ``per`` seconds.
+
+    Several rates of one slot must all agree (layered limits). Written ``"20/60s"``, ``"1/2s"``,
+    ``"500/h"`` in settings.
+    """
+
+    count: int
+    per: float
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.per <= 0:
+            raise SettingsError(
+                f"rate {self.count}/{self.per}s is not positive", remedy="write a rate like 20/60s"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        """Read ``COUNT/[NUMBER]UNIT`` with unit ``s``, ``m`` or ``h``."""
+        match = _RATE.fullmatch(text.strip())
+        if match is None:
+            raise SettingsError(f"rate {text!r} is not understood", remedy="write a rate like 20/60s")
+        count, number, unit = match.groups()
+        return cls(int(count), float(number or 1) * _SECONDS[unit])
+
+
+_RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([smh])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class SlotPolicy(msgspec.Struct, frozen=True):
+    """The limits of one slot."""
+
+    delay: float | None = None
+    """Seconds between the beginnings of two fetches. ``None``: adapt to the server's latency."""
+    jitter: float = 0.0
+    """Up to so many seconds more, uniformly random, at each fetch."""
+    parallelism: int = DEFAULT_PARALLELISM
+    """Fetches in flight at once."""
+    rates: tuple[Rate, ...] = ()
+    """Layered limits beside the delay; all must agree."""
+
+    def __post_init__(self) -> None:
+        if (self.delay is not None and self.delay < 0) or self.jitter < 0:
+            raise SettingsError("delay and jitter cannot be negative", remedy="use 0 for no delay")
+        if self.parallelism < 1:
+            raise SettingsError(
+                f"parallelism is {self.parallelism}", remedy="let at least one fetch be in flight"
+            )
+
+
+class LimitRule(msgspec.Struct, frozen=True):
+    """Limits for the hosts that a pattern matches; of several rules the first match wins.
+
+    ``domain_glob`` (``*.example.com``) or ``domain_regexp`` is matched against the whole host name,
+    with its port if the pattern holds a colon. What the rule leaves out comes from the job's policy.
+    """
+
+    domain_glob: str | None = None
+    domain_regexp: str | None = None
+    delay: float | None = None
+    random_delay: float | None = None
+    """Jitter in seconds."""
+    parallelism: int | None = None
+    rates: tuple[Rate, ...] = ()
+    unit: SlotUnit = "host"
+    """``host``: each host by itself; ``domain``: each registered domain (Public Suffix List);
+    ``rule``: one pool for all that the rule matches."""
+
+    def __post_init__(self) -> None:
+        if (self.domain_glob is None) == (self.domain_regexp is None):
+            raise SettingsError(
+                "a limit rule needs either domain_glob or domain_regexp",
+                remedy='for example {"domain_glob": "*.example.com", "delay": 2}',
+            )
+        self.pattern()
+
+    def pattern(self) -> re.Pattern[str]:
+        """Return the compiled pattern. Raises :class:`~skitter.errors.SettingsError`."""
+        source = translate(self.domain_glob) if self.domain_glob is not None else self.domain_regexp
+        try:
+            return re.compile(source or "")
+        except re.error as error:
+            raise SettingsError(
+                f"limit rule pattern {self.domain_regexp!r} is no regular expression: {error}",
+                remedy="correct domain_regexp, or use domain_glob",
+            ) from error
+
+    def policy(self, default: SlotPolicy) -> SlotPolicy:
+        """Return the limits of a slot under this rule."""
+        return SlotPolicy(
+            delay=default.delay if self.delay is None else self.delay,
+            jitter=default.jitter if self.random_delay is None else self.random_delay,
+            parallelism=default.parallelism if self.parallelism is None else self.parallelism,
+            rates=self.rates or default.rates,
+        )
+
+
+class Politeness:
+    """Which slot a host belongs to, and the limits of each slot."""
+
+    def __init__(
+        self,
+        default: SlotPolicy | None = None,
+        rules: Sequence[LimitRule] = (),
+        unit: SlotUnit = "host",
+    ) -> None:
+        self.default = default if default is not None else SlotPolicy()
+        self.rules = tuple(rules)
+        self._patterns = [rule.pattern() for rule in self.rules]
+        self._unit = unit
+        self.slot_of = lru_cache(maxsize=65_536)(self._slot_of)
+        """Slot key of a host (``name`` or ``name:port``); remembered for the hosts met last."""
+
+    def _slot_of(self, host: str) -> str:
+        name = _without_port(host)
+        index = self._rule_of(host, name)
+        unit = self._unit if index is None else self.rules[index].unit
+        if unit == "rule":
+            return f"rule:{index}"
+        return registered_domain(name) if unit == "domain" else name
+
+    def _rule_of(self, host: str, name: str) -> int | None:
+        for index, pattern in enumerate(self._patterns):
+            if pattern.fullmatch(host if ":" in pattern.pattern else name):
+                return index
+        return None
+
+    def policy_of(self, slot: str) -> SlotPolicy:
+        """Return the limits of a slot by its key."""
+        if slot.startswith("rule:"):
+            index: int | None = int(slot[5:])
+        else:
+            index = self._rule_of(slot, slot)
+        return self.default if index is None else self.rules[index].policy(self.default)
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() and not name.endswith(":") else host

@@ -1,0 +1,118 @@
+"""Scope: which URLs belong to a crawl. Every refusal has a reason, and is counted by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+from skitter.errors import SettingsError
+from skitter.urls import host_of, normalize, registered_domain
+
+_SCHEMES = ("http://", "https://")
+
+# The reasons. Counters are named "refused/" + reason.
+SCHEME = "scheme"
+LENGTH = "length"
+DEPTH = "depth"
+HOST = "host"
+PATTERN = "pattern"
+UNPARSABLE = "unparsable"
+
+
+class Scope:
+    """Decides on normalised URLs. Decisions on hosts are remembered: links mostly repeat their hosts.
+
+    ``allowed_domains`` admits a domain with all its subdomains (empty: all). ``scope`` restricts
+    links to what the ``seeds`` have: their ``host``, registered ``domain`` or URL ``prefix``
+    (up to the last slash). ``allow`` and ``deny`` are regular expressions searched in the URL.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed_domains: Sequence[str] = (),
+        scope: Literal["any", "host", "domain", "prefix"] = "any",
+        seeds: Sequence[str] = (),
+        allow: Sequence[str] = (),
+        deny: Sequence[str] = (),
+        depth_limit: int | None = None,
+        max_url_length: int = 4096,
+    ) -> None:
+        self.depth_limit = depth_limit
+        self._max_length = max_url_length
+        self._allow = [_pattern(text) for text in allow]
+        self._deny = [_pattern(text) for text in deny]
+        self._domains = tuple(_domain(text) for text in allowed_domains)
+        urls = [url for seed in seeds if (url := normalize(seed)) is not None]
+        self._hosts = frozenset(host_of(url) for url in urls) if scope == "host" else frozenset()
+        self._registered = (
+            frozenset(registered_domain(host_of(url)) for url in urls) if scope == "domain" else frozenset()
+        )
+        self._prefixes = tuple(_prefix(url) for url in urls) if scope == "prefix" else ()
+        self.admits_host = lru_cache(maxsize=65_536)(self._admits_host)
+        """Whether a host (``name`` or ``name:port``) is within the scope."""
+        self._plain = not (self._allow or self._deny or self._prefixes)
+
+    def _admits_host(self, host: str) -> bool:
+        if self._hosts and host not in self._hosts:
+            return False
+        if self._registered and registered_domain(host) not in self._registered:
+            return False
+        if not self._domains:
+            return True
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        return any(
+            candidate == domain or candidate.endswith("." + domain)
+            for domain in self._domains
+            for candidate in (name, host)
+        )
+
+    def refuse(self, url: str, host: str) -> str | None:
+        """Return the reason to refuse a URL, or ``None`` to take it. Depth is asked once a page."""
+        if not url.startswith(_SCHEMES):
+            return SCHEME
+        return self.refuse_path(url) if self.admits_host(host) else HOST
+
+    def refuse_path(self, url: str) -> str | None:
+        """The part of :meth:`refuse` that depends on more than scheme and host."""
+        if len(url) > self._max_length:
+            return LENGTH
+        return None if self._plain else self._refuse_by_pattern(url)
+
+    def _refuse_by_pattern(self, url: str) -> str | None:
+        if self._prefixes and not url.startswith(self._prefixes):
+            return PATTERN
+        if self._allow and not any(pattern.search(url) for pattern in self._allow):
+            return PATTERN
+        if any(pattern.search(url) for pattern in self._deny):
+            return PATTERN
+        return None
+
+    def too_deep(self, depth: int) -> bool:
+        """Tell whether requests of this depth are beyond the limit."""
+        return self.depth_limit is not None and depth > self.depth_limit
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise SettingsError(
+            f"{text!r} is no regular expression: {error}", remedy="correct it, or escape it with a backslash"
+        ) from error
+
+
+def _domain(text: str) -> str:
+    domain = text.strip().lower().lstrip("*").lstrip(".")
+    if not domain or "/" in domain:
+        raise SettingsError(
+            f"allowed domain {text!r} is not a domain", remedy="write it like example.com, without a scheme"
+        )
+    return domain
+
+
+def _prefix(url: str) -> str:
+    bare = url.partition("?")[0]
+    return bare[: bare.rindex("/") + 1]

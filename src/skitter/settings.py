@@ -1,0 +1,209 @@
+"""Settings: everything about a job that is not its spider, with types, units and defaults.
+
+They come, the later the stronger, from the defaults here, the spider's ``custom_settings``, and the command
+line (``-s NAME=VALUE`` and the named options).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from skitter.errors import SettingsError
+from skitter.politeness import LimitRule, Politeness, Rate, SlotPolicy, SlotUnit
+
+VERSION = "0.1.0"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a job. Times are seconds, sizes bytes."""
+
+    # how much at once, and how gently
+    concurrency: int = 32
+    """Fetches in flight in one worker process."""
+    parallelism: int = 4
+    """Fetches in flight per slot (host) over all workers."""
+    delay: float | None = None
+    """Between two fetches of a slot; ``None``: adapt to the server's latency."""
+    jitter: float = 0.0
+    """Up to so much more at each fetch, uniformly random."""
+    rates: tuple[str, ...] = ()
+    """Layered limits of a slot, such as ``["1/2s", "20/60s"]``; all must agree."""
+    slot: SlotUnit = "host"
+    """Unit of politeness: ``host`` or ``domain`` (registered domain)."""
+    limit_rules: tuple[dict[str, Any], ...] = ()
+    """Other limits for some hosts; see :class:`~skitter.politeness.LimitRule`. First match wins."""
+    robots: bool = True
+    """Obey robots.txt (RFC 9309), Crawl-delay included."""
+    robots_ttl: float = 86_400.0
+    """How long a robots.txt is believed; RFC 9309 allows a day."""
+    crawl_delay_cap: float = 300.0
+    """A longer Crawl-delay is cut to this."""
+
+    # the request
+    user_agent: str = f"skitter/{VERSION} (+https://pypi.org/project/skitter/)"
+    headers: dict[str, str] = {}
+    """Sent with every request, besides what a request brings itself."""
+    connect_timeout: float = 10.0
+    read_timeout: float = 30.0
+    """Longest wait for the next byte."""
+    timeout: float = 120.0
+    """Longest whole transfer."""
+    max_body: int = 32 * 1024 * 1024
+    """A body that passes this, on the wire or unpacked, is given up."""
+    keep_alive: bool = True
+    """``False``: a fresh connection for each request."""
+    http2: bool = True
+    verify_tls: bool = True
+    proxy: str | None = None
+    """Proxy URL for all requests that name none themselves."""
+    dns_cache_ttl: float = 60.0
+
+    # what becomes of an answer
+    max_redirects: int = 20
+    accept_statuses: tuple[int, ...] = ()
+    """Statuses outside 2xx that are given to the callback like a page."""
+    max_retries: int = 3
+    """Tries again after a failure that may pass (5xx, time-outs, broken connections)."""
+    max_throttled: int = 10
+    """Tries again after 429 and 503 answers."""
+    retry_delay: float = 1.0
+    """Wait before the first retry; doubled at each further one, with jitter."""
+    retry_delay_cap: float = 300.0
+
+    # what belongs to the crawl
+    depth_limit: int | None = None
+    """Links followed from a seed at most; 0: the seeds only."""
+    max_url_length: int = 4096
+    allow: tuple[str, ...] = ()
+    """Regular expressions; a URL that none of them is found in is refused. Empty: all pass."""
+    deny: tuple[str, ...] = ()
+    """Regular expressions; a URL that one of them is found in is refused."""
+    scope: Literal["any", "host", "domain", "prefix"] = "any"
+    """How far to follow links, seen from the seeds: their host, registered domain or URL prefix."""
+
+    # when to stop
+    max_pages: int | None = None
+    max_items: int | None = None
+    max_errors: int | None = None
+    """Dead letters."""
+    max_bytes: int | None = None
+    """Body bytes fetched."""
+    time_limit: float | None = None
+
+    # the frontier
+    queue_order: Literal["priority", "fifo", "lifo", "random"] = "priority"
+    visited_ttl: float | None = None
+    """How long a visited page is not visited again; ``None``: never again, 0: no memory of visits."""
+    failed_stay_known: bool = True
+    lease_seconds: float = 60.0
+    max_lost: int = 5
+    durability: Literal["process", "machine"] = "process"
+    """What a crash may not take: ``process`` survives SIGKILL, ``machine`` power loss too."""
+    seen_in_memory: int = 20_000_000
+    """Known URLs kept in memory (0.1 GB a million) before they move to disk."""
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise SettingsError(f"setting {name} is {value}", remedy="give a number above zero")
+        for name in _NOT_NEGATIVE:
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise SettingsError(f"setting {name} is {value}", remedy="give zero or more")
+
+    def politeness(self) -> Politeness:
+        """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""
+        default = SlotPolicy(self.delay, self.jitter, self.parallelism, _rates(self.rates))
+        return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot)
+
+
+_POSITIVE = (
+    "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
+    "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",
+    "max_throttled", "retry_delay", "retry_delay_cap", "depth_limit", "visited_ttl", "max_lost",
+    "seen_in_memory",
+)  # fmt: skip
+
+
+def _rates(texts: tuple[str, ...]) -> tuple[Rate, ...]:
+    return tuple(Rate.parse(text) for text in texts)
+
+
+def _rule(fields: Mapping[str, Any]) -> LimitRule:
+    given = dict(fields)
+    rates = given.pop("rates", ())
+    try:
+        rule = msgspec.convert(given, LimitRule, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"limit rule {given}: {error}", remedy="see LimitRule in the manual") from error
+    if unknown := set(given) - set(LimitRule.__struct_fields__):
+        raise SettingsError(
+            f"limit rule {given} has no field {sorted(unknown)[0]!r}",
+            remedy=f"its fields are {', '.join(LimitRule.__struct_fields__)}",
+        )
+    return msgspec.structs.replace(rule, rates=_rates(tuple(rates)))
+
+
+def build_settings(*layers: Mapping[str, Any]) -> Settings:
+    """Build settings from layers, the later the stronger.
+
+    Values may be text (from a command line); a list is text separated by commas or a JSON array.
+    Raises :class:`~skitter.errors.SettingsError` naming the setting, and the nearest known name for one
+    that does not exist.
+    """
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            if name not in _TYPES:
+                raise _unknown(name)
+            merged[name] = _convert(name, value)
+    return Settings(**merged)
+
+
+_TYPES = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+
+
+def _convert(name: str, value: Any) -> Any:
+    kind = _TYPES[name]
+    if isinstance(value, str):
+        value = _from_text(kind, value)
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError(
+            f"setting {name} cannot be {value!r}: {error}", remedy=f"its type is {_type_name(kind)}"
+        ) from error
+
+
+def _from_text(kind: Any, text: str) -> Any:
+    name = str(kind)
+    if text.strip().lower() in {"none", "null"} and "None" in name:
+        return None
+    if ("tuple" in name or "dict" in name) and text.strip()[:1] in {"[", "{"}:
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise SettingsError(f"{text!r} is no JSON: {error}", remedy='write ["a", "b"]') from error
+    if "tuple" in name:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if kind is bool:
+        return {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(text.lower(), text.lower())
+    return text
+
+
+def _type_name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+
+
+def _unknown(name: str) -> SettingsError:
+    near = difflib.get_close_matches(name.lower(), _TYPES, n=1)
+    remedy = f"did you mean {near[0]}?" if near else "the manual lists all settings"
+    return SettingsError(f"there is no setting {name!r}", remedy=remedy)

@@ -1,0 +1,101 @@
+"""Committed: the committed bytes of part files, and nothing else of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from skitter.errors import StoreError
+from skitter.store.base import type_of_ranges
+
+CHUNK = 1 << 20
+"""Bytes held in memory at a time."""
+
+_REMEDY = (
+    "the part file was changed or lost its end in a machine crash; start the job again with --fresh "
+    "(and with durability=machine where machines crash)"
+)
+
+
+class Committed:
+    """The committed lines of one stream, by part name, then position.
+
+    Every range is tested before it is given out: inside the file, whole lines, no overlap. Raises
+    :class:`~skitter.errors.StoreError` that names the part.
+    """
+
+    def __init__(self, parts: Path, ranges: type_of_ranges, stream: str) -> None:
+        prefix = f"{stream}/"
+        self._parts = parts
+        self._ranges = {part: ranges[part] for part in sorted(ranges) if part.startswith(prefix)}
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """Give ``(descriptor, start, end)`` of each run of adjacent ranges; open until the next is asked for."""
+        for part, ranges in self._ranges.items():
+            if not ranges:
+                continue
+            descriptor = self._open(part)
+            try:
+                for start, end in _runs(descriptor, part, ranges):
+                    yield descriptor, start, end
+            finally:
+                os.close(descriptor)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Give all bytes, at most :data:`CHUNK` at a time."""
+        for descriptor, start, end in self.runs():
+            position = start
+            while position < end:
+                chunk = os.pread(descriptor, min(CHUNK, end - position), position)
+                if not chunk:
+                    raise StoreError("a part file became shorter while it was read", remedy=_REMEDY)
+                position += len(chunk)
+                yield chunk
+
+    def lines(self) -> Iterator[bytes]:
+        """Give all lines, without their line ends."""
+        rest = b""
+        for chunk in self.chunks():
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+
+    def _open(self, part: str) -> int:
+        try:
+            return os.open(self._parts / part, os.O_RDONLY)
+        except OSError as error:
+            raise StoreError(
+                f"cannot read the part file {part}, which holds committed items: {error.strerror}",
+                remedy=_REMEDY,
+            ) from error
+
+
+def _runs(descriptor: int, part: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    size = os.fstat(descriptor).st_size
+    run_start = run_end = 0
+    for start, end in sorted(ranges):
+        problem = _problem(descriptor, start, end, range(run_end, size + 1))
+        if problem:
+            raise StoreError(
+                f"part file {part}: the committed range {start}-{end} reaches {problem}", remedy=_REMEDY
+            )
+        if start > run_end:
+            if run_end > run_start:
+                yield run_start, run_end
+            run_start = start
+        run_end = end
+    if run_end > run_start:
+        yield run_start, run_end
+
+
+def _problem(descriptor: int, start: int, end: int, allowed: range) -> str:
+    if end > allowed[-1]:
+        return "outside the file"
+    if not allowed[0] <= start <= end:
+        return "over another range"
+    # What lies before allowed[0] was found to be whole lines by the range before.
+    if start > allowed[0] and os.pread(descriptor, 1, start - 1) != b"\n":
+        return "from the middle of a line"
+    if end > start and os.pread(descriptor, 1, end - 1) != b"\n":
+        return "to the middle of a line"
+    return ""

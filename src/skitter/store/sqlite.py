@@ -1,0 +1,233 @@
+"""SqliteStore: the keyed store. One row an item, in a table that grows with the fields of the items."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from skitter.item import item_fields
+
+from skitter.errors import StoreError
+from skitter.store.base import GroupError, ItemGroup, StoreContext, item_id
+from skitter.store.columns import ID_COLUMN, Columns, quoted
+from skitter.store.thread import OwnThread
+
+type_of_row = tuple[tuple[str, ...], list[Any]]
+
+BUSY_SECONDS = 30.0
+"""How long a worker waits for the writes of the others."""
+
+_WAL_LIMIT = 64 << 20
+_LARGEST_INTEGER = 2**63
+# What the values of an item, or the user's own constraints on the table, can cause.
+_ITEM_ERRORS = (
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    ValueError,
+    OverflowError,
+)
+
+
+class SqliteStore:
+    """Writes each item under its id, so that a second write of a page replaces the first.
+
+    Values keep their types: ``int``, ``float``, ``str``, ``bytes``, ``None``; ``bool`` is 0 or 1; an integer
+    of more than 64 bits is text; lists and dicts are JSON text. Rows that an earlier visit of the page left
+    beyond its items now are removed.
+    """
+
+    def __init__(self, path: Path, table: str) -> None:
+        self._path = path
+        self._table = table
+        self._thread = OwnThread()
+        self._job = ""
+        self._connection: sqlite3.Connection | None = None
+        self._columns: Columns | None = None
+
+    async def open(self, context: StoreContext) -> None:
+        """Open the database and make the table. Raises :class:`~skitter.errors.StoreError`."""
+        self._job = context.job
+        await self._thread.run(self._open, context.durability)
+
+    async def write(self, groups: Sequence[ItemGroup]) -> list[GroupError | None]:
+        """Write all groups in one transaction; see :meth:`skitter.store.base.Store.write`."""
+        rows = [_rows_of(group) for group in groups]
+        return await self._thread.run(self._write, groups, rows)
+
+    async def close(self) -> None:
+        """Close the database."""
+        try:
+            await self._thread.run(self._close)
+        finally:
+            self._thread.stop()
+
+    def _open(self, durability: str) -> None:
+        self._connection = open_database(self._path, self._table, durability)
+        self._columns = Columns(self._connection, self._table)
+
+    def _close(self) -> None:
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+    def _write(
+        self, groups: Sequence[ItemGroup], rows: Sequence[list[type_of_row] | GroupError]
+    ) -> list[GroupError | None]:
+        good = [
+            (group, row) for group, row in zip(groups, rows, strict=True) if not isinstance(row, GroupError)
+        ]
+        with explained(self._path):
+            try:
+                self._put(good)
+                problems: Iterator[GroupError | None] = iter([None] * len(good))
+            except _ITEM_ERRORS:
+                problems = iter([self._put_alone(group, row) for group, row in good])
+            self._shorten_log()
+        return [row if isinstance(row, GroupError) else next(problems) for row in rows]
+
+    def _put(self, batch: Sequence[tuple[ItemGroup, list[type_of_row]]]) -> None:
+        assert self._connection
+        assert self._columns
+        table = quoted(self._table)
+        try:
+            with transaction(self._connection):
+                for group, rows in batch:
+                    prefix = item_id(self._job, group.fingerprint, 0)[:-1]
+                    for index, (fields, values) in enumerate(rows):
+                        self._connection.execute(
+                            self._columns.insert_for(fields), [f"{prefix}{index}", *values]
+                        )
+                    self._connection.execute(
+                        f"DELETE FROM {table} WHERE {ID_COLUMN} > ? AND {ID_COLUMN} < ?"  # noqa: S608 - quoted
+                        f" AND CAST(substr({ID_COLUMN}, ?) AS INTEGER) >= ?",
+                        (prefix, prefix[:-1] + ";", len(prefix) + 1, len(rows)),
+                    )
+        except BaseException:
+            self._columns.forget()
+            raise
+
+    def _put_alone(self, group: ItemGroup, rows: list[type_of_row]) -> GroupError | None:
+        try:
+            self._put([(group, rows)])
+        except _ITEM_ERRORS as error:
+            return GroupError(f"the table does not take the page's items: {error}")
+        return None
+
+    def _shorten_log(self) -> None:
+        """Writers that follow each other closely never leave SQLite a moment to start its log anew."""
+        assert self._connection
+        log = Path(f"{self._path}-wal")
+        if log.exists() and log.stat().st_size > _WAL_LIMIT:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def open_database(path: Path, table: str, durability: str) -> sqlite3.Connection:
+    """Open a database for several writing processes and make the table if it is missing.
+
+    Raises :class:`~skitter.errors.StoreError`: no database, not writable, a table of another kind.
+    """
+    with explained(path):
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            _share(connection)
+            connection.execute(f"PRAGMA synchronous={'FULL' if durability == 'machine' else 'NORMAL'}")
+            with transaction(connection):
+                connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({ID_COLUMN} TEXT PRIMARY KEY NOT NULL)"
+                )
+                _check_table(connection, path, table)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _share(connection: sqlite3.Connection) -> None:
+    """Switch to a write-ahead log. Only this step does not wait for other processes by itself."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _check_table(connection: sqlite3.Connection, path: Path, table: str) -> None:
+    keys = [
+        name for _, name, _, _, _, key in connection.execute(f"PRAGMA table_info({quoted(table)})") if key
+    ]
+    if keys != [ID_COLUMN]:
+        raise StoreError(
+            f"table {table!r} in {path} was not made by skitter: its key is not {ID_COLUMN}",
+            remedy=f"name another table, such as -o 'sqlite:{path}?table=crawled'",
+        )
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Write as a whole or not at all."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+_REMEDIES = {
+    "SQLITE_FULL": "free some space, then run the same command again: nothing that was committed is lost",
+    "SQLITE_IOERR": "check the disk and its free space, then run the same command again",
+    "SQLITE_BUSY": "end the program that holds the database locked, then run the same command again",
+    "SQLITE_READONLY": "choose a file and a folder that you may write to",
+    "SQLITE_CANTOPEN": "create its folder first, or choose a place that you may write to",
+    "SQLITE_NOTADB": "name another file: this one is something else",
+    "SQLITE_CORRUPT": "restore the file from a copy, or name another file",
+}
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn an error of the database as a whole into a :class:`~skitter.errors.StoreError` with a remedy."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        name = getattr(error, "sqlite_errorname", "")
+        remedy = next(
+            (text for start, text in _REMEDIES.items() if name.startswith(start)), "see to the cause"
+        )
+        raise StoreError(f"cannot write {path}: {error}", remedy=remedy) from error
+
+
+def _rows_of(group: ItemGroup) -> list[type_of_row] | GroupError:
+    rows: list[type_of_row] = []
+    try:
+        for item in group.items:
+            fields: Mapping[str, Any] = item_fields(item)
+            rows.append((tuple(map(str, fields)), [_value(value) for value in fields.values()]))
+    except Exception as error:  # noqa: BLE001 - items are user code, their serialisers may raise anything
+        return GroupError.of(error, len(rows))
+    return rows
+
+
+def _value(value: Any) -> Any:
+    kind = value.__class__
+    if kind is str or kind is float or value is None:
+        return value
+    if kind is int:
+        return value if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER else str(value)
+    if kind is bool or kind is bytes:
+        return value
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,71 @@
+"""Serve a test site: ``python -m skitter.testing MODULE:NAME [--arguments JSON] [--hosts N] ...``.
+
+Prints one JSON line with the origins once it listens, and serves until it is interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from skitter.testing.answer import Site
+from skitter.testing.log import LogFile, RequestLog
+from skitter.testing.server import SiteServer
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until the first SIGINT or SIGTERM, or until stdin closes if so asked."""
+    options = _parser().parse_args(arguments)
+    # Before any thread starts, so that every thread leaves the signals to sigwait.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    log_file = LogFile(options.log) if options.log else None
+    server = SiteServer(
+        make_site(options.site, options.arguments),
+        hosts=options.hosts,
+        ports=options.ports,
+        port=options.port,
+        delay=options.delay,
+        log=RequestLog(log_file),
+    )
+    with server:
+        sys.stdout.write(json.dumps({"origins": server.origins, "pid": os.getpid()}) + "\n")
+        sys.stdout.flush()
+        if options.until_stdin_closes:
+            sys.stdin.read()
+        else:
+            signal.sigwait(_ENDING)
+    if log_file is not None:
+        log_file.close()
+
+
+_ENDING = {signal.SIGINT, signal.SIGTERM}
+
+
+def make_site(factory: str, arguments: dict[str, object]) -> Site:
+    """Import ``module:name`` and call it."""
+    module, _, name = factory.partition(":")
+    site: Site = getattr(importlib.import_module(module), name)(**arguments)
+    return site
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m skitter.testing", description=__doc__)
+    parser.add_argument("site", metavar="MODULE:NAME", help="what makes the site")
+    parser.add_argument("--arguments", type=json.loads, default={}, metavar="JSON", help="its keywords")
+    parser.add_argument("--hosts", type=int, default=1, help="listen on 127.0.0.1 ... 127.0.0.N")
+    parser.add_argument("--ports", type=int, default=1, help="ports of each host")
+    parser.add_argument("--port", type=int, default=0, help="first port; default a free one")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
+    parser.add_argument("--log", type=Path, help="write each answered request there as a JSON line")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="end with the parent")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The site of ``skitter demo``: a book shop, its blog and its slow archive, with the faults of a real web."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from skitter.testing.answer import Answer, PageTruth, Visit
+from skitter.testing.server import PortTaken, SiteServer
+
+SHOP, BLOG, ARCHIVE = range(3)
+
+_BOOKS = 96
+_BOOKS_PER_PAGE = 12
+_POSTS = 24
+_POSTS_PER_PAGE = 8
+_CATALOGUES = 30
+_DELAYS = {SHOP: 0.03, BLOG: 0.02, ARCHIVE: 0.4}
+_ROBOTS = {
+    SHOP: "User-agent: *\nDisallow: /basket/\n",
+    BLOG: "User-agent: *\nCrawl-delay: 0.2\n",
+}
+_GENRES = ("crime", "poetry", "history", "travel", "science", "children")
+_NOUNS = ("Lighthouse", "Orchard", "Clockmaker", "Café", "Glacier", "Archive", "Señora", "Violin", "Harbour")
+_ADJECTIVES = ("Silent", "Last", "Crooked", "Borrowed", "Northern", "Unwritten", "Second", "Salt & Honey")
+
+
+Link = tuple[str, str | tuple[int, str]]
+"""Text and where it leads: a path of the same place, or place and path."""
+
+
+class Page(NamedTuple):
+    """A page before it becomes HTML."""
+
+    title: str
+    links: list[Link]
+    text: str = ""
+
+
+class DemoSite:
+    """Needs a server with three origins: shop, blog, archive (see :func:`demo_server`).
+
+    The shop forbids ``/basket/``, the blog asks for 0.2 s between requests, the archive takes 0.4 s to
+    answer. Old addresses redirect, some links are dead, two pages fail once and one always.
+    ``pace`` multiplies the times to answer; 0 answers at once.
+    """
+
+    def __init__(self, pace: float = 1.0) -> None:
+        self._pace = pace
+        self._pages = dict(_pages())
+        self._failures: Counter[tuple[int, str]] = Counter()
+
+    def __call__(self, visit: Visit) -> Answer:
+        """Answer one request."""
+        place, path = visit.place, visit.target
+        delay = _DELAYS[place] * self._pace
+        if path == "/robots.txt" and place in _ROBOTS:
+            return Answer(_ROBOTS[place].encode(), content_type="text/plain")
+        if self._fails_now(place, path):
+            return Answer(b"<title>Sorry</title>", status=500, delay=delay)
+        if (place, path) in _REDIRECTS:
+            return Answer(status=301, headers={"Location": _REDIRECTS[place, path]}, delay=delay)
+        page = self._pages.get((place, path))
+        if page is None:
+            return Answer(b"<title>Not found</title>", status=404, delay=delay)
+        return Answer(_render(page, visit.origins), delay=delay)
+
+    def truth(self, origins: Sequence[str]) -> dict[str, PageTruth]:
+        """Return every page that a crawl obeying robots.txt must obtain."""
+        return {
+            _url(key, origins): PageTruth(page.title, len(page.links))
+            for key, page in self._pages.items()
+            if key not in _BROKEN and not _forbidden(key)
+        }
+
+    def failures(self, origins: Sequence[str]) -> dict[str, int]:
+        """Return every URL that cannot be had, with its status."""
+        gone = {_url(key, origins): 404 for key in _GONE}
+        return gone | {_url(key, origins): 500 for key in _BROKEN}
+
+    def forbidden(self, origins: Sequence[str]) -> set[str]:
+        """Return every page that robots.txt keeps a crawler from."""
+        return {_url(key, origins) for key in self._pages if _forbidden(key)}
+
+    def redirects(self, origins: Sequence[str]) -> set[str]:
+        """Return every URL that answers with a redirect."""
+        return {_url(key, origins) for key in _REDIRECTS}
+
+    def _fails_now(self, place: int, path: str) -> bool:
+        self._failures[place, path] += 1
+        return (place, path) in _BROKEN or ((place, path) in _SHAKY and self._failures[place, path] == 1)
+
+
+def demo_server(site: DemoSite, port: int = 0) -> SiteServer:
+    """Make the server of the demo, not yet started: three hosts, or three ports where only 127.0.0.1 is.
+
+    ``port`` 0 takes a free one.
+    """
+    server = SiteServer(site, hosts=3, port=port)
+    try:
+        with server:
+            pass
+    except PortTaken:
+        return SiteServer(site, ports=3, port=port)
+    return SiteServer(site, hosts=3, port=port)
+
+
+_SHAKY = {(SHOP, "/book/17"), (BLOG, "/post/5")}
+_BROKEN = {(SHOP, "/book/66")}
+_GONE = {(SHOP, "/book/gone"), (BLOG, "/post/withdrawn")}
+_REDIRECTS = {(SHOP, f"/old/{number}.php"): f"/book/{number}" for number in range(0, _BOOKS, 8)}
+
+
+def _pages() -> Iterator[tuple[tuple[int, str], Page]]:
+    yield from _shop_pages()
+    yield from _blog_pages()
+    yield from _archive_pages()
+
+
+def _shop_pages() -> Iterator[tuple[tuple[int, str], Page]]:
+    genres: list[Link] = [(genre, f"/genre/{genre}") for genre in _GENRES]
+    outside: list[Link] = [("Blog", (BLOG, "/")), ("Archive", (ARCHIVE, "/"))]
+    front = [*genres, *outside, ("All books", "/books/1"), ("Your basket", "/basket/")]
+    yield (SHOP, "/"), Page("The Crooked Shelf — books, old & new", front)
+    yield (SHOP, "/basket/"), Page("Your basket", [("Pay", "/basket/pay"), ("Home", "/")])
+    yield (SHOP, "/basket/pay"), Page("Pay", [("Home", "/")])
+    for number in range(_BOOKS):
+        near = [("Similar", f"/book/{(number + step) % _BOOKS}") for step in (len(_GENRES), 31)]
+        fixed = [("Home", "/"), (_genre(number), f"/genre/{_genre(number)}"), ("Buy", "/basket/")]
+        yield (SHOP, f"/book/{number}"), Page(_book(number), [*near, *fixed], _blurb(number))
+    for genre in _GENRES:
+        books = [number for number in range(_BOOKS) if _genre(number) == genre]
+        yield (SHOP, f"/genre/{genre}"), Page(f"{genre.capitalize()} books", [*_books(books), ("Home", "/")])
+    last = _BOOKS // _BOOKS_PER_PAGE
+    for index in range(1, last + 1):
+        shown = range((index - 1) * _BOOKS_PER_PAGE, index * _BOOKS_PER_PAGE)
+        pager = [
+            (f"Page {other}", f"/books/{other}") for other in (index - 1, index + 1) if 1 <= other <= last
+        ]
+        dead = [("A rare book", "/book/gone")] if index == 2 else []
+        yield (SHOP, f"/books/{index}"), Page(f"All books, page {index}", [*_books(shown), *pager, *dead])
+
+
+def _blog_pages() -> Iterator[tuple[tuple[int, str], Page]]:
+    last = _POSTS // _POSTS_PER_PAGE
+    for index in range(1, last + 1):
+        shown = range((index - 1) * _POSTS_PER_PAGE, index * _POSTS_PER_PAGE)
+        posts: list[Link] = [(f"Post {number}", f"/post/{number}") for number in shown]
+        older: list[Link] = (
+            [("Older posts", f"/page/{index + 1}")] if index < last else [("Shop", (SHOP, "/"))]
+        )
+        path = "/" if index == 1 else f"/page/{index}"
+        yield (BLOG, path), Page(f"Notes from the shelf, page {index}", [*posts, *older])
+    for number in range(_POSTS):
+        links: list[Link] = [("The book", (SHOP, f"/old/{number // 2 * 8}.php")), ("Blog", "/")]
+        dead = [("A withdrawn post", "/post/withdrawn")] if number == 3 else []
+        yield (BLOG, f"/post/{number}"), Page(f"What we read in week {number + 1}", [*links, *dead])
+
+
+def _archive_pages() -> Iterator[tuple[tuple[int, str], Page]]:
+    years: list[Link] = [
+        (f"Catalogue of {1990 + number}", f"/{1990 + number}") for number in range(_CATALOGUES)
+    ]
+    yield (ARCHIVE, "/"), Page("Archive of catalogues", [*years, ("Shop", (SHOP, "/"))])
+    for number in range(_CATALOGUES):
+        links: list[Link] = [("Archive", "/"), ("In print", (SHOP, f"/book/{number}"))]
+        yield (ARCHIVE, f"/{1990 + number}"), Page(f"Catalogue of {1990 + number}", links)
+
+
+def _genre(number: int) -> str:
+    return _GENRES[number % len(_GENRES)]
+
+
+def _book(number: int) -> str:
+    return f"The {_ADJECTIVES[number % len(_ADJECTIVES)]} {_NOUNS[number % len(_NOUNS)]}"
+
+
+def _books(numbers: Sequence[int]) -> list[Link]:
+    return [(_book(number), f"/book/{number}") for number in numbers]
+
+
+def _blurb(number: int) -> str:
+    return f"{120 + number * 7 % 400} pages, {8 + number * 3 % 20}.90 €. " + "Readers praise it. " * 20
+
+
+def _forbidden(key: tuple[int, str]) -> bool:
+    return key[0] == SHOP and key[1].startswith("/basket/")
+
+
+def _url(key: tuple[int, str], origins: Sequence[str]) -> str:
+    return f"http://{origins[key[0]]}{key[1]}"
+
+
+def _render(page: Page, origins: Sequence[str]) -> bytes:
+    title = html.escape(page.title)
+    anchors = "\n".join(
+        f'<li><a href="{target if isinstance(target, str) else _url(target, origins)}">{html.escape(text)}</a></li>'
+        for text, target in page.links
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>\n'
+        f"<body><h1>{title}</h1>\n<p>{html.escape(page.text)}</p>\n<ul>\n{anchors}\n</ul></body></html>\n"
+    ).encode()

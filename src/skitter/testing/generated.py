@@ -1,0 +1,178 @@
+"""A generated web of any size whose every URL, title and link count is known."""
+
+from __future__ import annotations
+
+import html
+import random
+from collections.abc import Sequence
+from functools import cached_property
+
+from skitter.errors import UsageError
+from skitter.testing.answer import Answer, PageTruth, Visit
+
+FANOUT = 4
+"""Children of each page in the tree that makes every page reachable."""
+
+_SECTIONS = 20
+_WORDS = [
+    "amber",
+    "brook",
+    "cedar",
+    "delta",
+    "ember",
+    "frost",
+    "grove",
+    "harbor",
+    "island",
+    "juniper",
+    "kelp",
+    "lantern",
+    "meadow",
+    "north",
+]
+_FIXED = (
+    '<a href="#top">Top</a>',
+    '<a href="mailto:editor@outside.invalid">Write to us</a>',
+    '<a href="javascript:void(0)">Menu</a>',
+    '<a href="http://outside.invalid/page?from=here">Elsewhere</a>',
+    '<a href="https://outside.invalid/">Elsewhere, safely</a>',
+)
+_DECOYS = """<!-- <a href="/decoy/comment.html">not a link</a> -->
+<script>const text = "<a href='/decoy/script.html'>not a link</a>";</script>
+<a name="top">not a link either</a>"""
+
+
+class GeneratedSite:
+    """Pages that differ from each other and are the same at every run.
+
+    ``pages``
+        How many, over all hosts together.
+    ``hosts``
+        Page *i* belongs to the origin *i* modulo ``hosts`` of the server.
+    ``seed``
+        Another seed gives other links, texts and titles.
+    ``links_per_page``
+        Number of ``a[href]`` on each page, at least 12: relative, absolute and with fragments, many to a
+        page that was linked before, a few out of scope, ``mailto:`` or ``javascript:``.
+    ``page_bytes``
+        Mean size of a page; single ones differ by up to a quarter.
+
+    One page in ten has a URL with a query and is not there without it. Every page is reached from ``/`` of
+    the first host. Links in a comment and in a script string lead to ``/decoy/``, which is 404.
+    """
+
+    def __init__(
+        self,
+        pages: int = 5000,
+        hosts: int = 1,
+        seed: int = 1,
+        links_per_page: int = 50,
+        page_bytes: int = 20_000,
+    ) -> None:
+        if links_per_page < FANOUT + len(_FIXED) + 3:
+            raise UsageError(f"links_per_page is {links_per_page}", remedy="ask for 12 or more")
+        self.pages = pages
+        self.hosts = hosts
+        self.links_per_page = links_per_page
+        self._seed = seed
+        self._page_bytes = page_bytes
+
+    def __call__(self, visit: Visit) -> Answer:
+        """Answer with the page of that URL, or 404."""
+        number = self._number_of(visit)
+        if number is None:
+            return Answer(b"<title>Not found</title>", status=404)
+        return Answer(self.body(number, visit.origins))
+
+    def truth(self, origins: Sequence[str]) -> dict[str, PageTruth]:
+        """Return every page by its URL, for a server with these origins."""
+        return {
+            self.url(number, origins): PageTruth(self.title(number), self.links_per_page)
+            for number in range(self.pages)
+        }
+
+    def url(self, number: int, origins: Sequence[str]) -> str:
+        """Return the absolute URL of a page."""
+        return f"http://{origins[number % self.hosts]}{target_of(number)}"
+
+    def title(self, number: int) -> str:
+        """Return the title of a page; it holds characters that HTML must escape, and some not in ASCII."""
+        word = _WORDS[(number * 7 + self._seed) % len(_WORDS)]
+        return f"{word.capitalize()} & Söhne — page {number}"
+
+    def body(self, number: int, origins: Sequence[str]) -> bytes:
+        """Return the HTML of a page."""
+        rng = random.Random(self._seed * 1_000_003 + number)
+        title = html.escape(self.title(number))
+        home = f'<a href="{self._plain_href(number, 0, origins)}">Home</a>'
+        links = [home, *_FIXED, *self._child_links(number, origins)]
+        links += self._random_links(number, origins, rng, self.links_per_page - len(links))
+        rng.shuffle(links)
+        parts = [
+            f'<!DOCTYPE html>\n<html><head><meta charset="utf-8"><title>{title}</title></head><body>',
+            f"<h1>{title}</h1>",
+            _DECOYS,
+        ]
+        size = self._page_bytes * rng.uniform(0.75, 1.25)
+        text_size = max(0, int(size - sum(map(len, parts)) - sum(map(len, links))) // len(links) - 8)
+        filler, spare = self._filler, len(self._filler) - text_size
+        for link in links:
+            start = rng.randrange(spare)
+            parts.append(f"{link}\n<p>{filler[start : start + text_size]}</p>")
+        parts.append("</body></html>\n")
+        return "\n".join(parts).encode()
+
+    @cached_property
+    def _filler(self) -> str:
+        rng = random.Random(self._seed)
+        return " ".join(rng.choices(_WORDS, k=self._page_bytes // 5 + 1000))
+
+    def _number_of(self, visit: Visit) -> int | None:
+        digits = "".join(filter(str.isdigit, visit.path.rpartition("/")[2])) or "0"
+        number = int(digits) if len(digits) < 12 else self.pages
+        known = number < self.pages and target_of(number) == visit.target
+        return number if known and visit.place == number % self.hosts else None
+
+    def _child_links(self, number: int, origins: Sequence[str]) -> list[str]:
+        first = number * FANOUT + 1
+        children = range(first, min(first + FANOUT, self.pages))
+        return [f'<a href="{self._plain_href(number, child, origins)}">Go on</a>' for child in children]
+
+    def _random_links(self, number: int, origins: Sequence[str], rng: random.Random, count: int) -> list[str]:
+        hrefs: list[str] = []
+        for _ in range(count):
+            if len(hrefs) > 3 and rng.random() < 0.15:
+                hrefs.append(rng.choice(hrefs))
+            else:
+                hrefs.append(self._any_href(number, rng.randrange(self.pages), origins, rng.random()))
+        return [f'<a href="{href}">See also</a>' for href in hrefs]
+
+    def _plain_href(self, source: int, target: int, origins: Sequence[str]) -> str:
+        same_host = source % self.hosts == target % self.hosts
+        return target_of(target) if same_host else self.url(target, origins)
+
+    def _any_href(self, source: int, target: int, origins: Sequence[str], choice: float) -> str:
+        """Write a link in one of the ways people do."""
+        href = self._plain_href(source, target, origins)
+        if choice < 0.5:
+            return href
+        if choice < 0.6:
+            return f"{href}#part-{target % 5}"
+        if choice < 0.7 or href[0] != "/":
+            return self.url(target, origins)
+        if choice < 0.72:
+            return self.url(target, origins).removeprefix("http:")
+        if choice < 0.74:
+            return f"/s0/..{href}"
+        # From the front page the sections lie below, from every other page beside.
+        return href[1:] if source == 0 else f"..{href}"
+
+
+def target_of(number: int) -> str:
+    """Return path and query of a page."""
+    if number == 0:
+        return "/"
+    section = number % _SECTIONS
+    if number % 10 == 7:
+        return f"/s{section}/view{number}.html?id={number}"
+    return f"/s{section}/p{number}.html"

@@ -1,0 +1,118 @@
+"""A test site in a process of its own, so that it outlives the crawlers that a test kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from skitter.errors import SkitterError
+from skitter.testing.log import Hit, read_log
+
+_PATIENCE = 10.0
+
+
+class SiteProcess:
+    """Serve a site from its own process for the length of a ``with`` block.
+
+    ``factory``
+        ``module:name`` of what makes the site, called with ``arguments`` as keywords.
+    ``hosts``, ``ports``, ``port``, ``delay``
+        As in :class:`~skitter.testing.server.SiteServer`.
+    ``search``
+        Folders to import from beside the installed packages.
+
+    The process ends with the block, and also when the process that started it is killed.
+    Raises :class:`~skitter.errors.SkitterError` if the site does not start.
+    """
+
+    def __init__(
+        self,
+        factory: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        hosts: int = 1,
+        ports: int = 1,
+        port: int = 0,
+        delay: float = 0.0,
+        search: Sequence[Path] = (),
+    ) -> None:
+        self._options = [
+            factory,
+            f"--arguments={json.dumps(dict(arguments or {}))}",
+            f"--hosts={hosts}",
+            f"--ports={ports}",
+            f"--port={port}",
+            f"--delay={delay}",
+            "--until-stdin-closes",
+        ]
+        self._search = [str(folder) for folder in search]
+        self.origins: tuple[str, ...] = ()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
+    @property
+    def port(self) -> int:
+        """The first port."""
+        return int(self.origins[0].rpartition(":")[2])
+
+    @property
+    def url(self) -> str:
+        """The front page of the first origin."""
+        return self.url_of()
+
+    def url_of(self, path: str = "/", place: int = 0) -> str:
+        """Return the absolute URL of a path at one of the origins."""
+        return f"http://{self.origins[place]}{path}"
+
+    def hits(self) -> list[Hit]:
+        """Return all requests answered so far, in the order of receipt."""
+        return read_log(self._log)
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="skitter-site-")
+        self._log = Path(self._folder.name, "hits.jsonl")
+        search = os.pathsep.join([*self._search, *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            [sys.executable, "-m", "skitter.testing", *self._options, f"--log={self._log}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": search},
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._stop()
+            raise SkitterError("the test site did not start", remedy="its own message is on stderr")
+        self.origins = tuple(json.loads(line)["origins"])
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()

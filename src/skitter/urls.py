@@ -1,0 +1,208 @@
+"""URLs by the WHATWG standard: what is fetched, what identifies it, and which host it belongs to.
+
+Two forms matter. The *normalised* form is what a browser would fetch: parsed, joined, serialised, without its
+fragment. The *canonical* form is the identity: two normalised URLs that differ only in the order of their
+query parameters or in the spelling of their percent-escapes share it. Canonical forms are part of a crawl's
+stored state, so any change to them needs a new ``FINGERPRINT_VERSION``.
+
+The parser is ``upa_url``; where it is not installed ``ada_url`` gives the same answers at twice the cost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from publicsuffixlist import PublicSuffixList
+
+from skitter.errors import RequestError
+
+
+class UrlParser(NamedTuple):
+    """The two calls that everything here is built on."""
+
+    parse: Callable[[str, str | None], str | None]
+    """Serialised URL, resolved against a base if there is one; ``None`` if there is no such URL."""
+    join_all: Callable[[str, Sequence[str]], list[str | None]]
+    """The same for many references and one base, without their fragments."""
+
+
+def upa_parser() -> UrlParser:
+    """Return the parser on ``upa_url``. Raises ImportError where it is not installed."""
+    from upa_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
+
+    def parse(url: str, base: str | URL | None) -> str | None:
+        try:
+            parsed = URL.parse(url) if base is None else URL.parse(url, base)
+        except TypeError:  # a lone surrogate cannot be passed to the compiled parser
+            return None
+        return None if parsed is None else str(parsed.href)
+
+    def join_all(base: str, references: Sequence[str]) -> list[str | None]:
+        base_url: URL | None = None
+        try:
+            base_url = URL(base)
+            # The constructor is faster than URL.parse, but it raises for a bad reference.
+            return [
+                href if "#" not in (href := URL(reference, base_url).href) else _without_fragment(href)
+                for reference in references
+            ]
+        except (RuntimeError, TypeError):
+            hrefs = [parse(reference, base_url) for reference in references]
+            return [None if href is None else _without_fragment(href) for href in hrefs]
+
+    return UrlParser(parse, join_all)
+
+
+def ada_parser() -> UrlParser:
+    """Return the parser on ``ada_url``. Raises ImportError where it is not installed."""
+    from ada_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
+
+    def parse(url: str, base: str | None) -> str | None:
+        try:
+            return str(URL(url, base=base).href)
+        except ValueError:  # also UnicodeEncodeError, for a lone surrogate
+            return None
+
+    def join_all(base: str, references: Sequence[str]) -> list[str | None]:
+        known_base = parse(base, None)
+        hrefs = [parse(reference, known_base) for reference in references]
+        return [None if href is None else _without_fragment(href) for href in hrefs]
+
+    return UrlParser(parse, join_all)
+
+
+def load_parser() -> UrlParser:
+    """Return the fastest URL parser that is installed."""
+    try:
+        return upa_parser()
+    except ImportError:
+        return ada_parser()
+
+
+_parse, _join_all = load_parser()
+
+
+def _without_fragment(href: str) -> str:
+    if "#" not in href:
+        return href
+    stripped = href[: href.index("#")]
+    # Spaces at the end of an opaque path count only while a fragment follows them.
+    return stripped.rstrip(" ") if stripped.endswith(" ") else stripped
+
+
+def normalize(url: str, base: str | None = None) -> str | None:
+    """Return the URL as a browser would fetch it, without its fragment, or ``None`` if there is no such URL.
+
+    ``base`` resolves a relative reference. The query keeps its order. WHATWG URL standard, section 4.4.
+    """
+    href = _parse(url, base)
+    return None if href is None else _without_fragment(href)
+
+
+def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
+    """Resolve raw ``href`` values of one page: normalised URLs in the same order, ``None`` for a bad one.
+
+    Any scheme passes (``mailto:``, ``javascript:``): the scope of the crawl decides what to follow.
+    """
+    return _join_all(base_url, hrefs)
+
+
+def canonical(url: str) -> str:
+    """Return the identity of a URL.
+
+    Normalised, query parameters sorted by name and then value as they are spelled, percent-escapes in upper
+    case and those of unreserved characters (RFC 3986, 2.3) decoded.
+
+    Raises :class:`~skitter.errors.RequestError` for a URL that does not parse.
+    """
+    href = normalize(url)
+    if href is None:
+        raise RequestError(
+            f"{url!r} is not a URL that can be fetched",
+            remedy="give an absolute URL such as https://example.com/",
+        )
+    return _identity(href) if "?" in href or "%" in href else href
+
+
+def canonical_all(urls: Sequence[str]) -> list[str]:
+    """Return the identities of URLs that are normalised already, without parsing them again."""
+    return [_identity(url) if "?" in url or "%" in url else url for url in urls]
+
+
+def _identity(href: str) -> str:
+    if "%" in href and _STRAY_PERCENT.search(href) is None:
+        href = _ESCAPE.sub(_plain_or_upper, href)
+    address, mark, query = href.partition("?")
+    if "&" in query:
+        query = "&".join(sorted(query.split("&"), key=_name_and_value))
+    return f"{address}{mark}{query}"
+
+
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+# Decoding beside a percent sign that begins no escape could give rise to a new escape, so such a URL keeps its
+# spelling.
+_STRAY_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+def _plain_or_upper(escape: re.Match[str]) -> str:
+    spelled = escape[0]
+    character = chr(int(spelled[1:], 16))
+    return character if character in _UNRESERVED else spelled.upper()
+
+
+def _name_and_value(parameter: str) -> tuple[str, str]:
+    name, _, value = parameter.partition("=")
+    return name, value
+
+
+def scheme_of(url: str) -> str:
+    """Return the scheme of a normalised URL, without its colon."""
+    return url[: url.index(":")]
+
+
+def host_of(url: str) -> str:
+    """Return host, and port if it is not the scheme's own, of a normalised http(s) URL; ``""`` without host."""
+    parts = url.split("/", 3)
+    if len(parts) < 3 or parts[1]:
+        return ""
+    host = parts[2]
+    if "?" in host:  # a scheme that is not special may have no path
+        host = host[: host.index("?")]
+    return host[host.rindex("@") + 1 :] if "@" in host else host
+
+
+@lru_cache(maxsize=65_536)
+def registered_domain(host: str) -> str:
+    """Return the part of a host that somebody registered, by the Public Suffix List.
+
+    ``news.bbc.co.uk:8080`` gives ``bbc.co.uk``. A port is dropped; an IP address and a name that is itself a
+    public suffix come back as they are.
+    """
+    name = _without_port(host)
+    if _is_ip(name):
+        return name
+    return _suffixes().privatesuffix(name) or name
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() and (":" not in name or name.endswith("]")) else host
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+@cache
+def _suffixes() -> PublicSuffixList:
+    # Reading the list takes some 50 ms, which a crawl that never asks need not spend.
+    return PublicSuffixList()

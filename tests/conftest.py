@@ -1,0 +1,64 @@
+"""Fixtures shared by all tests."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from blockbuster import blockbuster_ctx
+
+from sites.docs import DocsUnavailable, docs_folder
+from skitter.testing import SiteServer, StaticSite
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls():
+    """Fail a test in which our code blocks an event loop. Threads without a loop may block."""
+    with blockbuster_ctx("skitter") as guard:
+        # Starting and ending a test server waits, for a moment, for its thread.
+        for function in guard.functions.values():
+            function.can_block_in("skitter/testing/server.py", {"__enter__", "__exit__"})
+        yield guard
+
+
+@pytest.fixture
+def serve():
+    """Start test sites that end with the test: ``server = serve(site, hosts=2)``."""
+    running = []
+
+    def start(site, **options):
+        server = SiteServer(site, **options)
+        running.append(server.__enter__())
+        return server
+
+    yield start
+    for server in reversed(running):
+        server.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def python_docs():
+    """Folder of the HTML documentation of Python 3.11, or a skip with the reason."""
+    try:
+        return docs_folder()
+    except DocsUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def docs_server(python_docs, serve):
+    """The documentation of Python 3.11 as a site."""
+    return serve(StaticSite(python_docs))
+
+
+@pytest.fixture
+def free_port():
+    """A port of 127.0.0.1 that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def tests_folder():
+    """Where ``sites`` can be imported from, for :class:`~skitter.testing.SiteProcess`."""
+    return Path(__file__).parent

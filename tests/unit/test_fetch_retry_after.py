@@ -1,0 +1,43 @@
+"""parse_retry_after: seconds, dates and rubbish."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skitter.fetch.retry_after import parse_retry_after
+
+NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0),
+        (" 120 ", 120),
+        ("007", 7),
+        ("86400", 86_400),
+        ("86401", 86_400),
+        ("9" * 5000, 86_400),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", 60),
+        ("Tue, 14 Nov 2023 22:13:20 GMT", 0),
+        ("Tue, 14 Nov 2023 21:00:00 GMT", 0),
+        ("Tuesday, 14-Nov-23 22:14:20 GMT", 60),
+        ("Tue Nov 14 22:14:20 2023", 60),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 86_400),
+    ],
+)
+def test_both_forms_give_seconds_from_now_within_a_day(value, seconds):
+    assert parse_retry_after(value, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    "value", [None, "", "soon", "-5", "1.5", "+3", "٣", "1e3", "Tue, 99 Nov 2023", "0x10"]
+)
+def test_anything_else_gives_none(value):
+    assert parse_retry_after(value, NOW) is None
+
+
+@given(st.text())
+def test_no_value_does_harm(value):
+    seconds = parse_retry_after(value, NOW)
+    assert seconds is None or 0 <= seconds <= 86_400

@@ -1,0 +1,142 @@
+"""Outputs by name: suffix, scheme, options, entry points."""
+
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from skitter.errors import StoreError
+from skitter.store import outputs
+from skitter.store.base import OutputContext
+from skitter.store.file_output import FileOutput
+from skitter.store.merge import Format
+from skitter.store.outputs import Address, open_output, stores_for
+from skitter.store.sqlite_output import SqliteOutput
+from skitter.store.stdout import StdoutOutput
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "form"),
+    [
+        ("items.jsonl", "items.jsonl", Format()),
+        ("a/b.c/items.JSONL", "a/b.c/items.JSONL", Format()),
+        ("items.jl", "items.jl", Format()),
+        ("items.ndjson", "items.ndjson", Format()),
+        ("2026.11.21.jsonl.gz", "2026.11.21.jsonl.gz", Format(packing="gz")),
+        ("items.jsonl.zst", "items.jsonl.zst", Format(packing="zst")),
+        ("items.csv", "items.csv", Format("csv")),
+        ("items.csv.gz", "items.csv.gz", Format("csv", "gz")),
+        ("jsonl:items.txt", "items.txt", Format()),
+        ("csv:///tmp/items", "/tmp/items", Format("csv")),
+        ("jsonl.gz:items.csv", "items.csv", Format(packing="gz")),
+        ("12:30.jsonl", "12:30.jsonl", Format()),
+        ("what?x=1.jsonl", "what?x=1.jsonl", Format()),
+    ],
+)
+def test_the_name_tells_the_file_and_its_format(target, path, form):
+    output = open_output(target)
+    assert isinstance(output, FileOutput)
+    assert (output.target, str(output._path), output._form) == (target, path, form)
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "table"),
+    [
+        ("items.db", "items.db", "items"),
+        ("items.sqlite", "items.sqlite", "items"),
+        ("items.sqlite3", "items.sqlite3", "items"),
+        ("sqlite:items.data", "items.data", "items"),
+        ("sqlite:///tmp/items.db?table=quotes", "/tmp/items.db", "quotes"),
+        ("items.db?table=my%20quotes", "items.db", "my quotes"),
+    ],
+)
+def test_the_name_tells_the_database_and_its_table(target, path, table):
+    output = open_output(target)
+    assert isinstance(output, SqliteOutput)
+    assert (output.target, str(output._path), output._table) == (target, path, table)
+
+
+def test_a_dash_is_stdout():
+    assert isinstance(open_output("-"), StdoutOutput)
+
+
+@pytest.mark.parametrize(
+    "target", ["items", "items.xlsx", "mongodb://db/quotes", "", ".", "jsonl", "a.gz", ":"]
+)
+def test_an_unknown_kind_is_refused_and_the_known_ones_are_listed(target):
+    with pytest.raises(StoreError, match="no known kind") as caught:
+        open_output(target)
+    for kind in ("jsonl", "jsonl.gz", "csv", "sqlite", "db", "'-'"):
+        assert kind in caught.value.remedy
+
+
+@pytest.mark.parametrize("target", ["items.db?tabel=x", "items.csv?delimiter=;", "sqlite:items?x=1&table=y"])
+def test_an_unknown_option_is_refused(target):
+    with pytest.raises(StoreError, match="unknown option") as caught:
+        open_output(target)
+    assert "known options" in caught.value.remedy
+
+
+def another_output(address: Address) -> StdoutOutput:
+    output = StdoutOutput()
+    output.address = address
+    return output
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    points = EntryPoints(
+        [
+            EntryPoint("parquet", f"{__name__}:another_output", "skitter.stores"),
+            EntryPoint("broken", "no_such_package:Thing", "skitter.stores"),
+            EntryPoint("other", f"{__name__}:another_output", "someone.elses"),
+        ]
+    )
+    monkeypatch.setattr(outputs, "entry_points", points.select)
+
+
+@pytest.mark.parametrize(
+    ("target", "address"),
+    [
+        ("a/items.parquet", Address("a/items.parquet", "parquet", "a/items.parquet")),
+        (
+            "parquet://host/x?k=v&e=",
+            Address("parquet://host/x?k=v&e=", "parquet", "host/x", {"k": "v", "e": ""}),
+        ),
+        ("x.parquet?rows=10", Address("x.parquet?rows=10", "parquet", "x.parquet", {"rows": "10"})),
+    ],
+)
+def test_another_package_adds_a_kind_by_scheme_and_suffix(installed, target, address):
+    assert open_output(target).address == address
+
+
+def test_a_kind_of_another_package_is_listed_and_its_broken_import_explained(installed):
+    with pytest.raises(StoreError) as unknown:
+        open_output("items.other")
+    assert "parquet" in unknown.value.remedy
+    assert "other" not in unknown.value.remedy
+    with pytest.raises(StoreError, match="no_such_package") as broken:
+        open_output("broken:x")
+    assert "install" in broken.value.remedy
+
+
+def test_outputs_of_one_stream_share_a_store():
+    names = ["a.jsonl", "b.csv", "-", "x.db", "./x.db", "x.db?table=y"]
+    assert len(stores_for([open_output(name) for name in names])) == 3
+
+
+async def test_an_existing_file_is_foreign_unless_this_job_merged_it_and_nobody_changed_it(tmp_path):
+    target = tmp_path / "items.jsonl"
+    job = OutputContext("quotes", str(tmp_path))
+    output = open_output(str(target))
+    assert not await output.occupied(job)
+    target.touch()
+    assert not await output.occupied(job), "an empty file holds nothing that could be lost"
+    target.write_text("precious")
+    assert await output.occupied(job)
+    (tmp_path / "parts" / "items").mkdir(parents=True)
+    (tmp_path / "parts" / "items" / "w1.jsonl").write_text('{"a":1}\n')
+    await output.merge(job, {"items/w1.jsonl": [(0, 8)]})
+    assert not await output.occupied(job)
+    with target.open("a") as file:
+        file.write("a note\n")
+    assert await output.occupied(job)

@@ -1,0 +1,100 @@
+"""Stdout: each committed byte once, and quiet when nobody listens."""
+
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skitter.errors import StoreError
+from skitter.store.base import OutputContext
+from skitter.store.ranges import RangeSet
+from skitter.store.stdout import StdoutOutput, Tail
+
+
+@pytest.fixture
+def parts(tmp_path):
+    folder = tmp_path / "parts" / "items"
+    folder.mkdir(parents=True)
+    (folder / "w1.jsonl").write_bytes(b"".join(b'{"n":%d}\n' % n for n in range(10)))
+    return folder.parent
+
+
+@pytest.fixture
+def pipe():
+    reader, writer = os.pipe()
+    yield reader, writer
+    for descriptor in (reader, writer):
+        try:
+            os.close(descriptor)
+        except OSError:
+            assert descriptor == reader, "only a test of closed pipes closes the reader"
+
+
+def ranges(*numbers: int) -> dict:
+    return {"items/w1.jsonl": [(8 * n, 8 * n + 8) for n in numbers]}
+
+
+def test_every_range_is_printed_once_however_often_it_is_given(parts, pipe):
+    reader, writer = pipe
+    tail = Tail(parts, "items", writer)
+    assert tail.emit(ranges(0, 1))
+    assert tail.emit(ranges(0, 1, 3))
+    assert tail.emit(ranges(2))
+    assert tail.emit(ranges(0, 1, 2, 3))
+    assert os.read(reader, 1000) == b'{"n":0}\n{"n":1}\n{"n":3}\n{"n":2}\n'
+
+
+def test_a_reader_that_has_gone_away_is_no_error(parts, pipe):
+    reader, writer = pipe
+    tail = Tail(parts, "items", writer)
+    os.close(reader)
+    assert not tail.emit(ranges(0))
+    assert tail.closed
+    assert not tail.emit(ranges(1))
+
+
+def test_a_full_disk_behind_stdout_is_an_error_that_stays(parts):
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        tail = Tail(parts, "items", full)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="disk is full") as caught:
+                tail.emit(ranges(0))
+            assert caught.value.remedy
+    finally:
+        os.close(full)
+
+
+def test_a_stdout_that_does_not_block_is_waited_for(parts, pipe):
+    reader, writer = pipe
+    line = b'{"n":"' + b"x" * 499_990 + b'"}\n'
+    (parts / "items" / "w2.jsonl").write_bytes(line)
+    os.set_blocking(writer, False)
+    tail = Tail(parts, "items", writer)
+    printer = threading.Thread(target=tail.emit, args=({"items/w2.jsonl": [(0, len(line))]},))
+    printer.start()
+    got = b""
+    while len(got) < len(line):
+        got += os.read(reader, 65536)
+    printer.join()
+    assert got == line
+
+
+async def test_a_closed_stdout_is_found_before_the_crawl(tmp_path):
+    descriptor = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    output = StdoutOutput(descriptor)
+    await output.check(OutputContext("quotes", str(tmp_path)))
+    os.close(descriptor)
+    with pytest.raises(StoreError, match="closed"):
+        await output.check(OutputContext("quotes", str(tmp_path)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=20))
+def test_a_range_set_agrees_with_a_set_of_numbers(adds):
+    ranges, model = RangeSet(), set()
+    for start, size in adds:
+        new = {n for gap in ranges.add(start, start + size) for n in range(*gap)}
+        assert new == set(range(start, start + size)) - model
+        model |= new
