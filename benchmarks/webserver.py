@@ -25,8 +25,6 @@ http {{
     sendfile on;
     tcp_nopush on;
     keepalive_requests 100000000;
-    open_file_cache max=200000 inactive=600s;
-    open_file_cache_valid 600s;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;

@@ -1,15 +1,19 @@
 """skitter: a distributed web crawler that loses nothing and knows when it is done."""
 
-from skitter.engine.crawl import Crawl, RunResult
-from skitter.engine.hooks import Hooks, Signal
-from skitter.engine.job import JobSpec
-from skitter.errors import SkitterError
-from skitter.links import Links
-from skitter.politeness import LimitRule, Rate
-from skitter.request import Request
-from skitter.response import Response
-from skitter.settings import Settings
-from skitter.spider import Spider
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skitter.engine.crawl import Crawl, RunResult
+    from skitter.engine.hooks import Hooks, Signal
+    from skitter.engine.job import JobSpec
+    from skitter.errors import SkitterError
+    from skitter.links import Links
+    from skitter.politeness import LimitRule, Rate
+    from skitter.request import Request
+    from skitter.response import Response
+    from skitter.settings import Settings
+    from skitter.spider import Spider
 
 __all__ = [
     "Crawl",
@@ -26,3 +30,26 @@ __all__ = [
     "SkitterError",
     "Spider",
 ]
+
+_HOMES = {
+    "Crawl": "engine.crawl",
+    "Hooks": "engine.hooks",
+    "JobSpec": "engine.job",
+    "LimitRule": "politeness",
+    "Links": "links",
+    "Rate": "politeness",
+    "Request": "request",
+    "Response": "response",
+    "RunResult": "engine.crawl",
+    "Settings": "settings",
+    "Signal": "engine.hooks",
+    "SkitterError": "errors",
+    "Spider": "spider",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use: a command that needs no fetcher does not pay for one."""
+    if name in _HOMES:
+        return getattr(import_module(f"skitter.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'skitter' has no attribute {name!r}")

@@ -76,7 +76,7 @@ class Scope:
         return self.refuse_path(url) if self.admits_host(host) else HOST
 
     def refuse_path(self, url: str) -> str | None:
-        """The part of :meth:`refuse` that depends on more than scheme and host."""
+        """Do the part of :meth:`refuse` that depends on more than scheme and host."""
         if len(url) > self._max_length:
             return LENGTH
         return None if self._plain else self._refuse_by_pattern(url)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from re import Pattern
 from typing import TYPE_CHECKING, Any, overload
 
 from skitter.markup.query import compile_css
@@ -56,12 +56,12 @@ class SelectorList(Sequence["Selector"]):
         """The attributes of the first; empty if there is none."""
         return self[0].attrib if len(self) else {}
 
-    def re(self, regex: str | re.Pattern[str], replace_entities: bool = True) -> list[str]:
+    def re(self, regex: str | Pattern[str], replace_entities: bool = True) -> list[str]:
         """Return the matches of a regular expression in each."""
         return [match for selector in self for match in selector.re(regex, replace_entities)]
 
     def re_first(
-        self, regex: str | re.Pattern[str], default: str | None = None, replace_entities: bool = True
+        self, regex: str | Pattern[str], default: str | None = None, replace_entities: bool = True
     ) -> str | None:
         """Return the first match in any, or the default."""
         found = (match for selector in self for match in selector.re(regex, replace_entities))
@@ -89,27 +89,41 @@ class SelectorList(Sequence["Selector"]):
         return repr(list(self))
 
 
-class Made(Sequence["Selector"]):
-    """Selectors that are made of raw values only when somebody looks at one."""
+class ValueList(SelectorList):
+    """Text nodes or attribute values, each made a selector only when somebody looks at it alone."""
 
-    __slots__ = ("make", "raw")
+    __slots__ = ("_make", "_values")
 
-    def __init__(self, raw: Sequence[Any], make: Callable[[int], Selector]) -> None:
-        self.raw = raw
-        self.make = make
+    def __init__(self, values: list[str], make: Callable[[str], Selector]) -> None:
+        self._values = values
+        self._make = make
+
+    def getall(self) -> list[str]:
+        """Return the values."""
+        return list(self._values)
+
+    def get(self, default: Any = None) -> Any:
+        """Return the first value, or the default if there is none."""
+        return self._values[0] if self._values else default
 
     def __len__(self) -> int:
-        return len(self.raw)
+        return len(self._values)
 
     @overload
     def __getitem__(self, index: int) -> Selector: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Selector]: ...
-    def __getitem__(self, index: int | slice) -> Selector | list[Selector]:
-        places = range(len(self.raw))
+    def __getitem__(self, index: slice) -> SelectorList: ...
+    def __getitem__(self, index: int | slice) -> Selector | SelectorList:
         if isinstance(index, slice):
-            return [self.make(place) for place in places[index]]
-        return self.make(places[index])
+            return ValueList(self._values[index], self._make)
+        return self._make(self._values[index])
 
     def __iter__(self) -> Iterator[Selector]:
-        return map(self.make, range(len(self.raw)))
+        return map(self._make, self._values)
+
+
+def _joined(lists: Sequence[SelectorList]) -> SelectorList:
+    if lists and all(isinstance(found, ValueList) for found in lists):
+        values = [value for found in lists for value in found.getall()]
+        return ValueList(values, lists[0]._make)  # type: ignore[attr-defined]
+    return SelectorList([selector for found in lists for selector in found])

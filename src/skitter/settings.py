@@ -146,7 +146,7 @@ def _rule(fields: Mapping[str, Any]) -> LimitRule:
         raise SettingsError(f"limit rule {given}: {error}", remedy="see LimitRule in the manual") from error
     if unknown := set(given) - set(LimitRule.__struct_fields__):
         raise SettingsError(
-            f"limit rule {given} has no field {sorted(unknown)[0]!r}",
+            f"limit rule {given} has no field {min(unknown)!r}",
             remedy=f"its fields are {', '.join(LimitRule.__struct_fields__)}",
         )
     return msgspec.structs.replace(rule, rates=_rates(tuple(rates)))

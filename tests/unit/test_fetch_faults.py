@@ -94,11 +94,12 @@ async def test_an_answer_that_is_not_http(answer):
         await ask(answer)
 
 
-async def test_a_header_block_without_end():
+@pytest.mark.parametrize("filler", [b"X-Filler: " + b"x" * 1000 + b"\r\n", b"x" * 1000, b"a: b\r\n" * 100])
+async def test_a_header_block_without_end(filler):
     async def answer(wire):
-        await wire.send(HEAD)
+        await wire.send(HEAD + b"X-First: ")
         while True:
-            await wire.send(b"X-Filler: " + b"x" * 1000 + b"\r\n")
+            await wire.send(filler)
 
     with pytest.raises((ProtocolError, Disconnected)):
         await ask(answer)

@@ -29,6 +29,7 @@ class GatedFetcher:
         self.asked = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.begun = asyncio.Event()
 
     async def open(self): ...
 
@@ -36,6 +37,7 @@ class GatedFetcher:
 
     async def fetch(self, request):
         self.asked.append(request.url)
+        self.begun.set()
         await self.gate.wait()
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -89,8 +91,7 @@ async def test_one_who_stops_waiting_does_not_take_the_file_from_the_others():
     fetcher.gate.clear()
     robots = desk(fetcher)
     first, second = asyncio.create_task(robots.verdict(URL)), asyncio.create_task(robots.verdict(URL))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await fetcher.begun.wait()
     first.cancel()
     fetcher.gate.set()
     assert not (await second).allowed(URL)
@@ -152,8 +153,7 @@ async def test_closing_gives_up_what_is_under_way():
     fetcher.gate.clear()
     robots = desk(fetcher)
     waiting = asyncio.create_task(robots.verdict(URL))
-    while not fetcher.asked:
-        await asyncio.sleep(0)
+    await fetcher.begun.wait()
     await robots.close()
     with pytest.raises(asyncio.CancelledError):
         await waiting

@@ -88,9 +88,7 @@ class Assembly:
         stores = await self._open_stores(name)
         fetcher = self.fetcher()
         await fetcher.open()
-        worker = Worker(
-            name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks()
-        )
+        worker = Worker(name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks())
         running.append(worker)
         try:
             return await worker.run(info)
@@ -102,9 +100,7 @@ class Assembly:
 
     async def _open_stores(self, worker: str) -> Sequence[Store]:
         stores = stores_for(open_output(target) for target in self.spec.outputs)
-        context = StoreContext(
-            self.spec.job, worker, str(self.folder.path), self.settings.durability
-        )
+        context = StoreContext(self.spec.job, worker, str(self.folder.path), self.settings.durability)
         for store in stores:
             await store.open(context)
         return stores

@@ -46,7 +46,7 @@ async def _work(order: ChildOrder) -> None:
     name = worker_name()
     frontier = RemoteFrontier(assembly.folder.socket, name)
     running: list[Worker] = []
-    loop.add_signal_handler(signal.SIGTERM, lambda: [worker.drain() for worker in running])
+    loop.add_signal_handler(signal.SIGTERM, _drain, running)
     info = await frontier.open()
     work = loop.create_task(assembly.work(frontier, info, name, running))
     gone = loop.create_task(frontier.wait_closed())
@@ -59,6 +59,11 @@ async def _work(order: ChildOrder) -> None:
         return
     await work
     await frontier.close()
+
+
+def _drain(running: list[Worker]) -> None:
+    for worker in running:
+        worker.drain()
 
 
 def main() -> int:

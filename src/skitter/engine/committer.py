@@ -74,7 +74,9 @@ class Committer:
         accepted = await self._frontier.commit(outcomes)
         for page, taken in zip(pages, accepted, strict=True):
             if not taken:
-                log.warning("late: %s was taken over by another worker; nothing of it is kept", page.lease.url)
+                log.warning(
+                    "late: %s was taken over by another worker; nothing of it is kept", page.lease.url
+                )
 
     async def _store(self, pages: list[Page]) -> list[list[OutputMark]]:
         """Write the items of all pages; a page whose items cannot be written fails, the others stay."""

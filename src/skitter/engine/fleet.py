@@ -86,7 +86,8 @@ class Fleet:
         self._early_deaths = self._early_deaths + 1 if lived < _EARLY else 0
         if self._early_deaths >= _EARLY_DEATHS:
             raise CrawlFailed(
-                f"workers die as soon as they start (status {status})", remedy="see the log above for the reason"
+                f"workers die as soon as they start (status {status})",
+                remedy="see the log above for the reason",
             )
 
     async def stop(self) -> None:

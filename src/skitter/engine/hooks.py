@@ -62,7 +62,9 @@ class Hooks:
     def register(self, point: str, hook: Hook) -> None:
         """Add a hook at a point. Raises :class:`~skitter.errors.SpiderError` for an unknown point."""
         if point not in self._hooks:
-            raise SpiderError(f"there is no hook point {point!r}", remedy=f"the points are {', '.join(POINTS)}")
+            raise SpiderError(
+                f"there is no hook point {point!r}", remedy=f"the points are {', '.join(POINTS)}"
+            )
         self._hooks[point].append(hook)
 
     def register_all(self, owner: object) -> None:

@@ -64,7 +64,9 @@ class JobFolder:
         folder = Path(tempfile.gettempdir()) / f"skitter-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
-            raise UsageError(f"{folder} belongs to somebody else", remedy="use a job folder with a shorter path")
+            raise UsageError(
+                f"{folder} belongs to somebody else", remedy="use a job folder with a shorter path"
+            )
         return folder / f"{xxhash.xxh3_64_hexdigest(os.fsencode(path))}.sock"
 
     def exists(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from skitter.engine.robots_gate import Passage, RobotsGate
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
 from skitter.errors import SkitterError, UndecodableRecord
-from skitter.fetch.base import FetchError, Fetcher
+from skitter.fetch.base import Fetcher, FetchError
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution
 from skitter.request import Request, decode_request
@@ -41,7 +42,7 @@ class CrawlFailed(SkitterError):
     """A hook, the seeds or a store ended the crawl. Everything committed is kept; a rerun resumes."""
 
 
-class _HandBack(Exception):  # noqa: N818 - a way out of the walk, not an error
+class _HandBack(Exception):
     """The lease goes back untouched."""
 
 
@@ -157,7 +158,7 @@ class Worker:
 
     async def _load_seeds(self) -> None:
         loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name)
-        while await loader.run() and (await self._frontier.status()).seeds_loading:
+        while await loader.run() and (await self._frontier.status()).seeds_loading:  # noqa: ASYNC110 - the fact to wait for is in another process
             # Another worker has the duty; if it dies the duty becomes free again.
             await asyncio.sleep(_SEEDS_AGAIN)
 
@@ -183,7 +184,7 @@ class Worker:
         except FetchError as error:
             turn.land()
             await self._failed(page, error, f"{error.kind}: {error}", retryable=error.retryable)
-        except Exception as error:  # noqa: BLE001 - user code: any error is an outcome of this request
+        except Exception as error:
             log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400
             await self._failed(page, error, f"callback: {describe(error)}", retryable=False)
         return page
@@ -219,10 +220,7 @@ class Worker:
     async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
         response = await self._fetcher.fetch(request)
         status = response.status
-        retry_after = None
-        if status in THROTTLED:
-            retry_after = parse_retry_after(response.header("retry-after") or None)
-        turn.land(response.latency, refused=status in THROTTLED, retry_after=retry_after)
+        turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))
         page.response = response
         page.count(f"status/{status}")
         page.count("bytes", len(response.body))
@@ -242,8 +240,8 @@ class Worker:
         if status in REDIRECTS:
             self._redirect(page, response)
             return False
-        retry_after = parse_retry_after(response.header("retry-after") or None)
-        verdict = after_status(self.settings, page.request, page.lease.attempt, status, retry_after)
+        wish = _retry_after(response)
+        verdict = after_status(self.settings, page.request, page.lease.attempt, status, wish)
         return await self._give_up_or_retry(page, StatusError(status), verdict)
 
     def _redirect(self, page: Page, response: Response) -> None:
@@ -348,6 +346,13 @@ class Worker:
             raise
         if not (page.items or page.entries or page.batches):
             page.verdict = verdict
+
+
+def _retry_after(response: Response) -> float | None:
+    """Return the seconds for which the server asks to be left alone, if it does."""
+    if response.status not in THROTTLED:
+        return None
+    return parse_retry_after(response.header("retry-after") or None, time.time())
 
 
 def _name(callback: object) -> str | None:

@@ -138,7 +138,8 @@ class _Asked:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._url = url
+        # The jar would take a user name in the URL for a part of the host.
+        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         self.type = parts.scheme
         self.host = self.origin_req_host = parts.hostname or ""
         self.cookie: str | None = None
@@ -164,4 +165,4 @@ class _Answer:
         return self
 
     def get_all(self, name: str, default: list[str]) -> list[str]:
-        return self._response.headers.get_all(name) or default
+        return list(self._response.headers.getall(name, default))

@@ -59,4 +59,4 @@ def fetch_error(code: int, message: str, *, answered: bool, by_proxy: bool) -> F
         kind = ConnectError
     if by_proxy and kind is ConnectError:
         kind = ProxyError
-    return kind(f"{message} (curl {code})", remedy=_REMEDIES.get(kind, ""))
+    return kind(f"{message or kind.__doc__} (curl {code})", remedy=_REMEDIES.get(kind, ""))

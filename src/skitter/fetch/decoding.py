@@ -29,8 +29,10 @@ MAX_CODINGS = 3
 _GZIP = 31
 _ZLIB = 15
 _RAW = -15
+# The stub of isal calls its error an instance.
+_BROKEN: tuple[type[Exception], ...] = (isal_zlib.IsalError, zstd.ZstdError)  # type: ignore[assignment]
 # RFC 9659: a sender must not ask for a window above 8 MiB.
-_ZSTD_OPTIONS = {zstd.DecompressionParameter.window_log_max: 23}
+_ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
 
 
 def decode_body(body: bytes, codings: Sequence[str], limit: int) -> bytes:
@@ -72,7 +74,7 @@ def _expand(stream: _Stream, data: bytes, room: int, name: str) -> bytes:
     try:
         # One byte more than allowed tells a body of exactly the limit from one that is larger.
         output = stream.decompress(data, max_length=room + 1)
-    except (isal_zlib.IsalError, zstd.ZstdError, MemoryError) as error:
+    except _BROKEN as error:
         raise UndecodableBody(f"broken {name} data: {error}") from error
     if len(output) > room:
         raise _too_large(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from enum import StrEnum
-from urllib.parse import urljoin
 
 import msgspec
 from protego import Protego
@@ -14,6 +13,7 @@ from skitter.fetch.base import FetchError, Fetcher
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.request import Request
 from skitter.response import Response
+from skitter.urls import normalize
 
 MAX_REDIRECTS = 5
 """Redirects followed, also to other hosts (RFC 9309, 2.3.1.2)."""
@@ -173,8 +173,8 @@ def _redirect_target(response: Response) -> str | None:
     location = response.headers.get("Location")
     if response.status not in (301, 302, 303, 307, 308) or not location:
         return None
-    target = urljoin(response.url, location)
-    return target if target.startswith(("http://", "https://")) else None
+    target = normalize(location, response.url)
+    return target if target is not None and target.startswith(("http://", "https://")) else None
 
 
 def _judge(response: Response, settings: RobotsSettings, previous: RobotsRecord | None) -> RobotsRecord:

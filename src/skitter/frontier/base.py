@@ -306,9 +306,7 @@ class Frontier(Protocol):
         """Take the duty of loading the seeds, or ``None`` if it is done or another worker has it."""
         ...
 
-    async def lease(
-        self, worker: str, limit: int, landed: Sequence[Landing] = ()
-    ) -> LeaseResult:
+    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
         """Hand out at most ``limit`` requests that may be fetched now.
 
         Ready slots by their next allowed time, within a slot by the queue order. ``landed`` frees
@@ -372,7 +370,5 @@ class Frontier(Protocol):
         ...
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
-        """Committed byte ranges of each part file, in order."""
+        """Return the committed byte ranges of each part file, in order."""
         ...
-
-

@@ -162,15 +162,13 @@ class MemoryFrontier:
         self._seeds_done = mark.done
         return True
 
-    async def lease(
-        self, worker: str, limit: int, landed: Sequence[Landing] = ()
-    ) -> LeaseResult:
+    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
         """Hand out what may be fetched now."""
         now = self._clock()
         self._leases.land(landed, now)
         self._wake(now)
         state = self._current_state()
-        leases = []
+        leases: list[Lease] = []
         if state is JobState.RUNNING:
             limit = self._options.limits.room(self._counters, len(self._leases), limit)
             while len(leases) < limit and (taken := self._slots.take(now)) is not None:

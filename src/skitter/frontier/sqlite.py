@@ -256,9 +256,7 @@ class SqliteFrontier:
 
     # --- leases ------------------------------------------------------------------------------------------
 
-    async def lease(
-        self, worker: str, limit: int, landed: Sequence[Landing] = ()
-    ) -> LeaseResult:
+    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
         """Hand out what may be fetched now; the leases are noted on disk when they are given."""
         now = self._clock()
         self._leases.land(landed, now)
@@ -277,9 +275,7 @@ class SqliteFrontier:
             await self._journal.flush()
         return LeaseResult(leases, self.current_state(), self._ask_again(now), self._limit_reached())
 
-    def _grant(
-        self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[_Leased]]
-    ) -> Lease:
+    def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[_Leased]]) -> Lease:
         self._backlog.note_empty(slot, row.slot)
         self._backlog.leased.add(row.seq)
         self._queued -= 1
@@ -322,9 +318,7 @@ class SqliteFrontier:
             self._lose(lease_id, now)
         while self._next_delayed <= now:
             self._next_delayed = float("inf")
-            rows, following = await self._journal.read(
-                lambda file: letters.wake(file, now, _WOKEN_AT_ONCE)
-            )
+            rows, following = await self._journal.read(lambda file: letters.wake(file, now, _WOKEN_AT_ONCE))
             self._delayed -= len(rows)
             for row in rows:
                 self._queue(row)

@@ -22,8 +22,9 @@ from skitter.testing.server import SiteServer
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until the first SIGINT or SIGTERM, or until stdin closes if so asked."""
     options = _parser().parse_args(arguments)
-    # Before any thread starts, so that every thread leaves the signals to sigwait.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    if not options.until_stdin_closes:
+        # Before any thread starts, so that every thread leaves the signals to sigwait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     log_file = LogFile(options.log) if options.log else None
     server = SiteServer(
         make_site(options.site, options.arguments),

@@ -1,0 +1,290 @@
+"""How gently hosts are fetched, over all workers together."""
+
+import pytest
+
+from skitter.frontier.base import Landing
+from skitter.politeness import LimitRule, Rate, SlotPolicy
+
+STEP = 0.0625
+
+
+async def test_a_host_never_has_more_leases_in_flight_than_its_parallelism(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=2))
+    await job.add(*range(5))
+    await job.add(*range(5), host="other.test")
+    assert sorted(lease.slot for lease in await job.lease()) == ["h.test"] * 2 + ["other.test"] * 2
+    assert await job.lease(worker="second") == []
+
+
+async def test_a_landing_frees_the_place_while_the_lease_goes_on(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=1))
+    await job.add("a", "b")
+    first = await job.one()
+    (second,) = await job.lease(landed=[Landing(first.id, 0.1)])
+    assert await job.counts() == {"leased": 2}
+    assert await job.done(first, second) == [True, True]
+
+
+async def test_a_second_landing_frees_no_second_place(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=1))
+    await job.add("a", "b", "c")
+    first = await job.one()
+    twice = [Landing(first.id, 0.1), Landing(first.id, 0.1)]
+    assert len(await job.lease(landed=twice)) == 1
+    assert await job.lease(landed=twice) == []
+    await job.done(first)
+    assert await job.lease() == []
+
+
+async def test_landings_of_unknown_or_ended_leases_are_harmless(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=1))
+    await job.add("a", "b", "c")
+    first = await job.one()
+    await job.done(first)
+    (second,) = await job.lease(landed=[Landing(first.id, 0.1), Landing(10**15, 0.1)])
+    assert await job.lease(landed=[Landing(first.id, 0.1)]) == []
+    await job.done(second)
+    assert len(await job.lease()) == 1
+
+
+@pytest.mark.parametrize("end", ["done", "retry", "fail", "release", "abandon", "expire"])
+async def test_the_end_of_a_lease_that_never_landed_frees_its_place(start, end):
+    job = await start(SlotPolicy(delay=0.0, parallelism=1), lease_seconds=10.0)
+    await job.add("a", "b")
+    lease = await job.one()
+    assert await job.lease() == []
+    if end == "release":
+        await job.frontier.release([lease.id])
+    elif end == "abandon":
+        await job.frontier.abandon("w")
+    elif end == "expire":
+        await job.clock.advance(10.0)
+    else:
+        await getattr(job, end)(lease)
+    assert len(await job.lease()) == 1
+
+
+async def test_grants_are_spaced_by_delay_and_grace(start):
+    job = await start(SlotPolicy(delay=2.0, parallelism=100))
+    await job.add(*range(3))
+    first = await job.one()
+    assert 0 < first.start_within < 2.0
+    await job.clock.advance(2.0 + first.start_within - 0.001)
+    assert await job.lease(worker="other") == []
+    await job.clock.advance(0.002)
+    assert len(await job.lease(worker="other")) == 1
+
+
+async def test_the_delay_counts_from_the_grant_whatever_becomes_of_it(start):
+    job = await start(SlotPolicy(delay=2.0, parallelism=1))
+    await job.add("a", "b")
+    lease = await job.one()
+    await job.done(lease)
+    await job.clock.advance(1.9)
+    assert await job.lease() == []
+    await job.clock.advance(0.4)
+    assert len(await job.lease()) == 1
+
+
+async def test_no_distance_no_deadline_for_the_start(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=2))
+    await job.add("a")
+    assert (await job.one()).start_within is None
+
+
+async def test_an_adapted_delay_promises_no_distance(start):
+    job = await start(SlotPolicy())
+    await job.add("a", "b")
+    await job.landed(await job.one(), latency=4.0)
+    _, lease = await job.wait_for_one()
+    assert lease.start_within is None
+
+
+async def test_jitter_makes_waits_differ_within_its_bound(start):
+    job = await start(SlotPolicy(delay=1.0, jitter=1.0, parallelism=100))
+    await job.add(*range(40))
+    await job.one()
+    waits = [(await job.wait_for_one())[0] for _ in range(30)]
+    assert min(waits) >= 1.0
+    assert max(waits) <= 2.0 + 0.25 + STEP
+    assert max(waits) - min(waits) > 0.25
+
+
+async def test_all_layered_rates_hold_wherever_a_fetch_begins_in_its_grace(start):
+    rates = (Rate(2, 1.0), Rate(5, 10.0))
+    job = await start(SlotPolicy(delay=0.0, parallelism=100, rates=rates))
+    await job.add(*range(100))
+    grants = []
+    while job.clock.now < 1_700_000_060.0:
+        grants += [(job.clock.now, lease.start_within) for lease in await job.lease()]
+        await job.clock.advance(0.125)
+    for rate in rates:
+        for (early, within), (late, _) in zip(grants, grants[rate.count :], strict=False):
+            assert late - (early + within) >= rate.per - 1e-6
+    assert 25 <= len(grants) <= 30  # and no slower than it must be: 5 in each 10 s and a grace
+
+
+async def test_hosts_take_turns(start):
+    job = await start(SlotPolicy(delay=1.0, parallelism=1))
+    for host in ("a.test", "b.test", "c.test"):
+        await job.add(*range(3), host=host)
+    turns = []
+    for _ in range(9):
+        wait, lease = await job.wait_for_one(step=0.25)
+        turns.append(lease.slot)
+        await job.landed(lease)
+    assert [sorted(turns[n : n + 3]) for n in (0, 3, 6)] == [["a.test", "b.test", "c.test"]] * 3
+    assert turns[0:3] == turns[3:6] == turns[6:9]
+
+
+async def test_a_slow_host_does_not_hold_up_the_others(start):
+    slow = LimitRule(domain_glob="slow.test", delay=1000.0)
+    job = await start(SlotPolicy(delay=0.0, parallelism=4), [slow])
+    await job.add(*range(3), host="slow.test")
+    await job.add(*range(3), host="fast.test")
+    assert sorted(lease.slot for lease in await job.lease()) == ["fast.test"] * 3 + ["slow.test"]
+
+
+async def test_a_rule_pools_all_its_hosts_in_one_slot(start):
+    rule = LimitRule(domain_glob="*.shop.test", parallelism=1, unit="rule")
+    job = await start(SlotPolicy(delay=0.0, parallelism=4), [rule])
+    for host in ("a.shop.test", "b.shop.test"):
+        entry = job.entry("page", host)
+        slotted = type(entry)(entry.fingerprint, job.politeness.slot_of(host), entry.url, entry.record)
+        await job.frontier.add([slotted])
+    assert len(await job.lease()) == 1
+
+
+async def test_a_held_slot_gives_nothing_until_its_time(job):
+    await job.add("a", "b")
+    await job.add("a", host="other.test")
+    await job.frontier.hold("h.test", 5.0)
+    await job.frontier.hold("h.test", 1.0)
+    assert [lease.slot for lease in await job.lease()] == ["other.test"]
+    await job.clock.advance(4.999)
+    assert await job.lease() == []
+    held = next(slot for slot in (await job.status()).busiest if slot.key == "h.test")
+    assert 0 < held.held_for <= 0.01
+    await job.clock.advance(0.002)
+    assert len(await job.lease()) == 2
+
+
+async def test_a_slot_can_be_held_before_it_has_any_request(job):
+    await job.frontier.hold("h.test", 5.0)
+    await job.add("a")
+    assert await job.lease() == []
+
+
+async def test_a_crawl_delay_counts_from_the_robots_txt_that_was_just_read(job):
+    await job.add("a", "b")
+    await job.clock.advance(100.0)
+    await job.frontier.set_delay("h.test", 3.0)
+    await job.clock.advance(2.999)
+    assert await job.lease() == []
+    waited, lease = await job.wait_for_one()
+    assert lease.start_within is not None
+    waited, _ = await job.wait_for_one()
+    assert 3.0 + lease.start_within <= waited <= 3.0 + lease.start_within + STEP
+
+
+@pytest.mark.parametrize(("own", "crawl_delay", "holds"), [(5.0, 1.0, 5.0), (1.0, 5.0, 5.0)])
+async def test_the_longer_of_own_delay_and_crawl_delay_holds(start, own, crawl_delay, holds):
+    job = await start(SlotPolicy(delay=own, parallelism=10))
+    await job.frontier.set_delay("h.test", crawl_delay)
+    await job.add("a", "b", "c")
+    assert (await job.status()).busiest[0].delay == holds
+    await job.wait_for_one()
+    waited, _ = await job.wait_for_one()
+    assert holds <= waited <= holds + 0.25 + STEP
+
+
+async def test_a_crawl_delay_can_be_lowered_again(job):
+    await job.frontier.set_delay("h.test", 100.0)
+    await job.add(*range(3))
+    await job.wait_for_one()
+    await job.frontier.set_delay("h.test", 0.0)
+    assert (await job.status()).busiest[0].delay == 0.0
+
+
+async def test_retry_after_holds_the_whole_slot(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=10))
+    await job.add(*range(5))
+    await job.add("a", host="other.test")
+    first = await job.one()
+    await job.landed(first, refused=True, retry_after=30.0)
+    assert [lease.slot for lease in await job.lease()] == ["other.test"]
+    await job.clock.advance(29.999)
+    assert await job.lease() == []
+    await job.clock.advance(0.002)
+    assert len(await job.lease()) == 4
+
+
+async def refuse(job, lease=None, **fields) -> float:
+    """Let the server refuse one fetch; returns the seconds until the next is handed out."""
+    await job.landed(lease or await job.one(), refused=True, **fields)
+    waited, following = await job.wait_for_one()
+    await job.frontier.release([following.id])
+    return waited
+
+
+async def test_refusals_in_a_row_hold_the_slot_longer_and_longer_up_to_a_bound(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=1), lease_seconds=1e6)
+    await job.add(*range(20))
+    waits = [await refuse(job) for _ in range(12)]
+    assert 0 < waits[0] <= 5.0
+    assert all(late == pytest.approx(2 * early, rel=0.1) for early, late in zip(waits[:5], waits[1:6], strict=True))
+    assert waits[-1] == waits[-2] <= 600.0
+
+
+async def test_retry_after_zero_does_not_switch_the_back_off_off(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=1))
+    await job.add(*range(5))
+    waits = [await refuse(job, retry_after=0.0) for _ in range(3)]
+    assert 0 < waits[0] < waits[1] < waits[2]
+
+
+async def test_eight_refusals_of_one_moment_are_one_episode(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=8), lease_seconds=1e6)
+    await job.add(*range(20))
+    leases = await job.lease(8)
+    for lease in leases:
+        await job.clock.advance(0.001)
+        await job.landed(lease, refused=True)
+    together, probe = await job.wait_for_one()
+    alone = await refuse(job, probe)
+    assert alone == pytest.approx(2 * together, rel=0.15)
+
+
+async def test_a_success_shrinks_the_back_off_and_one_from_before_does_not(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=4), lease_seconds=1e6)
+    await job.add(*range(20))
+    early, *refused = await job.lease(2)
+    waits = [await refuse(job, refused[0])] + [await refuse(job) for _ in range(3)]
+    await job.landed(early, latency=0.1)
+    after_old_success = await refuse(job)
+    assert after_old_success == pytest.approx(2 * waits[-1], rel=0.1)
+    await job.landed(await job.one(), latency=0.1)
+    assert await refuse(job) == pytest.approx(after_old_success, rel=0.1)
+
+
+async def test_without_an_own_delay_a_host_is_fetched_as_fast_as_it_answers(start):
+    job = await start(SlotPolicy())
+    waits = {}
+    for host, latency in (("quick.test", 0.25), ("slow.test", 8.0)):
+        await job.add(*range(30), host=host)
+        for _ in range(8):
+            _, lease = await job.wait_for_one()
+            await job.landed(lease, latency=latency)
+        waits[host], lease = await job.wait_for_one()
+        await job.done(lease, *[])
+        await job.frontier.hold(host, 1e6)
+    assert waits["quick.test"] < waits["slow.test"]
+    assert 1.0 < waits["slow.test"] <= 8.0
+
+
+async def test_an_own_delay_does_not_adapt(start):
+    job = await start(SlotPolicy(delay=1.0, parallelism=4))
+    await job.add(*range(5))
+    await job.landed(await job.one(), latency=50.0)
+    waited, _ = await job.wait_for_one()
+    assert waited <= 1.25 + STEP
