@@ -114,6 +114,13 @@ class Selector:
         """Name of the element in lower case; ``""`` for a text or attribute value."""
         return self._page.engine.tag(self._node)
 
+    @property
+    def link(self) -> str | None:
+        """Where it leads, as it stands in the page: ``href`` or else ``src`` of an element, the value itself."""
+        engine, node = self._page.engine, self._node
+        href = engine.attribute(node, "href")
+        return engine.attribute(node, "src") if href is None else href
+
     def re(self, regex: str | Pattern[str], replace_entities: bool = True) -> list[str]:
         """Return the matches of a regular expression in ``get()``: its groups, or all of it without groups.
 
@@ -188,6 +195,18 @@ class _ElementList(SelectorList):
                 self._twins = list(twins)
         return self._twins
 
+    def links(self) -> list[str]:
+        """Return the raw link of each that has one."""
+        attribute = self._parent._page.engine.attribute  # noqa: SLF001 - one noun
+        hrefs = [attribute(node, "href") for node in self._nodes]
+        if None not in hrefs:
+            return hrefs  # type: ignore[return-value]  # just tested
+        found = [
+            attribute(node, "src") if href is None else href
+            for node, href in zip(self._nodes, hrefs, strict=True)
+        ]
+        return [link for link in found if link is not None]
+
     def __len__(self) -> int:
         return len(self._nodes)
 
@@ -247,6 +266,11 @@ class _Value(Selector):
         """``""``."""
         return ""
 
+    @property
+    def link(self) -> str:
+        """The value itself."""
+        return self._value
+
     def __bool__(self) -> bool:
         return bool(self._value)
 
@@ -286,6 +310,16 @@ class _Foreign(Selector):
         tag = getattr(self._inner.root, "tag", "")
         return tag if isinstance(tag, str) else ""
 
+    @property
+    def link(self) -> str | None:
+        """``href`` or else ``src`` of an element, the value itself."""
+        root = self._inner.root
+        if isinstance(root, str):
+            return root
+        attributes = getattr(root, "attrib", {})
+        link = attributes.get("href", attributes.get("src"))
+        return None if link is None else str(link)
+
     def __bool__(self) -> bool:
         return bool(self._inner)
 
@@ -296,6 +330,11 @@ class _Foreign(Selector):
 def foreign_selector(text: str, kind: str) -> Selector:
     """Return the selector of an ``"xml"`` or ``"json"`` text."""
     return _Foreign(parsel.Selector(text=text, type=kind))
+
+
+def from_parsel(inner: parsel.Selector) -> Selector:
+    """Return a selector for one that parsel made."""
+    return _Foreign(inner)
 
 
 def _wrap(found: Iterable[parsel.Selector]) -> SelectorList:

@@ -67,6 +67,10 @@ class SelectorList(Sequence["Selector"]):
         found = (match for selector in self for match in selector.re(regex, replace_entities))
         return next(found, default)
 
+    def links(self) -> list[str]:
+        """Return the raw link of each that has one; see :attr:`Selector.link <skitter.selector.Selector.link>`."""
+        return [link for selector in self if (link := selector.link) is not None]
+
     def __len__(self) -> int:
         return len(self._selectors)
 
@@ -105,6 +109,10 @@ class ValueList(SelectorList):
     def get(self, default: Any = None) -> Any:
         """Return the first value, or the default if there is none."""
         return self._values[0] if self._values else default
+
+    def links(self) -> list[str]:
+        """Return the values, taken to be links."""
+        return self.getall()
 
     def __len__(self) -> int:
         return len(self._values)

@@ -10,6 +10,7 @@ The parser is ``upa_url``; where it is not installed ``ada_url`` gives the same 
 
 from __future__ import annotations
 
+import atexit
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -34,24 +35,27 @@ def upa_parser() -> UrlParser:
     """Return the parser on ``upa_url``. Raises ImportError where it is not installed."""
     from upa_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
 
-    def parse(url: str, base: str | URL | None) -> str | None:
+    known_base = lru_cache(maxsize=64)(URL)
+    # A compiled object that outlives its module at exit is reported on stderr as a leak.
+    atexit.register(known_base.cache_clear)
+
+    def parse(url: str, base: str | None) -> str | None:
         try:
-            parsed = URL.parse(url) if base is None else URL.parse(url, base)
-        except TypeError:  # a lone surrogate cannot be passed to the compiled parser
+            parsed = URL.parse(url) if base is None else URL.parse(url, known_base(base))
+        except (RuntimeError, TypeError):  # a bad base; a lone surrogate, which no compiled parser takes
             return None
         return None if parsed is None else str(parsed.href)
 
     def join_all(base: str, references: Sequence[str]) -> list[str | None]:
-        base_url: URL | None = None
         try:
-            base_url = URL(base)
+            base_url = known_base(base)
             # The constructor is faster than URL.parse, but it raises for a bad reference.
             return [
                 href if "#" not in (href := URL(reference, base_url).href) else _without_fragment(href)
                 for reference in references
             ]
         except (RuntimeError, TypeError):
-            hrefs = [parse(reference, base_url) for reference in references]
+            hrefs = [parse(reference, base) for reference in references]
             return [None if href is None else _without_fragment(href) for href in hrefs]
 
     return UrlParser(parse, join_all)
@@ -69,6 +73,8 @@ def ada_parser() -> UrlParser:
 
     def join_all(base: str, references: Sequence[str]) -> list[str | None]:
         known_base = parse(base, None)
+        if known_base is None:
+            return [None for _ in references]
         hrefs = [parse(reference, known_base) for reference in references]
         return [None if href is None else _without_fragment(href) for href in hrefs]
 
@@ -87,11 +93,7 @@ _parse, _join_all = load_parser()
 
 
 def _without_fragment(href: str) -> str:
-    if "#" not in href:
-        return href
-    stripped = href[: href.index("#")]
-    # Spaces at the end of an opaque path count only while a fragment follows them.
-    return stripped.rstrip(" ") if stripped.endswith(" ") else stripped
+    return href[: href.index("#")] if "#" in href else href
 
 
 def normalize(url: str, base: str | None = None) -> str | None:
@@ -125,15 +127,16 @@ def canonical(url: str) -> str:
             f"{url!r} is not a URL that can be fetched",
             remedy="give an absolute URL such as https://example.com/",
         )
-    return _identity(href) if "?" in href or "%" in href else href
+    return identity(href) if "?" in href or "%" in href else href
 
 
 def canonical_all(urls: Sequence[str]) -> list[str]:
     """Return the identities of URLs that are normalised already, without parsing them again."""
-    return [_identity(url) if "?" in url or "%" in url else url for url in urls]
+    return [identity(url) if "?" in url or "%" in url else url for url in urls]
 
 
-def _identity(href: str) -> str:
+def identity(href: str) -> str:
+    """Return the identity of a normalised URL that has a ``?`` or a ``%``; any other is its own identity."""
     if "%" in href and _STRAY_PERCENT.search(href) is None:
         href = _ESCAPE.sub(_plain_or_upper, href)
     address, mark, query = href.partition("?")

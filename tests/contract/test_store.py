@@ -123,6 +123,16 @@ async def test_values_survive(job):
         assert list(item) == list(HARD)
 
 
+async def test_halves_of_characters_which_utf8_cannot_carry_are_replaced(job):
+    store = await job.worker("w1")
+    await job.visit(store, page(1, {"te\ud800xt": "a\ud800b", "in": ["\udc00"]}))
+    await store.close()
+    [item] = await job.result()
+    name = next(name for name in item if name.startswith("te"))
+    assert (name, item[name]) == ("te\ufffd\ufffd\ufffdxt", "a\ufffd\ufffd\ufffdb")
+    assert item["in"] in (["\ufffd\ufffd\ufffd"], '["\ufffd\ufffd\ufffd"]')
+
+
 async def test_a_crawl_without_items_gives_an_empty_output(job):
     await job.output.check(job.context)
     assert await job.result() == []

@@ -34,7 +34,7 @@ async def test_a_response_carries_all_that_is_known_of_the_answer(open_fetcher):
         request = Request(server.url("/a?b=1"))
         response = await (await open_fetcher()).fetch(request)
     assert (response.status, response.body, response.url) == (203, b"<p>hi</p>", request.url)
-    assert (response.ip, response.protocol) == ("127.0.0.1", "HTTP/1.1")
+    assert (response.ip, response.protocol) == ("127.0.0.1", "http/1.1")
     assert response.headers.get("content-type") == "text/html"
     assert response.request is request
     assert 0 < response.latency < 10

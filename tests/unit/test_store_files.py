@@ -71,14 +71,6 @@ async def test_an_item_with_ready_made_json_of_two_lines_fails_its_page(tmp_path
     assert committed_lines(tmp_path, results[1:]) == [b'{"page":2}']
 
 
-async def test_a_text_that_is_no_unicode_fails_its_page(tmp_path):
-    store = await opened(tmp_path)
-    results = await store.write([page(1, {"text": "\ud800"}), page(2)])
-    await store.close()
-    assert isinstance(results[0], GroupError)
-    assert committed_lines(tmp_path, results[1:]) == [b'{"page":2}']
-
-
 async def test_a_cancelled_write_leaves_the_store_consistent(tmp_path):
     store = await opened(tmp_path)
     for number in range(20):

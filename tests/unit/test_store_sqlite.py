@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,22 @@ async def test_values_keep_their_types(path):
     assert [type(value) for value in row.values()] == [int, str, float, str, str, type(None), int, str]
 
 
+@dataclass
+class Picture:
+    name: str
+    data: bytes
+
+
+async def test_bytes_are_blobs(path):
+    store = await opened(path)
+    await store.write(
+        [page(1, {"name": "a", "data": b"\0\xff"}, Picture("b", b""), {"in": {"data": b"\xff"}})]
+    )
+    await store.close()
+    found = [(row["name"], row["data"], row["in"]) for row in rows(path)]
+    assert found == [("a", b"\0\xff", None), ("b", b"", None), (None, None, '{"data":"/w=="}')]
+
+
 async def test_columns_are_added_as_fields_appear_and_a_field_that_goes_is_null(path):
     store = await opened(path)
     await store.write([page(1, {"a": 1, "b": 1}), page(2, {"c": 2})])
@@ -116,10 +133,10 @@ async def test_more_fields_than_a_table_has_columns_fail_the_page_clearly_and_no
 
 async def test_values_that_sqlite_refuses_fail_their_page_and_no_other(path):
     store = await opened(path)
-    bad = [page(2, {"page": 2}, {"page": 2, "text": "\ud800"}), page(3, {"page": 3, "a\0b": 1})]
-    results = await store.write([page(1), *bad, page(4)])
+    bad = page(2, {"page": 2}, {"page": 3, "a\0b": 1})
+    results = await store.write([page(1), bad, page(4)])
     await store.close()
-    assert [type(result) for result in results] == [type(None), GroupError, GroupError, type(None)]
+    assert [type(result) for result in results] == [type(None), GroupError, type(None)]
     assert [row["page"] for row in rows(path)] == [1, 4]
 
 

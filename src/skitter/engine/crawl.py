@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,7 +20,7 @@ from skitter.engine.job import JobSpec
 from skitter.engine.worker import Worker
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
-from skitter.frontier.registry import make_frontier
+from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.store.base import Output, OutputContext
 from skitter.store.outputs import open_output
@@ -38,7 +40,10 @@ class RunResult(msgspec.Struct, kw_only=True):
     """Why it stopped: a limit, an interruption, a failure; empty if it is finished."""
     seconds: float
     """Of this run."""
+    before: FrontierStatus
+    """Reading at the beginning of this run."""
     status: FrontierStatus
+    """Reading at its end."""
     outputs: list[str]
     already_finished: bool = False
     """Nothing was left to do when the run began."""
@@ -64,8 +69,9 @@ Watcher = Callable[[Progress], None]
 class Crawl:
     """One run of a job on this machine, with the frontier and all workers it has here.
 
-    ``replace_outputs``
-        Whether outputs that this job did not write itself may be replaced.
+    ``fresh``
+        Start anew: forget all that the job has kept, and replace its outputs, also those that it did not
+        write itself. Nothing is touched before all else about the run is known to be right.
     """
 
     def __init__(
@@ -73,20 +79,22 @@ class Crawl:
         spec: JobSpec,
         *,
         watcher: Watcher | None = None,
-        replace_outputs: bool = False,
+        fresh: bool = False,
         log_level: str = "info",
         log_format: str = "text",
     ) -> None:
         self.spec = spec
         self._assembly = Assembly(spec)
         self._watcher = watcher
-        self._replace = replace_outputs
+        self._fresh = fresh
         self._logging = (log_level, log_format)
         self._outputs: list[Output] = [open_output(target) for target in spec.outputs]
         self._frontier: Frontier | None = None
         self._fleet: Fleet | None = None
         self._running: list[Worker] = []
         self._stop_reason = ""
+        self.has_begun = False
+        """Whether the run came as far as its work: an error from then on is none of the input."""
         self._errands: set[asyncio.Task[Any]] = set()
 
     # --- life ------------------------------------------------------------------------------------------
@@ -97,20 +105,34 @@ class Crawl:
         Raises :class:`~skitter.errors.SkitterError` if it cannot begin or if it fails in its course; what
         was committed is merged into the outputs all the same, and the same call resumes.
         """
+        lock = self._assembly.folder.lock()
+        lock.acquire()
+        try:
+            return await self._run()
+        finally:
+            lock.release()
+
+    async def _run(self) -> RunResult:
         began = time.monotonic()
         folder = self._assembly.folder
-        folder.begin(self.spec)
-        await self._check_outputs()
         frontier = make_frontier(self.spec.frontier, self._assembly.frontier_context())
+        await self._check_outputs()
+        if self._fresh:
+            await asyncio.to_thread(folder.empty)
+            await forget(frontier)
+            for output in self._outputs:
+                await output.clear(self._output_context())
+        else:
+            await asyncio.to_thread(folder.check, self.spec)
         info = await frontier.open()
-        self._frontier = frontier
         server = FrontierServer(frontier, info, folder.socket)
         try:
+            await asyncio.to_thread(folder.write, self.spec)  # not before: a run that cannot begin leaves no job
             await server.start()
             before = await frontier.status()
-            if before.state is JobState.RUNNING:
+            if before.state is JobState.RUNNING and not self._stop_reason:
                 await self._work(frontier, info, began)
-            return await self._result(before, began)
+            return await self._result(frontier, before, began)
         finally:
             await server.close()
             try:
@@ -119,7 +141,9 @@ class Crawl:
                 await frontier.close()
 
     async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> None:
-        watching = asyncio.create_task(self._watch(began))
+        self.has_begun = True
+        self._frontier = frontier
+        watching = asyncio.create_task(self._watch(frontier, began))
         try:
             if self.spec.workers == 1:
                 await self._assembly.work(frontier, info, worker_name(), self._running)
@@ -129,19 +153,20 @@ class Crawl:
                 self._fleet = Fleet(order, self.spec.workers)
                 await self._fleet.run()
         finally:
+            self._frontier = self._fleet = None  # nothing is left to be stopped
             watching.cancel()
             for errand in self._errands:
                 errand.cancel()
             await asyncio.gather(watching, *self._errands, return_exceptions=True)
 
-    async def _result(self, before: FrontierStatus, began: float) -> RunResult:
-        assert self._frontier is not None
-        status = await self._frontier.status()
+    async def _result(self, frontier: Frontier, before: FrontierStatus, began: float) -> RunResult:
+        status = await frontier.status()
         return RunResult(
             job=self.spec.job,
             state=status.state,
             reason="" if status.state is JobState.FINISHED else self._reason(status),
             seconds=time.monotonic() - began,
+            before=before,
             status=status,
             outputs=self.spec.outputs,
             already_finished=before.state is JobState.FINISHED,
@@ -167,9 +192,13 @@ class Crawl:
             self._undertake(self._fleet.stop())
 
     def kill(self) -> None:
-        """Stop at once: end the workers where they are. A rerun resumes."""
-        for task in asyncio.all_tasks():
-            task.cancel()
+        """End the worker processes where they are. For a process that is itself about to end at once.
+
+        What was committed is kept, the outputs are not merged; a rerun resumes and merges them.
+        """
+        for pid in self.worker_pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     @property
     def worker_pids(self) -> list[int]:
@@ -183,9 +212,8 @@ class Crawl:
 
     # --- watching --------------------------------------------------------------------------------------
 
-    async def _watch(self, began: float) -> None:
+    async def _watch(self, frontier: Frontier, began: float) -> None:
         """Show progress, pass items on, and mind the time limit."""
-        assert self._frontier is not None
         limit = self._assembly.settings.time_limit
         while True:
             elapsed = time.monotonic() - began
@@ -194,8 +222,8 @@ class Crawl:
             with contextlib.suppress(SkitterError):  # the workers meet the same error, and tell it
                 if self._watcher is not None:
                     workers = 1 if self._fleet is None else len(self._fleet.pids)
-                    self._watcher(Progress(await self._frontier.status(), elapsed, workers))
-                await self._emit(self._frontier)
+                    self._watcher(Progress(await frontier.status(), elapsed, workers))
+                await self._emit(frontier)
             pause = _LOOK_EVERY if limit is None else min(_LOOK_EVERY, max(0.01, limit - elapsed))
             await asyncio.sleep(pause)
 
@@ -209,13 +237,11 @@ class Crawl:
         context = self._output_context()
         for output in self._outputs:
             await output.check(context)
-            if not self._replace and await output.occupied(context):
+            if not self._fresh and await output.occupied(context):
                 raise UsageError(
                     f"{output.target} holds something that job {self.spec.job!r} did not write",
                     remedy="choose another output, move it away, or start anew with --fresh, which replaces it",
                 )
-            if self._replace:
-                await output.clear(context)
 
     async def _emit(self, frontier: Frontier) -> None:
         ranges = await frontier.outputs() if self._outputs else {}

@@ -75,6 +75,7 @@ class Fleet:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "skitter.engine.child", str(write_end),
                 stdin=asyncio.subprocess.PIPE, pass_fds=(write_end,),
+                start_new_session=True,  # a Ctrl-C is for the owner, which lets its workers drain
             )  # fmt: skip
         finally:
             os.close(write_end)

@@ -15,6 +15,7 @@ import msgspec
 import xxhash
 
 from skitter import scope as reasons
+from skitter.engine.hrefs import HrefMemories, HrefMemory
 from skitter.errors import RequestError, SpiderError
 from skitter.frontier.base import Entry
 from skitter.item import is_item
@@ -33,17 +34,26 @@ class Batch(msgspec.Struct):
     """Links of one page that differ only in their URL."""
 
     template: Entry
-    fingerprints: list[bytes]
+    hrefs: list[str]
+    """As they stand in the page; as many as there are URLs."""
+    memory: HrefMemory
+    """Where to note the hrefs once their URLs are in the frontier."""
     urls: list[str]
+    fingerprints: list[bytes]
     slots: list[str]
 
     def entry(self, index: int) -> Entry:
         """Return one of the links as an entry for the frontier."""
         common = self.template
         return Entry(
-            self.fingerprints[index], self.slots[index], self.urls[index], common.record,
-            common.priority, common.not_before, common.delay,
-        )  # fmt: skip
+            self.fingerprints[index],
+            self.slots[index],
+            self.urls[index],
+            common.record,
+            common.priority,
+            common.not_before,
+            common.delay,
+        )
 
 
 class Gathered(msgspec.Struct):
@@ -60,12 +70,18 @@ class Gathered(msgspec.Struct):
 
 
 class Gatherer:
-    """Applies scope, politeness and identity to what callbacks give."""
+    """Applies scope, politeness and identity to what callbacks give.
 
-    def __init__(self, scope: Scope, politeness: Politeness, fingerprint_seed: int) -> None:
+    ``known_for_ever``: a URL that is in the frontier stays known, so that its links need no second look.
+    """
+
+    def __init__(
+        self, scope: Scope, politeness: Politeness, fingerprint_seed: int, *, known_for_ever: bool = True
+    ) -> None:
         self._scope = scope
         self._politeness = politeness
         self._seed = fingerprint_seed
+        self._memories = HrefMemories(known_for_ever=known_for_ever)
         self._origins: dict[str, tuple[str | None, str]] = {}
 
     def gather(self, given: Iterable[Any], parent: Request) -> Gathered:
@@ -91,36 +107,48 @@ class Gatherer:
         return gathered
 
     def _take_links(self, gathered: Gathered, links: Links, parent: Request) -> None:
-        gathered.links += len(links.hrefs)
+        hrefs = links.hrefs
+        gathered.links += len(hrefs)
         depth = parent.depth + 1
         if self._scope.too_deep(depth):
-            gathered.refused[reasons.DEPTH] += len(links.hrefs)
+            gathered.refused[reasons.DEPTH] += len(hrefs)
             return
         if not _SHAPING_FIELDS.isdisjoint(links.fields):
             for request in links:
                 self._take_request(gathered, request, parent)
             return
-        template = self._template(links, parent, depth)
-        batch = Batch(template, [], [], [])
-        digest, seed, origins = xxhash.xxh3_128_digest, self._seed, self._origins
-        for url in dict.fromkeys(join_all(links.base_url, links.hrefs)):
-            if url is None:
-                gathered.refused[reasons.UNPARSABLE] += 1
-                continue
-            origin = url[: url.find("/", 8)]
-            known = origins.get(origin)
-            refusal, slot = self._meet(origin, url) if known is None else known
-            if refusal is None:
-                refusal = self._scope.refuse_path(url)
-            if refusal is not None:
-                gathered.refused[refusal] += 1
-                continue
-            identity = canonical(url) if "?" in url or "%" in url else url
-            batch.fingerprints.append(digest(identity.encode(), seed))
-            batch.urls.append(url)
-            batch.slots.append(slot)
+        memory = self._memories.of(links.base_url)
+        strange = memory.sort_out(hrefs, gathered.refused)
+        if not strange:
+            return
+        batch = Batch(self._template(links, parent, depth), [], memory, [], [], [])
+        self._fill(batch, strange, join_all(links.base_url, strange), gathered.refused)
         if batch.urls:
             gathered.batches.append(batch)
+
+    def _fill(
+        self, batch: Batch, hrefs: list[str], urls: list[str | None], refused: Counter[str]
+    ) -> None:
+        """Take what the scope admits into the batch; remember what it refuses."""
+        digest, seed, origins = xxhash.xxh3_128_digest, self._seed, self._origins
+        for href, url in zip(hrefs, urls, strict=True):
+            if url is None:
+                refusal: str | None = reasons.UNPARSABLE
+                slot = ""
+            else:
+                known = origins.get(url[: url.find("/", 8)])
+                refusal, slot = self._meet(url) if known is None else known
+                if refusal is None:
+                    refusal = self._scope.refuse_path(url)
+            if url is None or refusal is not None:
+                refused[str(refusal)] += 1
+                batch.memory.note([href], str(refusal))
+                continue
+            identity = canonical(url) if "?" in url or "%" in url else url
+            batch.hrefs.append(href)
+            batch.urls.append(url)
+            batch.fingerprints.append(digest(identity.encode(), seed))
+            batch.slots.append(slot)
 
     @staticmethod
     def _template(links: Links, parent: Request, depth: int) -> Entry:
@@ -129,7 +157,7 @@ class Gatherer:
             b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
         )
 
-    def _meet(self, origin: str, url: str) -> tuple[str | None, str]:
+    def _meet(self, url: str) -> tuple[str | None, str]:
         """Decide on an origin that was not met lately."""
         if not url.startswith(("http://", "https://")):
             return reasons.SCHEME, ""  # not remembered: such URLs have no origin to speak of
@@ -137,7 +165,7 @@ class Gatherer:
         refusal = None if self._scope.admits_host(host) else reasons.HOST
         if len(self._origins) >= _ORIGINS_REMEMBERED:
             self._origins.clear()
-        decision = self._origins[origin] = (refusal, self._politeness.slot_of(host))
+        decision = self._origins[url[: url.find("/", 8)]] = (refusal, self._politeness.slot_of(host))
         return decision
 
     def _take_request(self, gathered: Gathered, request: Request, parent: Request) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import xxhash
 
 from skitter.errors import UsageError
+from skitter.frontier.ownership import OwnerLock
 
 HOME = ".skitter"
 """Folder of all jobs, below the working directory."""
@@ -108,13 +109,22 @@ class JobFolder:
                 remedy="check the working directory and its permissions",
             ) from error
 
-    def remove(self) -> None:
-        """Delete the job with everything it kept; its named outputs stay."""
-        if self.path.exists():
-            shutil.rmtree(self.path)
+    def lock(self) -> OwnerLock:
+        """Return the lock that the one process holds which runs or changes the job on this machine."""
+        return OwnerLock(self.path / "job")
 
-    def begin(self, spec: JobSpec) -> None:
-        """Begin or go on with the job.
+    def empty(self) -> None:
+        """Delete everything the job kept here; its named outputs stay. Only for who holds the lock."""
+        for entry in self.path.iterdir():
+            if entry.name == "job.lock":
+                continue  # whoever comes next must meet the same lock
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink(missing_ok=True)
+
+    def check(self, spec: JobSpec) -> None:
+        """Find out whether a run may go on with the job.
 
         Raises :class:`~skitter.errors.UsageError` if the job was begun with another spider, other arguments
         or on another frontier: going on would mix two crawls.
@@ -128,7 +138,6 @@ class JobFolder:
                         f" {getattr(before, what)!r:.200}",
                         remedy="choose another name with --job, or start anew with --fresh",
                     )
-        self.write(spec)
 
 
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:

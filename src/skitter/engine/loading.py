@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ def load_spider_class(name: str) -> type[Spider]:
     Raises :class:`~skitter.errors.SpiderError` if there is no such file, module or class, if importing it
     fails, or if a file without a named class holds several spiders.
     """
-    place, _, class_name = name.partition(":")
+    place, class_name = _split(name)
     module = _module_of_file(Path(place)) if place.endswith(".py") else _module_by_name(place)
     spiders = {
         found.__name__: found
@@ -40,6 +41,11 @@ def load_spider_class(name: str) -> type[Spider]:
     )
 
 
+def _split(name: str) -> tuple[str, str]:
+    place, colon, class_name = name.rpartition(":")
+    return (place, class_name) if colon and class_name.isidentifier() else (name, "")
+
+
 def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place: str) -> type[Spider]:
     if name in spiders:
         return spiders[name]
@@ -51,6 +57,7 @@ def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place:
     raise SpiderError(f"{place} has no spider {name!r}", remedy=f"spiders there: {known}")
 
 
+@cache
 def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise SpiderError(f"there is no file {path}", remedy="check the name of the spider's file")

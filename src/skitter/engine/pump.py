@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from skitter.engine.page import Page
 from skitter.frontier.base import Frontier, JobState, Landing, Lease
 
-_GATHER_LANDINGS = 0.002
-"""Seconds for which ended fetches gather before the frontier is asked for more: one call for several."""
+_GATHER_LANDINGS = 0.004
+"""Seconds for which ended fetches gather before the frontier is asked for more, unless a quarter of the
+concurrency has gathered before: one call for several."""
 _UNCOMMITTED_PER_FETCH = 4
 """Pages waiting for their commit, per fetch in flight, before nothing more is leased (back-pressure)."""
 
@@ -122,7 +123,10 @@ class Pump:
         """Take note that a fetch has ended: there is room for another."""
         self._fetching -= 1
         self._landings.append(landing)
-        if len(self._landings) == 1:
+        gathered = len(self._landings)
+        if gathered * 4 >= self._concurrency:
+            self._wake.set()
+        elif gathered == 1:
             self._loop.call_later(_GATHER_LANDINGS, self._wake.set)
 
     async def hand_back(self) -> None:

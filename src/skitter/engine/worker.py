@@ -82,7 +82,13 @@ class Worker:
 
         Raises :class:`CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
         """
-        self._gatherer = Gatherer(self._scope, self.settings.politeness(), info.fingerprint_seed)
+        settings = self.settings
+        self._gatherer = Gatherer(
+            self._scope,
+            settings.politeness(),
+            info.fingerprint_seed,
+            known_for_ever=settings.visited_ttl is None and settings.failed_stay_known,
+        )
         await self._each_hook("on_start")
         self._pumping = asyncio.create_task(self._pump.run(self.walk, self._committer.put))
         for duty in (

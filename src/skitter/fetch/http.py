@@ -115,7 +115,7 @@ class HttpFetcher:
     async def _response(self, transfer: Transfer, request: Request) -> Response:
         getinfo = transfer.curl.getinfo
         status = getinfo(pycurl.RESPONSE_CODE)
-        latency = getinfo(pycurl.STARTTRANSFER_TIME)
+        latency = transfer.latency
         ip = getinfo(pycurl.PRIMARY_IP)
         block, body = transfer.answer()
         names = block.lower()

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 from protego import Protego
 
-from skitter.fetch.base import FetchError, Fetcher
+from skitter.fetch.base import Fetcher, FetchError
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.request import Request
 from skitter.response import Response

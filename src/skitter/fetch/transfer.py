@@ -14,7 +14,7 @@ from skitter.request import Request
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _UNSAFE_VALUE = re.compile(r"[\r\n\0]").search
-_PROTOCOLS = {1: "HTTP/1.0", 2: "HTTP/1.1", 3: "HTTP/2", 30: "HTTP/3"}
+_PROTOCOLS = {1: "http/1.0", 2: "http/1.1", 3: "h2", 30: "h3"}
 # Their values follow from the body that is sent; another value would garble the connection.
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
 _WIRE_BUFFER = 128 * 1024
@@ -132,8 +132,15 @@ class Transfer:
 
     @property
     def protocol(self) -> str:
-        """``HTTP/1.1``, ``HTTP/2`` ... of the answer."""
+        """``http/1.1``, ``h2`` ... of the answer, as ALPN names them."""
         return _PROTOCOLS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "")
+
+    @property
+    def latency(self) -> float:
+        """Seconds from sending the request to the first byte of the answer, connecting left out."""
+        getinfo = self.curl.getinfo
+        sent, answered = getinfo(pycurl.PRETRANSFER_TIME), getinfo(pycurl.STARTTRANSFER_TIME)
+        return float(max(0.0, answered - sent))
 
     def reset(self) -> None:
         """Make ready for the next request."""

@@ -27,7 +27,8 @@ def _root(document: LexborNode) -> LexborNode:
 
 
 def _select(node: LexborNode, css: str) -> list[LexborNode]:
-    return [match for match in node.css(css) if match != node]
+    # css() looks at the node itself too. Nodes are told apart by their place in memory: == compares their HTML.
+    return [match for match in node.css(css) if match.mem_id != node.mem_id]
 
 
 def _first(node: LexborNode, css: str) -> LexborNode | None:
@@ -35,8 +36,8 @@ def _first(node: LexborNode, css: str) -> LexborNode | None:
 
 
 def _matches(node: LexborNode, css: str) -> bool:
-    # css() looks at the node itself first; css_matches() would also be true for a match below it.
-    return next(iter(node.css(css)), None) == node
+    # css_matches() would also be true for a match below the node.
+    return any(match.mem_id == node.mem_id for match in node.css(css)[:1])
 
 
 def _texts(node: LexborNode) -> list[str]:

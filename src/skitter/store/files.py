@@ -6,10 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from skitter.item import encode_item
-
 from skitter.errors import StoreError
 from skitter.frontier.base import OutputMark
+from skitter.item import encode_item
 from skitter.store.base import GroupError, ItemGroup, StoreContext, parts_folder
 from skitter.store.disk import disk_error, sync_file, sync_folder
 from skitter.store.thread import OwnThread

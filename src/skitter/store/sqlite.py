@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from skitter.item import item_fields
-
 from skitter.errors import StoreError
+from skitter.item import encode_item, item_fields
 from skitter.store.base import GroupError, ItemGroup, StoreContext, item_id
 from skitter.store.columns import ID_COLUMN, Columns, quoted
 from skitter.store.thread import OwnThread
@@ -39,7 +38,7 @@ class SqliteStore:
     """Writes each item under its id, so that a second write of a page replaces the first.
 
     Values keep their types: ``int``, ``float``, ``str``, ``bytes``, ``None``; ``bool`` is 0 or 1; an integer
-    of more than 64 bits is text; lists and dicts are JSON text. Rows that an earlier visit of the page left
+    of more than 64 bits is text; lists and dicts are JSON text, bytes within them base64. Rows that an earlier visit of the page left
     beyond its items now are removed.
     """
 
@@ -215,19 +214,35 @@ def _rows_of(group: ItemGroup) -> list[type_of_row] | GroupError:
     rows: list[type_of_row] = []
     try:
         for item in group.items:
-            fields: Mapping[str, Any] = item_fields(item)
-            rows.append((tuple(map(str, fields)), [_value(value) for value in fields.values()]))
+            fields = item_fields(item)
+            given: Callable[[str], Any] = item.get if isinstance(item, Mapping) else partial(_attribute, item)
+            values = [_value(value, given(field)) for field, value in fields.items()]
+            rows.append((tuple(map(_text, fields)), values))
     except Exception as error:  # noqa: BLE001 - items are user code, their serialisers may raise anything
         return GroupError.of(error, len(rows))
     return rows
 
 
-def _value(value: Any) -> Any:
+def _attribute(item: Any, name: str) -> Any:
+    return getattr(item, name, None)
+
+
+def _value(value: Any, given: Any) -> Any:
     kind = value.__class__
-    if kind is str or kind is float or value is None:
-        return value
+    if kind is str:
+        # JSON has no bytes, SQL has.
+        return given if given.__class__ is bytes else _text(value)
     if kind is int:
         return value if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER else str(value)
-    if kind is bool or kind is bytes:
+    if kind is float or kind is bool or value is None:
         return value
-    return msgspec.json.encode(value).decode()
+    return encode_item({"": value})[4:-1].decode()
+
+
+def _text(value: str) -> str:
+    """Replace halves of characters as :func:`~skitter.item.encode_item` does: UTF-8 has none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return value

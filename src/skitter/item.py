@@ -1,0 +1,120 @@
+"""Items: what a callback takes from a page. A dict, dataclass, attrs, pydantic or msgspec instance.
+
+Values are what JSON can carry, and besides: dates and times (ISO 8601), ``Decimal``, ``UUID``, enums and paths
+(as strings), sets and tuples (as lists), bytes (as base64), and items within items.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from skitter.errors import StoreError
+from skitter.request import Request
+
+
+def is_item(candidate: Any) -> bool:
+    """Tell whether a callback's result is an item (a TypedDict is a dict; a request is none)."""
+    kind = candidate.__class__
+    return kind is dict or (kind is not Request and _is_item_class(kind))
+
+
+def _is_item_class(kind: type) -> bool:
+    return (
+        issubclass(kind, (Mapping, msgspec.Struct))
+        or dataclasses.is_dataclass(kind)
+        or hasattr(kind, "__attrs_attrs__")
+        or hasattr(kind, "__pydantic_fields__")
+    )
+
+
+def encode_item(item: Any) -> bytes:
+    """Return the item as one JSON object without a line break.
+
+    Raises :class:`~skitter.errors.StoreError` that names the field whose value JSON cannot carry.
+    """
+    try:
+        encoded = _encode(item)
+    except UnicodeEncodeError:
+        encoded = _encode(_without_surrogates(item_fields(item)))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _refusal(item, error) from None
+    if encoded[:1] != b"{":
+        raise StoreError(
+            f"{type(item).__name__} is no item",
+            remedy="yield a dict, dataclass, attrs, pydantic or msgspec instance",
+        )
+    return encoded
+
+
+def item_fields(item: Any) -> dict[str, Any]:
+    """Return the item's fields as plain values: ``None``, booleans, numbers, strings, lists and dicts.
+
+    Raises :class:`~skitter.errors.StoreError` as :func:`encode_item` does.
+    """
+    try:
+        fields = msgspec.to_builtins(item, str_keys=True, enc_hook=_plain)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _refusal(item, error) from None
+    if not isinstance(fields, dict):
+        raise _refusal(item, TypeError(f"{type(item).__name__} is no item"))
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "__pydantic_fields__"):
+        return value.model_dump()
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a value of type {type(value).__qualname__}")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
+def _refusal(item: Any, error: Exception) -> StoreError:
+    path = ".".join(_path_to_fault(item))
+    where = f", field {path}" if path else ""
+    return StoreError(
+        f"item {type(item).__name__}{where} cannot be written: {error}",
+        remedy="give strings, numbers, dates, lists and dicts (of a selector, its .get())",
+    )
+
+
+def _path_to_fault(value: Any, depth: int = 0) -> list[str]:
+    """Return the names that lead to the innermost value that cannot be encoded."""
+    for name, inner in _parts(value) if depth < 20 else ():
+        try:
+            _encode(inner)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return [name, *_path_to_fault(inner, depth + 1)]
+    return []
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return [(str(key), inner) for key, inner in value.items()]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [(str(place), inner) for place, inner in enumerate(value)]
+    names = getattr(value, "__struct_fields__", None) or getattr(value, "__pydantic_fields__", None)
+    if names is None and _is_item_class(type(value)):
+        fields = getattr(value, "__attrs_attrs__", None) or dataclasses.fields(value)
+        names = [field.name for field in fields]
+    return [(name, getattr(value, name, None)) for name in names or ()]
+
+
+def _without_surrogates(value: Any) -> Any:
+    """Replace halves of characters, which JSON of the web can hold but UTF-8 cannot, by U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
+    return value

@@ -1,0 +1,331 @@
+"""Response: what came back for a request. Cheap to build: whatever has to be read is read when asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import parsel
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from skitter import media
+from skitter.encoding import decode, detect
+from skitter.errors import RequestError, UsageError
+from skitter.headers import Headers, find_header, parse_headers
+from skitter.links import Links
+from skitter.request import Request
+from skitter.selector import Selector, foreign_selector, from_parsel
+from skitter.selector_list import SelectorList
+from skitter.urls import join_all, normalize
+
+_ONE_TAG = re.compile(r"([a-z][a-z0-9]*)(?:\[href\])?")
+_TAGS_WITH_SRC = frozenset(
+    {"audio", "embed", "frame", "iframe", "img", "input", "script", "source", "track", "video"}
+)
+
+
+class Response:
+    """The answer to one request.
+
+    ``url``
+        That was fetched. Redirects are requests of their own, so this is where the body came from.
+    ``status``
+        HTTP status code. Any status is a response.
+    ``headers``
+        Read-only, names without case. Given as a mapping, or as the bytes received.
+    ``body``
+        Bytes, after Content-Encoding was undone.
+    ``request``
+        That it answers.
+    ``latency``
+        Seconds from sending the request to the first byte of the answer.
+    ``ip``, ``protocol``
+        Address that answered, and ``http/1.1`` or ``h2``; empty if not known.
+    ``encoding``
+        Name of the Python codec of ``text``; found out from the body if not given.
+    """
+
+    __slots__ = (
+        "_base_url", "_content_type", "_encoding", "_headers", "_selector", "_text",
+        "body", "ip", "latency", "protocol", "request", "status", "url",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        url: str,
+        status: int = 200,
+        *,
+        headers: Mapping[str, str] | bytes = b"",
+        body: bytes = b"",
+        request: Request | None = None,
+        latency: float = 0.0,
+        ip: str = "",
+        protocol: str = "",
+        encoding: str | None = None,
+    ) -> None:
+        self.url = url
+        self.status = status
+        self.body = body
+        self.request = request
+        self.latency = latency
+        self.ip = ip
+        self.protocol = protocol
+        self._headers = headers
+        self._encoding = encoding
+        self._content_type: str | None = None
+        self._text: str | None = None
+        self._selector: Selector | None = None
+        self._base_url: str | None = None
+
+    def replace(self, **changes: Any) -> Response:
+        """Return a copy with some of the constructor's arguments changed; the body is shared."""
+        given: dict[str, Any] = {
+            "url": self.url,
+            "status": self.status,
+            "headers": self._headers,
+            "body": self.body,
+            "request": self.request,
+            "latency": self.latency,
+            "ip": self.ip,
+            "protocol": self.protocol,
+            "encoding": None if "body" in changes else self._encoding,
+        }
+        return Response(**(given | changes))
+
+    # What the request brought along
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """``meta`` of the request."""
+        return {} if self.request is None else self.request.meta
+
+    @property
+    def cb_kwargs(self) -> dict[str, Any]:
+        """``cb_kwargs`` of the request."""
+        return {} if self.request is None else self.request.cb_kwargs
+
+    @property
+    def depth(self) -> int:
+        """Number of links from the start to this page."""
+        return 0 if self.request is None else self.request.depth
+
+    # Status and headers
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def headers(self) -> Headers:
+        """All headers."""
+        headers = self._headers
+        if isinstance(headers, CIMultiDictProxy):
+            return headers
+        parsed = (
+            parse_headers(headers) if isinstance(headers, bytes) else CIMultiDictProxy(CIMultiDict(headers))
+        )
+        self._headers = parsed
+        return parsed
+
+    def header(self, name: str, default: str = "") -> str:
+        """Return the first value of one header, without reading the others."""
+        if isinstance(self._headers, bytes):
+            value = find_header(self._headers, name)
+            return default if value is None else value
+        return self.headers.get(name, default)
+
+    @property
+    def content_type(self) -> str:
+        """Media type in lower case without parameters, such as ``text/html``; empty if none was sent."""
+        if self._content_type is None:
+            self._content_type = media.media_type(self.header("content-type"))
+        return self._content_type
+
+    @property
+    def is_html(self) -> bool:
+        """Whether it is HTML or XHTML: by its type, or without one by how the body begins."""
+        return media.is_html(self.content_type, self.body)
+
+    @property
+    def is_xml(self) -> bool:
+        """Whether it is XML other than XHTML."""
+        return media.is_xml(self.content_type)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether ``text`` can be asked for."""
+        return media.is_text(self.content_type, self.body)
+
+    # The body
+
+    @property
+    def encoding(self) -> str:
+        """Name of the Python codec that reads the body (see :mod:`skitter.encoding`)."""
+        if self._encoding is None:
+            self._encoding = detect(self.body, self.header("content-type"))
+        return self._encoding
+
+    @property
+    def text(self) -> str:
+        """The body as text; undecodable bytes are U+FFFD.
+
+        Raises :class:`~skitter.errors.UsageError` for images and other content that is no text.
+        """
+        if self._text is None:
+            if not self.is_text:
+                raise UsageError(
+                    f"{self.url} is no text but {self.content_type or 'binary data'}",
+                    remedy="test response.is_text first, or read response.body",
+                )
+            self._text = decode(self.body, self.encoding)
+        return self._text
+
+    def json(self) -> Any:
+        """Return the body read as JSON. Raises ValueError if it is none."""
+        if self.encoding == "utf-8":
+            try:
+                return msgspec.json.decode(self.body)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass  # the web's JSON has NaN, byte order marks and halves of characters
+        return json.loads(decode(self.body, self.encoding))
+
+    @property
+    def selector(self) -> Selector:
+        """The parsed page: XML and JSON by their types, any other text as HTML.
+
+        Raises :class:`~skitter.errors.UsageError` for content that is no text.
+        """
+        if self._selector is None:
+            text = self.text
+            if self.is_xml:
+                self._selector = foreign_selector(text, "xml")
+            elif media.is_json(self.content_type):
+                self._selector = foreign_selector(text, "json")
+            else:
+                self._selector = Selector(text)
+        return self._selector
+
+    def css(self, query: str) -> SelectorList:
+        """Select by CSS; see :meth:`Selector.css <skitter.selector.Selector.css>`."""
+        return self.selector.css(query)
+
+    def xpath(
+        self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
+    ) -> SelectorList:
+        """Select by XPath; see :meth:`Selector.xpath <skitter.selector.Selector.xpath>`."""
+        return self.selector.xpath(query, namespaces, **variables)
+
+    def jmespath(self, query: str, **options: Any) -> SelectorList:
+        """Select from JSON by JMESPath."""
+        return self.selector.jmespath(query, **options)
+
+    # Links
+
+    @property
+    def base_url(self) -> str:
+        """What relative links are resolved against: ``<base href>`` if the page has one, else its URL."""
+        if self._base_url is None:
+            base = self.css("base::attr(href)").get() if self.is_html else None
+            self._base_url = self.url if base is None else normalize(base, self.url) or self.url
+        return self._base_url
+
+    def urljoin(self, href: str) -> str:
+        """Return the absolute URL of a link of this page, normalised and without fragment.
+
+        Raises :class:`~skitter.errors.RequestError` for a link that is no URL.
+        """
+        url = normalize(href, self.base_url)
+        if url is None:
+            raise RequestError(
+                f"link {href!r} of {self.url} is no URL", remedy="pass a URL, absolute or relative"
+            )
+        return url
+
+    def hrefs(self, css: str = "a") -> list[str]:
+        """Return the links of the elements that a query finds, as they stand in the page.
+
+        ``href`` or else ``src`` of an element; the values themselves of a query with ``::attr()``. Content that
+        is neither HTML nor XML has none.
+        """
+        if not self.is_html and not self.is_xml:
+            return []
+        one_tag = _ONE_TAG.fullmatch(css)
+        if one_tag is None or self.is_xml:
+            return self.css(css).links()
+        tag = one_tag[1]
+        return self.selector.attribute_on_page(tag, "src" if tag in _TAGS_WITH_SRC else "href")
+
+    def links(self, css: str = "a") -> list[str]:
+        """Return the absolute http(s) URLs of :meth:`hrefs`, each once, in order."""
+        hrefs = self.hrefs(css)
+        if not hrefs:
+            return []
+        urls = dict.fromkeys(join_all(self.base_url, hrefs))
+        return [url for url in urls if url is not None and url.startswith(("http://", "https://"))]
+
+    def follow(
+        self,
+        link: str | Selector | parsel.Selector,
+        callback: str | Callable[..., Any] | None = None,
+        **request_fields: Any,
+    ) -> Request:
+        """Return a request for a link of this page: an absolute or relative URL, or a selector.
+
+        A selector is an element with ``href`` or ``src``, or an attribute value. ``request_fields`` are those of
+        :class:`~skitter.request.Request`. Raises :class:`~skitter.errors.RequestError`.
+        """
+        return Request(self.urljoin(_href_of(link)), callback, **request_fields)
+
+    def follow_all(
+        self,
+        links: str | Iterable[str | Selector | parsel.Selector] | None = None,
+        callback: str | Callable[..., Any] | None = None,
+        *,
+        css: str | None = None,
+        xpath: str | None = None,
+        **request_fields: Any,
+    ) -> Links:
+        """Return all those links as one batch to yield: the fastest way to follow them.
+
+        ``links`` is a CSS query (``"a"``), or a list of what :meth:`follow` takes; or give one query as ``css`` or
+        ``xpath``. Elements that lead nowhere are passed over when they come from a query. Iterating over the
+        batch gives its requests.
+
+        Raises :class:`~skitter.errors.UsageError` unless exactly one of the three is given.
+        """
+        if (links is not None) + (css is not None) + (xpath is not None) != 1:
+            raise UsageError(
+                "follow_all takes one of: links, css, xpath", remedy='for all links write follow_all("a")'
+            )
+        if callback is not None:
+            request_fields["callback"] = callback
+        if isinstance(links, str):
+            css = links
+        if css is not None:
+            hrefs = self.hrefs(css)
+        elif xpath is not None:
+            hrefs = self.xpath(xpath).links()
+        else:
+            hrefs = [_href_of(link) for link in links or ()]
+        return Links(self.base_url if hrefs else self.url, hrefs, request_fields)
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status} {self.url}>"
+
+
+def _href_of(link: str | Selector | parsel.Selector) -> str:
+    if isinstance(link, str):
+        return link
+    if isinstance(link, parsel.Selector):
+        link = from_parsel(link)
+    href = link.link if isinstance(link, Selector) else None
+    if href is None:
+        raise RequestError(
+            f"{link!r} leads nowhere",
+            remedy="follow a URL, an element with href or src, or an attribute value",
+        )
+    return href
