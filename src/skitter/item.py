@@ -52,7 +52,7 @@ def encode_item(item: Any) -> bytes:
 
 
 def item_fields(item: Any) -> dict[str, Any]:
-    """Return the item's fields as plain values: ``None``, booleans, numbers, strings, lists and dicts.
+    """Return the item's fields as plain values: ``None``, booleans, numbers, strings, lists, tuples, dicts.
 
     Raises :class:`~skitter.errors.StoreError` as :func:`encode_item` does.
     """
@@ -113,7 +113,7 @@ def _without_surrogates(value: Any) -> Any:
     """Replace halves of characters, which JSON of the web can hold but UTF-8 cannot, by U+FFFD."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_without_surrogates(inner) for inner in value]
     if isinstance(value, dict):
         return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,7 +39,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     ``cb_kwargs``
         Keyword arguments for the callback. ``meta``: values that travel with the request.
         Both must be made of what MessagePack can carry: ``None``, booleans, 64-bit integers,
-        floats, strings, bytes, datetimes, lists and dicts.
+        floats, strings, bytes, datetimes with a time zone, lists and dicts. A tuple comes back as a list.
     ``priority``
         Any integer; higher is fetched first. Default 0.
     ``depth``
@@ -89,6 +90,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     redirects: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.method.isupper():
+            force_setattr(self, "method", self.method.upper())
         callback = self.callback
         if callback is not None and callback.__class__ is not str:
             force_setattr(self, "callback", _name_of(callback))
@@ -136,12 +139,37 @@ def encode_request(request: Request) -> bytes:
     another field holds a value that MessagePack cannot carry.
     """
     try:
-        return _VERSION_BYTE + _encode(msgspec.structs.replace(request, url=""))
-    except (TypeError, OverflowError, ValueError) as error:
+        _refuse_lossy(request.meta, "meta", request.url)
+        _refuse_lossy(request.cb_kwargs, "cb_kwargs", request.url)
+        record = _encode(msgspec.structs.replace(request, url=""))
+        _decode(record)  # a field of the wrong type is the caller's mistake, to be told here and now
+    except (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise RequestError(
             f"request {request.url!r} cannot be stored: {error}",
-            remedy="keep meta and cb_kwargs to plain values (strings, numbers, lists, dicts)",
+            remedy="give each field a value of the type that Request documents",
         ) from error
+    return _VERSION_BYTE + record
+
+
+_PLAIN = (str, int, float, bytes, bool, type(None))
+
+
+def _refuse_lossy(value: Any, path: str, url: str) -> None:
+    """Raise for a value that would not come back as it is, or not at all; ``path`` leads to it."""
+    if isinstance(value, _PLAIN) or (isinstance(value, datetime) and value.tzinfo is not None):
+        return
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_lossy(key, f"a key of {path}", url)
+            _refuse_lossy(inner, f"{path}[{key!r}]", url)
+    elif isinstance(value, (list, tuple)):
+        for place, inner in enumerate(value):
+            _refuse_lossy(inner, f"{path}[{place}]", url)
+    else:
+        raise RequestError(
+            f"request {url!r} cannot be stored: {path} is a {type(value).__qualname__}",
+            remedy="keep meta and cb_kwargs to plain values (strings, numbers, lists, dicts)",
+        )
 
 
 def decode_request(url: str, record: bytes) -> Request:
@@ -157,7 +185,7 @@ def decode_request(url: str, record: bytes) -> Request:
         )
     try:
         request = _decode(memoryview(record)[1:])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise UndecodableRecord(f"stored request is damaged: {error}") from error
     force_setattr(request, "url", url)
     return request
@@ -176,8 +204,15 @@ def fingerprint(request: Request, seed: int) -> bytes:
     if request.method == "GET" and not request.body and not request.fingerprint_keys:
         return xxhash.xxh3_128_digest(url.encode(), seed)
     identity = [request.method, url, request.body, _extra_values(request)]
+    try:
+        encoded = _encode_sorted(identity)
+    except (TypeError, OverflowError, ValueError) as error:
+        raise RequestError(
+            f"request {request.url!r} has no identity: {error}",
+            remedy="name only meta keys with plain values in fingerprint_keys",
+        ) from error
     # A canonical URL never begins with a zero byte, so the two forms cannot meet.
-    return xxhash.xxh3_128_digest(b"\0" + _encode_sorted(identity), seed)
+    return xxhash.xxh3_128_digest(b"\0" + encoded, seed)
 
 
 def fingerprint_of_url(canonical_url: str, seed: int) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -21,9 +20,11 @@ from skitter.selector import Selector, foreign_selector, from_parsel
 from skitter.selector_list import SelectorList
 from skitter.urls import join_all, normalize
 
-_ONE_TAG = re.compile(r"([a-z][a-z0-9]*)(?:\[href\])?")
-_TAGS_WITH_SRC = frozenset(
-    {"audio", "embed", "frame", "iframe", "img", "input", "script", "source", "track", "video"}
+# Queries that one compiled call can answer, and the attribute that they ask for.
+_LINK_QUERIES = (
+    {tag: (tag, "href") for tag in ("a", "area", "link")}
+    | {f"{tag}[href]": (tag, "href") for tag in ("a", "area", "link")}
+    | {tag: (tag, "src") for tag in ("iframe", "img", "script", "source", "video")}
 )
 
 
@@ -253,11 +254,8 @@ class Response:
         """
         if not self.is_html and not self.is_xml:
             return []
-        one_tag = _ONE_TAG.fullmatch(css)
-        if one_tag is None or self.is_xml:
-            return self.css(css).links()
-        tag = one_tag[1]
-        return self.selector.attribute_on_page(tag, "src" if tag in _TAGS_WITH_SRC else "href")
+        simple = None if self.is_xml else _LINK_QUERIES.get(css)
+        return self.css(css).links() if simple is None else self.selector.attribute_on_page(*simple)
 
     def links(self, css: str = "a") -> list[str]:
         """Return the absolute http(s) URLs of :meth:`hrefs`, each once, in order."""

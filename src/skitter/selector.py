@@ -3,9 +3,11 @@
 ``css`` runs on the engine; ``xpath`` (and what CSS the engine cannot express) runs on lxml through parsel, whose
 tree is built when it is first asked for. An element found by CSS is found again there by repeating the queries
 that led to it, so ``..`` and the following axes see the whole page; only where the two trees disagree is the
-element's own HTML parsed instead. Results are those of parsel, except that the engine builds the tree of the
-HTML standard: ``table`` has its ``tbody``, a stray ``</p>`` is an empty paragraph, SVG attributes keep their
-case, and ``noscript`` in the head holds no ordinary elements.
+element's own HTML parsed instead. Results are those of parsel, except where the
+tree of the HTML standard differs from that of libxml2: ``table`` has its ``tbody``, a stray ``</p>`` is an empty
+paragraph, ``<wbr>`` holds nothing, the line break after ``<pre>`` is none, SVG attributes keep their case,
+``noscript`` in the head holds no ordinary elements, and what is nested deeper than 512 levels stands side by
+side (as in browsers). Outer HTML: see :mod:`skitter.markup.serial`.
 """
 
 from __future__ import annotations
@@ -19,27 +21,11 @@ from parsel.utils import extract_regex
 
 from skitter.errors import UsageError
 from skitter.markup.engine import Engine, load_engine
+from skitter.markup.page import Page, reparsed
 from skitter.markup.query import CssQuery, Take, compile_css
 from skitter.selector_list import SelectorList, ValueList
 
 _engine = load_engine()
-
-
-class _Page:
-    """One HTML text and its two trees."""
-
-    __slots__ = ("_twin", "document", "engine", "text")
-
-    def __init__(self, text: str, engine: Engine) -> None:
-        self.text = text
-        self.engine = engine
-        self.document = engine.parse(text)
-        self._twin: parsel.Selector | None = None
-
-    def twin(self) -> parsel.Selector:
-        if self._twin is None:
-            self._twin = parsel.Selector(text=self.text, type="html")
-        return self._twin
 
 
 class Selector:
@@ -52,7 +38,7 @@ class Selector:
     __slots__ = ("_found", "_index", "_node", "_page")
 
     def __init__(self, text: str, *, engine: Engine = _engine) -> None:
-        self._page = _Page(text, engine)
+        self._page = Page(text, engine)
         self._node = engine.root(self._page.document)
         self._found: _ElementList | None = None
         self._index = 0
@@ -71,7 +57,7 @@ class Selector:
             return _wrap(self._twin().css(query.source))
         if query.take is Take.ELEMENT:
             return _ElementList(self, query, nodes)
-        return ValueList(_taken(self._page.engine, query, nodes), _Value)
+        return ValueList(self._page.take(query, nodes), _Value)
 
     def xpath(
         self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
@@ -171,7 +157,7 @@ class Selector:
         if self._found is None:
             return self._page.twin()
         twins = self._found.twins()
-        return _reparsed(self.get(), self.tag) if twins is None else twins[self._index]
+        return reparsed(self.get(), self.tag) if twins is None else twins[self._index]
 
 
 class _ElementList(SelectorList):
@@ -339,24 +325,6 @@ def from_parsel(inner: parsel.Selector) -> Selector:
 
 def _wrap(found: Iterable[parsel.Selector]) -> SelectorList:
     return SelectorList(map(_Foreign, found))
-
-
-def _taken(engine: Engine, query: CssQuery, nodes: list[Any]) -> list[str]:
-    if query.take is Take.ATTRIBUTE:
-        return [value for node in nodes if (value := engine.attribute(node, query.attribute)) is not None]
-    nested = len(nodes) > 1 and any(engine.first(node, query.native) is not None for node in nodes)
-    if query.take is Take.DEEP_TEXT:
-        tops = engine.outermost(nodes) if nested else nodes
-        return [text for node in tops for text in engine.deep_texts(node)]
-    if nested:
-        return engine.nested_texts(nodes)
-    return [text for node in nodes for text in engine.texts(node)]
-
-
-def _reparsed(html: str, tag: str) -> parsel.Selector:
-    page = parsel.Selector(text=html, type="html")
-    element = next(page.root.iter(tag), None)
-    return page if element is None else parsel.Selector(root=element, type="html")
 
 
 def _no_attributes() -> UsageError:

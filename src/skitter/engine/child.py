@@ -12,6 +12,8 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -20,7 +22,11 @@ from skitter.engine.job import JobSpec
 from skitter.engine.process import run_async, set_up_logging
 from skitter.engine.worker import Worker
 from skitter.errors import SkitterError
+from skitter.frontier.base import Landing, LeaseResult
 from skitter.frontier.client import OwnerGone, RemoteFrontier
+
+HAD_WORK = b"+"
+"""First thing that a worker reports: from here on the frontier bounds how often it may die."""
 
 
 class ChildEnd(msgspec.Struct):
@@ -40,11 +46,33 @@ class ChildOrder(msgspec.Struct):
     log_format: str = "text"
 
 
-async def _work(order: ChildOrder) -> None:
+class _ReportedFrontier(RemoteFrontier):
+    """Reports the first lease."""
+
+    def __init__(self, path: Path, worker: str, pipe: int) -> None:
+        super().__init__(path, worker)
+        self._pipe = pipe
+        self._reported = False
+
+    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+        """Hand out requests."""
+        result = await super().lease(worker, limit, landed)
+        if result.leases and not self._reported:
+            self._reported = True
+            _report(self._pipe, HAD_WORK)
+        return result
+
+
+def _report(pipe: int, what: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(pipe, what)
+
+
+async def _work(order: ChildOrder, pipe: int) -> None:
     loop = asyncio.get_running_loop()
     assembly = Assembly(order.spec)
     name = worker_name()
-    frontier = RemoteFrontier(assembly.folder.socket, name)
+    frontier = _ReportedFrontier(assembly.folder.socket, name, pipe)
     running: list[Worker] = []
     loop.add_signal_handler(signal.SIGTERM, _drain, running)
     info = await frontier.open()
@@ -56,7 +84,7 @@ async def _work(order: ChildOrder) -> None:
         work.cancel()  # an orphan can commit nothing: the next owner gives its leases to others
         with contextlib.suppress(asyncio.CancelledError, SkitterError):
             await work
-        return
+        raise OwnerGone("the owner of the job has ended")
     await work
     await frontier.close()
 
@@ -72,14 +100,14 @@ def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=ChildOrder)
     set_up_logging(order.log_level, order.log_format)
     end = ChildEnd()
+    pipe = int(sys.argv[1])
     try:
-        run_async(_work(order))
+        run_async(_work(order, pipe))
     except OwnerGone:
-        pass
+        return 1  # no report: an owner that is there after all replaces this worker
     except SkitterError as error:
         end = ChildEnd(str(error)[:8000], error.remedy[:8000])
-    with contextlib.suppress(BrokenPipeError):
-        os.write(int(sys.argv[1]), msgspec.json.encode(end))
+    _report(pipe, msgspec.json.encode(end))
     return 1 if end.failure else 0
 
 

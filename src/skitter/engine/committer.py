@@ -80,7 +80,7 @@ class Committer:
         for page, taken in zip(pages, accepted, strict=True):
             if taken:
                 for batch in page.batches:
-                    batch.memory.note(batch.hrefs)  # all of them are in the frontier now
+                    batch.memory.note_known(batch.hrefs)  # all of them are in the frontier now
             else:
                 log.warning(
                     "late: %s was taken over by another worker; nothing of it is kept", page.lease.url

@@ -72,6 +72,8 @@ class Crawl:
     ``fresh``
         Start anew: forget all that the job has kept, and replace its outputs, also those that it did not
         write itself. Nothing is touched before all else about the run is known to be right.
+    ``resume``
+        End a pause; without it a paused job stays paused and the run ends at once.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Crawl:
         *,
         watcher: Watcher | None = None,
         fresh: bool = False,
+        resume: bool = False,
         log_level: str = "info",
         log_format: str = "text",
     ) -> None:
@@ -87,6 +90,7 @@ class Crawl:
         self._assembly = Assembly(spec)
         self._watcher = watcher
         self._fresh = fresh
+        self._resume = resume
         self._logging = (log_level, log_format)
         self._outputs: list[Output] = [open_output(target) for target in spec.outputs]
         self._frontier: Frontier | None = None
@@ -127,8 +131,12 @@ class Crawl:
         info = await frontier.open()
         server = FrontierServer(frontier, info, folder.socket)
         try:
-            await asyncio.to_thread(folder.write, self.spec)  # not before: a run that cannot begin leaves no job
+            await asyncio.to_thread(
+                folder.write, self.spec
+            )  # not before: a run that cannot begin leaves no job
             await server.start()
+            if self._resume:
+                await frontier.control(JobState.RUNNING)
             before = await frontier.status()
             if before.state is JobState.RUNNING and not self._stop_reason:
                 await self._work(frontier, info, began)

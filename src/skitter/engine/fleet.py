@@ -11,16 +11,16 @@ import time
 
 import msgspec
 
-from skitter.engine.child import ChildEnd, ChildOrder
-from skitter.engine.worker import DRAIN_SECONDS, CrawlFailed
+from skitter.engine.child import HAD_WORK, ChildEnd, ChildOrder
+from skitter.engine.pump import DRAIN_SECONDS
+from skitter.engine.worker import CrawlFailed
 
 log = logging.getLogger("skitter.engine")
 
-_EARLY = 5.0
-"""A worker that dies within so many seconds of its start has hardly worked."""
 _LONGEST_REPORT = 60_000
-_EARLY_DEATHS = 5
-"""So many early deaths in a row, and the fleet gives up."""
+_FAILED_STARTS = 5
+"""So many workers in a row that died before they began to work, and the fleet gives up. Deaths at work are
+bounded by the frontier: a request that was lost too often becomes a dead letter."""
 
 
 class Fleet:
@@ -31,7 +31,7 @@ class Fleet:
         self._size = size
         self._processes: set[asyncio.subprocess.Process] = set()
         self._stopping = False
-        self._early_deaths = 0
+        self._failed_starts = 0
 
     @property
     def pids(self) -> list[int]:
@@ -57,18 +57,17 @@ class Fleet:
         while not self._stopping:
             started = time.monotonic()
             read_end, write_end = os.pipe()
+            os.set_blocking(read_end, False)  # a process that the spider left behind may hold the other end
             try:
                 process = await self._start(write_end)
-                try:
-                    await process.communicate(self._order)
-                finally:
-                    self._processes.discard(process)
-                said = os.read(read_end, _LONGEST_REPORT)  # the writer is gone: this does not wait
+                await process.communicate(self._order)
+                self._processes.discard(process)
+                said = _read(read_end)
             finally:
                 os.close(read_end)
             if _ended_well(said):
                 return
-            self._count_death(process.returncode, time.monotonic() - started)
+            self._count_death(process.returncode, time.monotonic() - started, had_work=bool(said))
 
     async def _start(self, write_end: int) -> asyncio.subprocess.Process:
         try:
@@ -82,10 +81,10 @@ class Fleet:
         self._processes.add(process)
         return process
 
-    def _count_death(self, status: int | None, lived: float) -> None:
+    def _count_death(self, status: int | None, lived: float, *, had_work: bool) -> None:
         log.warning("a worker died (status %s) after %.1f s and is replaced", status, lived)
-        self._early_deaths = self._early_deaths + 1 if lived < _EARLY else 0
-        if self._early_deaths >= _EARLY_DEATHS:
+        self._failed_starts = 0 if had_work else self._failed_starts + 1
+        if self._failed_starts >= _FAILED_STARTS:
             raise CrawlFailed(
                 f"workers die as soon as they start (status {status})",
                 remedy="see the log above for the reason",
@@ -106,11 +105,19 @@ class Fleet:
                 await process.wait()
 
 
+def _read(pipe: int) -> bytes:
+    try:
+        return os.read(pipe, _LONGEST_REPORT)
+    except BlockingIOError:
+        return b""
+
+
 def _ended_well(said: bytes) -> bool:
     """Read a worker's report. Raises CrawlFailed if it says so; False if it never came to report."""
-    if not said:
+    report = said.removeprefix(HAD_WORK)
+    if not report:
         return False
-    end = msgspec.json.decode(said, type=ChildEnd)
+    end = msgspec.json.decode(report, type=ChildEnd)
     if end.failure:
         raise CrawlFailed(end.failure, remedy=end.remedy)
     return True

@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from skitter import scope as reasons
-from skitter.engine.hrefs import HrefMemories, HrefMemory
+from skitter.engine.hrefs import DUPLICATE, HrefMemories, HrefMemory
 from skitter.errors import RequestError, SpiderError
 from skitter.frontier.base import Entry
 from skitter.item import is_item
@@ -118,6 +118,9 @@ class Gatherer:
                 self._take_request(gathered, request, parent)
             return
         memory = self._memories.of(links.base_url)
+        if links.base_url == parent.url:  # "#part" leads to the page itself
+            hrefs = [href for href in hrefs if href[:1] != "#"]
+            gathered.refused[DUPLICATE] += len(links.hrefs) - len(hrefs)
         strange = memory.sort_out(hrefs, gathered.refused)
         if not strange:
             return
@@ -126,9 +129,7 @@ class Gatherer:
         if batch.urls:
             gathered.batches.append(batch)
 
-    def _fill(
-        self, batch: Batch, hrefs: list[str], urls: list[str | None], refused: Counter[str]
-    ) -> None:
+    def _fill(self, batch: Batch, hrefs: list[str], urls: list[str | None], refused: Counter[str]) -> None:
         """Take what the scope admits into the batch; remember what it refuses."""
         digest, seed, origins = xxhash.xxh3_128_digest, self._seed, self._origins
         for href, url in zip(hrefs, urls, strict=True):
@@ -142,7 +143,7 @@ class Gatherer:
                     refusal = self._scope.refuse_path(url)
             if url is None or refusal is not None:
                 refused[str(refusal)] += 1
-                batch.memory.note([href], str(refusal))
+                batch.memory.note_refused(href, str(refusal))
                 continue
             identity = canonical(url) if "?" in url or "%" in url else url
             batch.hrefs.append(href)

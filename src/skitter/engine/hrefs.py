@@ -16,47 +16,71 @@ DUPLICATE = "duplicate"
 
 
 class HrefMemory:
-    """Hrefs met on the pages of one folder, with what became of them.
+    """Hrefs met on the pages of one folder whose URLs are in the frontier or refused wherever they stand.
 
     Absolute and root-relative hrefs mean the same on every page of the host and are shared by its folders.
     """
 
-    __slots__ = ("_here", "_host_wide")
+    __slots__ = ("_here", "_host")
 
-    def __init__(self, host_wide: dict[str, str]) -> None:
-        self._here: dict[str, str] = {}
-        self._host_wide = host_wide
+    def __init__(self, host: HostMemory) -> None:
+        self._here: set[str] = set()
+        self._host = host
 
     def __len__(self) -> int:
         return len(self._here)
 
     def sort_out(self, hrefs: Sequence[str], counts: Counter[str]) -> list[str]:
-        """Count the hrefs that are known, by what becomes of them; return the others, each once."""
-        here, host_wide = self._here, self._host_wide
-        strange = [href for href in hrefs if href not in host_wide and href not in here]
-        if len(strange) < len(hrefs):
-            for met in (here, host_wide):
-                for reason, count in Counter(map(met.get, hrefs)).items():
-                    if reason is not None:
-                        counts[reason] += count
-        if len(strange) < 2:
-            return strange
-        once = list(dict.fromkeys(strange))
-        if len(once) < len(strange):
-            counts[DUPLICATE] += len(strange) - len(once)
-        return once
+        """Count the hrefs that need no second look, by what becomes of them; return the others, each once.
 
-    def note(self, hrefs: Iterable[str], reason: str = DUPLICATE) -> None:
-        """Remember what becomes of hrefs on any page of this folder."""
+        The known ones, nearly all, are taken out by two set operations for the whole page.
+        """
+        strange = set(hrefs).difference(self._host.known)
+        if strange:
+            strange = strange.difference(self._here)
+        counts[DUPLICATE] += len(hrefs) - len(strange)
+        if not strange:
+            return []
+        left = []
+        refused = self._host.refused
+        for href in hrefs if len(strange) > 1 else [*strange]:
+            if href in strange:
+                strange.discard(href)
+                if (reason := refused.get(href)) is not None:
+                    counts[reason] += 1
+                else:
+                    left.append(href)
+        return left
+
+    def note_known(self, hrefs: Iterable[str]) -> None:
+        """Remember hrefs whose URLs are in the frontier."""
         for href in hrefs:
-            if href[:1] == "/" or href[:4] == "http":
-                self._host_wide[href] = reason
-            elif href[:1] not in _PAGE_RELATIVE:
-                self._here[href] = reason
+            if href.startswith(_HOST_WIDE):
+                self._host.known.add(href)
+            elif href[:1] > " " and href[0] not in "?#":
+                self._here.add(href)
+
+    def note_refused(self, href: str, reason: str) -> None:
+        """Remember an absolute href that the scope refuses."""
+        if href.startswith(_ABSOLUTE):
+            self._host.refused[href] = reason
 
 
-_PAGE_RELATIVE = {"", "?", "#", " ", "\t", "\n", "\r", "\f"}
-"""How hrefs begin that mean something else on each page, or may."""
+class HostMemory:
+    """What means the same on every page of a host."""
+
+    __slots__ = ("known", "refused")
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.refused: dict[str, str] = {}
+
+
+_ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
+_HOST_WIDE = ("/", "http://", "https://")
+"""How hrefs begin that mean the same on all pages of a host: ``http.html`` and ``http:x`` are relative. Those
+that begin with ``?``, ``#``, white space or a control character (which parsers skip) may mean something else
+on each page, and are not remembered."""
 
 
 class _NoMemory(HrefMemory):
@@ -64,7 +88,7 @@ class _NoMemory(HrefMemory):
 
     __slots__ = ()
 
-    def note(self, hrefs: Iterable[str], reason: str = DUPLICATE) -> None:
+    def note_known(self, hrefs: Iterable[str]) -> None:
         """Do nothing."""
 
 
@@ -74,7 +98,7 @@ class HrefMemories:
     def __init__(self, *, known_for_ever: bool) -> None:
         self._kind = HrefMemory if known_for_ever else _NoMemory
         self._folders: dict[str, HrefMemory] = {}
-        self._hosts: dict[str, dict[str, str]] = {}
+        self._hosts: dict[str, HostMemory] = {}
         self._lookups = 0
 
     def of(self, page_url: str) -> HrefMemory:
@@ -83,7 +107,7 @@ class HrefMemories:
         memory = self._folders.get(folder)
         if memory is None:
             origin = page_url[: page_url.find("/", 8)]
-            memory = self._folders[folder] = self._kind(self._hosts.setdefault(origin, {}))
+            memory = self._folders[folder] = self._kind(self._hosts.setdefault(origin, HostMemory()))
         self._lookups += 1
         if self._lookups % 256 == 0 and self._size() > _REMEMBERED:
             self._folders.clear()
@@ -91,4 +115,5 @@ class HrefMemories:
         return memory
 
     def _size(self) -> int:
-        return sum(map(len, self._folders.values())) + sum(map(len, self._hosts.values()))
+        hosts = sum(len(host.known) + len(host.refused) for host in self._hosts.values())
+        return hosts + sum(map(len, self._folders.values()))

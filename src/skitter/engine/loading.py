@@ -41,6 +41,18 @@ def load_spider_class(name: str) -> type[Spider]:
     )
 
 
+def find_spider(name: str) -> tuple[str, type[Spider]]:
+    """Return a spider class and the one name by which every process of this machine finds it again.
+
+    Raises as :func:`load_spider_class`.
+    """
+    spider = load_spider_class(name)
+    place, _ = _split(name)
+    if place.endswith(".py"):
+        place = str(Path(place).resolve())
+    return f"{place}:{spider.__name__}", spider
+
+
 def _split(name: str) -> tuple[str, str]:
     place, colon, class_name = name.rpartition(":")
     return (place, class_name) if colon and class_name.isidentifier() else (name, "")
@@ -67,9 +79,8 @@ def _module_of_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    _let_import_from(Path.cwd())
+    _let_import_from(path.resolve().parent)
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
@@ -84,8 +95,7 @@ def _module_of_file(path: Path) -> ModuleType:
 
 
 def _module_by_name(name: str) -> ModuleType:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    _let_import_from(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -100,6 +110,11 @@ def _module_by_name(name: str) -> ModuleType:
         raise SpiderError(
             f"module {name} cannot be imported: {describe(error)}", remedy="correct the module"
         ) from error
+
+
+def _let_import_from(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
 
 
 def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Spider:

@@ -11,6 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from skitter.engine.page import Page
 from skitter.frontier.base import Frontier, JobState, Landing, Lease
 
+DRAIN_SECONDS = 15.0
+"""Longest wait for fetches in flight when a crawl is stopped; what is left is handed back."""
+_LOOK_EVERY = 0.1
+"""Seconds between two looks at the job while there is no room for more."""
+
 _GATHER_LANDINGS = 0.004
 """Seconds for which ended fetches gather before the frontier is asked for more, unless a quarter of the
 concurrency has gathered before: one call for several."""
@@ -83,7 +88,10 @@ class Pump:
             if result.state is JobState.FINISHED or (self._draining and not self._held):
                 return result.state
             self._hungry = not room or len(result.leases) < room
-            await self._wait(max(result.ask_again, 0.001) if self._hungry or not self._tasks else None)
+            if not self._hungry and self._tasks:
+                await self._wait(None)
+            else:
+                await self._wait(max(result.ask_again, 0.001) if room else _LOOK_EVERY)
 
     def _room(self) -> int:
         if self._draining or len(self._held) > self._concurrency * (1 + _UNCOMMITTED_PER_FETCH):
@@ -143,9 +151,14 @@ class Pump:
             self._wake.set()
 
     def drain(self) -> None:
-        """Lease nothing more; :meth:`run` ends when what is in hand is committed."""
-        self._draining = True
-        self._wake.set()
+        """Lease nothing more; :meth:`run` ends when what is in hand is committed.
+
+        Fetches that take longer than :data:`DRAIN_SECONDS` are broken off and their leases handed back.
+        """
+        if not self._draining:
+            self._draining = True
+            self._wake.set()
+            self._loop.call_later(DRAIN_SECONDS, self.cancel)
 
     def cancel(self) -> None:
         """Break off everything in flight; the leases are handed back."""

@@ -19,7 +19,7 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
 
     301, 302 and 303 turn anything but HEAD into GET without a body; 307 and 308 keep method and body.
     Credentials are not carried to another host. Raises :class:`RedirectError` for a missing or unparsable
-    ``Location``, a loop, or a chain longer than ``limit``.
+    ``Location``, one that is not http(s), a loop, or a chain longer than ``limit``.
     """
     location = response.header("location")
     if not location:
@@ -27,6 +27,8 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
     target = normalize(location, response.url)
     if target is None:
         raise RedirectError(f"redirect/location: {location!r} is not a URL")
+    if not target.startswith(("http://", "https://")):
+        raise RedirectError(f"redirect/scheme: {target} is not http(s)")
     chain = (*request.redirects, response.url)
     if len(chain) > limit:
         raise RedirectError(f"redirect/limit: more than {limit} redirects")

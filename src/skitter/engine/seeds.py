@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 
 from skitter.engine.gather import Gatherer
 from skitter.errors import SpiderError
-from skitter.frontier.base import Entry, Frontier, SeedMark
+from skitter.frontier.base import Entry, Frontier, SeedClaim, SeedMark
 from skitter.request import Request
 from skitter.spider import Spider
 
 log = logging.getLogger("skitter.engine")
 _AT_ONCE = 500
+_AT_LATEST = 0.2
+"""Seconds after which seeds are handed over though they are few: the next may be long in coming."""
 
 
 class SeedLoader:
@@ -23,6 +26,9 @@ class SeedLoader:
         self._frontier = frontier
         self._gatherer = gatherer
         self._worker = worker
+        self._batch: list[Entry] = []
+        self._position = 0
+        self._adding = asyncio.Lock()
 
     async def run(self) -> bool:
         """Claim the duty and do it; returns whether there was nothing to claim.
@@ -33,19 +39,35 @@ class SeedLoader:
         claim = await self._frontier.claim_seeds(self._worker)
         if claim is None:
             return True
-        position = 0
-        batch: list[Entry] = []
-        async for seed in _stream(self._spider):
-            position += 1
-            if position <= claim.position:
-                continue
-            batch.append(self._entry(seed))
-            if len(batch) >= _AT_ONCE:
-                await self._frontier.add(batch, SeedMark(claim.token, position))
-                batch = []
-        await self._frontier.add(batch, SeedMark(claim.token, position, done=True))
-        log.info("seeds loaded: %d", position)
+        self._batch, self._position = [], 0
+        regularly = asyncio.create_task(self._hand_over_regularly(claim))
+        try:
+            await self._take_all(claim)
+        finally:
+            regularly.cancel()
+            await asyncio.gather(regularly, return_exceptions=True)
+        await self._hand_over(claim, done=True)
+        log.info("seeds loaded: %d", self._position)
         return False
+
+    async def _take_all(self, claim: SeedClaim) -> None:
+        async for seed in _stream(self._spider):
+            self._position += 1
+            if self._position > claim.position:
+                self._batch.append(self._entry(seed))
+                if len(self._batch) >= _AT_ONCE:
+                    await self._hand_over(claim)
+
+    async def _hand_over_regularly(self, claim: SeedClaim) -> None:
+        while True:
+            await asyncio.sleep(_AT_LATEST)
+            if self._batch:
+                await self._hand_over(claim)
+
+    async def _hand_over(self, claim: SeedClaim, *, done: bool = False) -> None:
+        async with self._adding:
+            batch, self._batch = self._batch, []
+            await self._frontier.add(batch, SeedMark(claim.token, self._position, done))
 
     def _entry(self, seed: object) -> Entry:
         request = Request(seed) if isinstance(seed, str) else seed

@@ -32,8 +32,6 @@ from skitter.store.base import Store
 
 log = logging.getLogger("skitter.engine")
 
-DRAIN_SECONDS = 15.0
-"""Longest wait for fetches in flight when a crawl is stopped; what is left is handed back."""
 _SEEDS_AGAIN = 1.0
 """Seconds between two looks whether the duty of loading the seeds has become free."""
 
@@ -111,7 +109,6 @@ class Worker:
     def drain(self) -> None:
         """Lease nothing more; finish what is in hand, then leave."""
         self._pump.drain()
-        asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._pump.cancel)
 
     async def _shut_down(self) -> None:
         for errand in self._errands:
@@ -189,10 +186,14 @@ class Worker:
             return None
         except FetchError as error:
             turn.land()
-            await self._failed(page, error, f"{error.kind}: {error}", retryable=error.retryable)
-        except Exception as error:
+            text = f"{error.kind}: {error}"
+            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
+            text = f"callback: {describe(error)}"
             log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400
-            await self._failed(page, error, f"callback: {describe(error)}", retryable=False)
+            await self._failed(page, error, self._failure_verdict(page, text, retryable=False))
         return page
 
     async def _before_request(self, page: Page) -> Request | None:
@@ -248,7 +249,7 @@ class Worker:
             return False
         wish = _retry_after(response)
         verdict = after_status(self.settings, page.request, page.lease.attempt, status, wish)
-        return await self._give_up_or_retry(page, StatusError(status), verdict)
+        return await self._failed(page, StatusError(status), verdict)
 
     def _redirect(self, page: Page, response: Response) -> None:
         try:
@@ -266,22 +267,23 @@ class Worker:
     async def _parse(self, page: Page, response: Response) -> None:
         callback = find_callback(self.spider, _name(page.request.callback))
         given = await run_callback(callback, response, **page.request.cb_kwargs)
-        page.count("pages")
         await self._take(page, given, response)
+        if page.verdict is DONE:
+            page.count("pages")
 
     async def _take(self, page: Page, given: list[Any], response: Response | None) -> None:
         """Sort what user code gave, and let the hooks see the items."""
         gathered = self._gatherer.gather(given, page.request)
         page.items, page.batches = gathered.items, gathered.batches
         page.entries = gathered.entries
-        if gathered.links:
-            page.count("links", gathered.links)
-        for reason, amount in gathered.refused.items():
-            page.count(f"refused/{reason}", amount)
         if page.items and self._hooks["before_save"]:
             signal = await self._hooks.ask("before_save", response, page.items)
             if not self._goes_on(page, signal, "before_save"):
                 return
+        if gathered.links:
+            page.count("links", gathered.links)
+        for reason, amount in gathered.refused.items():
+            page.count(f"refused/{reason}", amount)
         if page.items:
             page.count("items", len(page.items))
 
@@ -312,21 +314,21 @@ class Worker:
     def _failure_verdict(self, page: Page, error: str, *, retryable: bool) -> Verdict:
         return after_failure(self.settings, page.request, page.lease.attempt, error, retryable=retryable)
 
-    async def _failed(self, page: Page, error: Exception, text: str, *, retryable: bool) -> None:
-        """End a request that failed: by its retry rules, unless a hook decides otherwise."""
-        try:
-            await self._give_up_or_retry(page, error, self._failure_verdict(page, text, retryable=retryable))
-        except _HandBack:
-            page.finish(Verdict(Resolution.RETRY, text, free=True))
-        except Exception as second:  # noqa: BLE001 - user code: an errback or hook that fails too
-            log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
-            page.finish(Verdict(Resolution.FAILED, f"{text}; then {describe(second)}"))
-
-    async def _give_up_or_retry(self, page: Page, error: Exception, verdict: Verdict) -> bool:
-        """Ask ``on_error``, then retry, or give up and call the errback.
+    async def _failed(self, page: Page, error: BaseException, verdict: Verdict) -> bool:
+        """End a request that failed as its rules say, unless ``on_error`` or the errback decide otherwise.
 
         Returns whether the response is to go to the callback nevertheless.
         """
+        try:
+            return await self._give_up_or_retry(page, error, verdict)
+        except _HandBack:
+            page.finish(Verdict(Resolution.RETRY, verdict.error, free=True))
+        except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
+            log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
+            page.finish(Verdict(Resolution.FAILED, f"{verdict.error}; then {describe(second)}"))
+        return False
+
+    async def _give_up_or_retry(self, page: Page, error: BaseException, verdict: Verdict) -> bool:
         if self._hooks["on_error"]:
             signal = await self._hooks.ask("on_error", page.request, error)
             if signal is Signal.IGNORE:
@@ -335,23 +337,23 @@ class Worker:
                 return isinstance(error, StatusError)
             if not self._goes_on(page, signal, "on_error"):
                 return False
-        page.finish(verdict)
-        if verdict.resolution is Resolution.FAILED and page.request.errback is not None:
-            await self._call_errback(page, error)
+        final = verdict.resolution is Resolution.FAILED
+        if not (final and page.request.errback is not None and await self._rescued(page, error)):
+            page.finish(verdict)
         return False
 
-    async def _call_errback(self, page: Page, error: Exception) -> None:
-        """Let the errback see a failure that is final; what it gives is kept, and the request is done."""
+    async def _rescued(self, page: Page, error: BaseException) -> bool:
+        """Let the errback see a failure that is final; if it gives anything the request is done with that."""
         errback = find_callback(self.spider, _name(page.request.errback))
-        verdict, page.verdict = page.verdict, DONE
-        try:
-            given = await run_callback(errback, page.request, error)
-            await self._take(page, given, page.response)
-        except Exception:
-            page.verdict = verdict
-            raise
-        if not (page.items or page.entries or page.batches):
-            page.verdict = verdict
+        given = await run_callback(errback, page.request, error)
+        await self._take(page, given, page.response)
+        return page.verdict is not DONE or bool(page.items or page.entries or page.batches)
+
+
+def _is_cancelled() -> bool:
+    """Tell whether it is our own task that is being cancelled, not something that user code waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _retry_after(response: Response) -> float | None:
@@ -365,6 +367,6 @@ def _name(callback: object) -> str | None:
     return callback if isinstance(callback, str) else None
 
 
-def _unexpected(error: Exception) -> bool:
+def _unexpected(error: BaseException) -> bool:
     """Whether a log reader needs the traceback: not for errors that say themselves what to do."""
     return not isinstance(error, SkitterError)

@@ -369,6 +369,14 @@ class Frontier(Protocol):
         """Forget dead letters (all by default)."""
         ...
 
+    async def recrawl(self) -> bool:
+        """Begin a finished job again: its seeds are loaded anew; ``False`` if it is not finished.
+
+        With a ``visited_ttl`` the pages whose visit has run out are fetched again; without one every page
+        is. Counters go on, and each visit gives its items anew.
+        """
+        ...
+
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file, in order."""
         ...

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -152,6 +152,11 @@ class RemoteFrontier:
         count: int = await self._call("drop", ids)
         return count
 
+    async def recrawl(self) -> bool:
+        """Begin a finished job again."""
+        begun: bool = await self._call("recrawl")
+        return begun
+
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return committed byte ranges."""
         ranges: dict[str, list[tuple[int, int]]] = await self._call("outputs")
@@ -169,8 +174,7 @@ class _Link(asyncio.Protocol):
         self.ended = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None

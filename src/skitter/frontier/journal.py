@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from skitter.errors import FrontierError
+from skitter.frontier.file_format import APPLICATION_ID, FORMAT_VERSION, check_format, explained
 from skitter.frontier.scripts import named_statements
 
-APPLICATION_ID = 0x736B6974
-"""``skit``: marks the file as a frontier for ``file(1)`` and for us."""
-FORMAT_VERSION = 1
 _CHECKPOINT_PAGES = 20_000
 """Pages in the write-ahead log (80 MB) before it is folded into the file: measured 1.7 times cheaper
 than the default of 1,000."""
@@ -52,7 +50,7 @@ class Journal:
     def _open(self) -> bool:
         try:
             connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-            fresh = self._check_format(connection)
+            fresh = check_format(connection, self.path)
             connection.execute("PRAGMA journal_mode = WAL")
             level = "FULL" if self._durability == "machine" else "NORMAL"
             connection.execute(f"PRAGMA synchronous = {level}")
@@ -61,27 +59,9 @@ class Journal:
             if fresh:
                 self._create(connection)
         except sqlite3.Error as error:
-            raise self._explain(error) from error
+            raise explained(error, self.path) from error
         self._connection = connection
         return fresh
-
-    def _check_format(self, connection: sqlite3.Connection) -> bool:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if not (application or version or tables):
-            return True
-        if application != APPLICATION_ID:
-            raise FrontierError(
-                f"{self.path} is a database, but not a frontier of skitter",
-                remedy="name another frontier file, or move this one away",
-            )
-        if version != FORMAT_VERSION:
-            raise FrontierError(
-                f"{self.path} has frontier format {version}, this skitter reads {FORMAT_VERSION}",
-                remedy="use the skitter that wrote it, or start anew with --fresh",
-            )
-        return False
 
     def _create(self, connection: sqlite3.Connection) -> None:
         schema = (files("skitter.frontier.scripts") / "schema.sql").read_text("utf-8")
@@ -144,7 +124,7 @@ class Journal:
         try:
             return query(self._connection)
         except sqlite3.Error as error:
-            raise self._explain(error) from error
+            raise explained(error, self.path) from error
 
     def _write(self, pending: dict[str, dict[Any, Row]]) -> None:
         connection = self._connection
@@ -158,7 +138,7 @@ class Journal:
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            raise self._explain(error) from error
+            raise explained(error, self.path) from error
 
     async def _run(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
@@ -175,25 +155,6 @@ class Journal:
             await self._run(self._connection.close)
             self._connection = None
             self._thread.shutdown()
-
-    def _explain(self, error: sqlite3.Error) -> FrontierError:
-        text = str(error)
-        if "full" in text or "disk I/O" in text:
-            return FrontierError(
-                f"{self.path} cannot be written: {text}",
-                remedy="free some space and run the same command again: nothing committed is lost",
-            )
-        if "not a database" in text or "malformed" in text:
-            return FrontierError(
-                f"{self.path} is no frontier: {text}",
-                remedy="name another frontier file, or start anew with --fresh",
-            )
-        if "unable to open" in text or "readonly" in text:
-            return FrontierError(
-                f"{self.path} cannot be opened for writing: {text}",
-                remedy="check the folder and its permissions, or choose another with --frontier",
-            )
-        return FrontierError(f"{self.path}: {text}", remedy="see whether another process has the file")
 
 
 def _fail_all(waiters: list[asyncio.Future[None]], error: FrontierError) -> None:

@@ -49,6 +49,14 @@ def dead_letters(
     ]
 
 
+def forget_visits(file: sqlite3.Connection) -> None:
+    """Make every fingerprint unknown."""
+    file.execute("BEGIN IMMEDIATE")
+    file.execute("DELETE FROM seen_log")
+    file.execute("DELETE FROM seen_keys")
+    file.execute("COMMIT")
+
+
 def find_dead(file: sqlite3.Connection, ids: Sequence[int] | None) -> list[tuple[int, Row]]:
     """Return dead letters by id, or all of them."""
     if ids is None:

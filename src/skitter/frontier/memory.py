@@ -59,7 +59,7 @@ class Waiting:
 def rank_of(order: QueueOrder, priority: int, sequence: int) -> int:
     """Return the number by which a slot's queue is sorted, low first, before the sequence number."""
     if order == "priority":
-        return -priority
+        return ~priority  # and not its negative: that of the lowest 64-bit integer has no place in 64 bits
     if order == "lifo":
         return -sequence
     return random.getrandbits(62) if order == "random" else 0
@@ -355,6 +355,16 @@ class MemoryFrontier:
             del self._dead[letter_id]
         self._added -= len(chosen)
         return len(chosen)
+
+    async def recrawl(self) -> bool:
+        """Begin a finished job again."""
+        if self._current_state() is not JobState.FINISHED:
+            return False
+        if self._options.visited_ttl is None:
+            self._seen.clear()
+        self._seeds_done = False
+        self._seed_position = 0
+        return True
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return committed byte ranges of each part file."""

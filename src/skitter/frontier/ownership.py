@@ -40,6 +40,15 @@ class OwnerLock:
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         self._descriptor = descriptor
 
+    def wait(self) -> None:
+        """Return when no process has the lock. Blocks."""
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(self._path, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            finally:
+                os.close(descriptor)
+
     def release(self) -> None:
         """Give the lock free."""
         if self._descriptor is not None:

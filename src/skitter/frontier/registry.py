@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from typing import Protocol, runtime_checkable
 
 from skitter.errors import FrontierError
 from skitter.frontier.base import Frontier, FrontierContext
@@ -15,6 +16,21 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "memory": MemoryFrontier.from_url,
     "sqlite": SqliteFrontier.from_url,
 }
+
+
+@runtime_checkable
+class Erasable(Protocol):
+    """A frontier that keeps its job somewhere else than in the job's folder."""
+
+    async def erase(self) -> None:
+        """Forget the job for good. Called before ``open``."""
+        ...
+
+
+async def forget(frontier: Frontier) -> None:
+    """Make a frontier, which is not open, forget its job; most keep it in the job's folder alone."""
+    if isinstance(frontier, Erasable):
+        await frontier.erase()
 
 
 def make_frontier(url: str, context: FrontierContext) -> Frontier:

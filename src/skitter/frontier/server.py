@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -90,8 +90,7 @@ class _Link(asyncio.Protocol):
         self.workers: set[str] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - any end is the same end
         self._transport = None

@@ -35,10 +35,12 @@ from skitter.frontier.base import (
     SeedMark,
     steady_clock,
 )
+from skitter.frontier.file_format import file_of
 from skitter.frontier.journal import Journal
 from skitter.frontier.leases import HeldLease, LeaseBook
 from skitter.frontier.memory import LONGEST_WAIT, extend_ranges, rank_of, slot_status
 from skitter.frontier.ownership import OwnerLock
+from skitter.frontier.removal import remove_file
 from skitter.frontier.restore import restore
 from skitter.frontier.seen import MemorySeen, Seen, TimedSeen
 from skitter.frontier.seen_disk import DiskSeen, move_to_disk
@@ -105,9 +107,11 @@ class SqliteFrontier:
     @classmethod
     def from_url(cls, url: str, context: FrontierContext) -> SqliteFrontier:
         """Build the frontier that ``sqlite:`` (in the job's folder) or ``sqlite:PATH`` names."""
-        name = url.partition(":")[2]
-        path = Path(name) if name else Path(context.directory) / "frontier.db"
-        return cls(path, context.politeness, context.options)
+        return cls(file_of(url, context.directory), context.politeness, context.options)
+
+    async def erase(self) -> None:
+        """Delete the file, before it is opened; see :func:`~skitter.frontier.removal.remove_file`."""
+        await asyncio.to_thread(remove_file, self.path)
 
     # --- opening and closing ---------------------------------------------------------------------------
 
@@ -559,6 +563,19 @@ class SqliteFrontier:
         for letter_id, _ in found:
             self._journal.append("unbury", (letter_id,))
         return [row for _, row in found]
+
+    async def recrawl(self) -> bool:
+        """Begin a finished job again."""
+        if self.current_state() is not JobState.FINISHED:
+            return False
+        if self._options.visited_ttl is None:
+            await self._journal.read(letters.forget_visits)
+            self._seen = MemorySeen()
+        self._seeds_done = False
+        self._seed_position = 0
+        self._note_job()
+        await self._journal.flush()
+        return True
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return committed byte ranges of each part file."""

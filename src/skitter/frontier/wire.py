@@ -52,6 +52,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "dead_letters": (tuple[int, int], list[DeadLetter]),
     "replay": (tuple[list[int] | None], int),
     "drop": (tuple[list[int] | None], int),
+    "recrawl": (tuple[()], bool),
     "outputs": (tuple[()], dict[str, list[tuple[int, int]]]),
 }
 

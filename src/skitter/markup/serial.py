@@ -2,9 +2,10 @@
 
 The engine writes ``checked=""`` and ``&quot;``; lxml (libxml2's HTML serializer) writes ``checked``, prefers the
 quotes that need no escape, and percent-encodes blanks and non-ASCII characters of ``href``, ``src``, ``action``
-and the name of an anchor. What cannot be made equal: an attribute without a value, which lxml repeats without
-one, is written ``data-x=""``; names of SVG attributes keep their case; void elements of HTML5 that libxml2 does
-not know (``wbr``, ``source``, ``track``) get no end tag; the elements that HTML5 adds (``tbody``) are there.
+and the name of an anchor. What cannot be made equal: lxml repeats any attribute that stood without a value in
+that form, here only the boolean attributes of HTML are (``data-x`` is written ``data-x=""``); names of SVG
+attributes keep their case; void elements of HTML5 that libxml2 does not know (``wbr``, ``source``, ``track``)
+get no end tag; white space around ``head`` and ``body`` and added elements (``tbody``) are as HTML5 has them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ _BOOLEAN = frozenset(
     {"checked", "compact", "declare", "defer", "disabled", "ismap", "multiple"}
     | {"nohref", "noresize", "noshade", "nowrap", "readonly", "selected"}
 )
+# Those of HTML5, which libxml2 does not know: it leaves out only a value that was not there.
+_BOOLEAN_IF_EMPTY = frozenset(
+    {"allowfullscreen", "async", "autofocus", "autoplay", "controls", "default", "formnovalidate", "hidden"}
+    | {"inert", "itemscope", "loop", "muted", "nomodule", "novalidate", "open", "playsinline", "required"}
+    | {"reversed"}
+)
 _URL = frozenset({"action", "href", "src"})
 _GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))
 
 _MAY_DIFFER = re.compile(
-    rf'&quot;| (?:{"|".join(sorted(_BOOLEAN))})="| (?:action|href|name|src)="[^"]*[^"\x21-\x7e]'
+    rf'&quot;| (?:{"|".join(sorted(_BOOLEAN))})="| [a-z]+=""| (?:action|href|name|src)="[^"]*[^"\x21-\x7e]'
 )
 # The engine escapes "<" and ">" in values, so a tag ends at its first ">". Comments and raw text are taken
 # whole, since what looks like a tag in them is none.
@@ -50,7 +57,7 @@ def _attributes(element: str, attributes: str) -> str:
 
 
 def _attribute(element: str, name: str, value: str) -> str:
-    if name in _BOOLEAN:
+    if name in _BOOLEAN or (not value and name in _BOOLEAN_IF_EMPTY):
         return f" {name}"
     if name in _URL or (name == "name" and element == "a"):
         value = quote(value.lstrip(), safe=_GRAPHIC)

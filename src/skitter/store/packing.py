@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Literal, Protocol, cast
 
-import zstandard
 from isal import igzip
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 type_of_packing = Literal["", "gz", "zst"]
 
@@ -31,7 +36,8 @@ def packed(raw: BinaryIO, packing: type_of_packing) -> Iterator[Sink]:
         with open_gzip(filename="", fileobj=raw, mode="wb", mtime=0) as sink:
             yield cast("Sink", sink)
     elif packing == "zst":
-        with zstandard.ZstdCompressor(write_checksum=True).stream_writer(raw, closefd=False) as writer:
+        options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
+        with zstd.ZstdFile(raw, "w", options=options) as writer:  # closing it leaves ``raw`` open
             yield cast("Sink", writer)
     else:
         yield raw

@@ -1,0 +1,75 @@
+"""Courier: fetches single pages as a job would: same settings, robots.txt obeyed, redirects followed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from skitter.engine.assembly import Assembly
+from skitter.engine.job import JobSpec
+from skitter.engine.redirect import RedirectError, redirected
+from skitter.engine.verdict import REDIRECTS
+from skitter.errors import UsageError
+from skitter.fetch.base import FetchError, ProtocolError
+from skitter.fetch.robots import Deferred
+from skitter.fetch.robots_desk import RobotsDesk
+from skitter.request import Request
+from skitter.response import Response
+from skitter.urls import normalize
+
+
+class Courier:
+    """Fetches pages within an ``async with`` block."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        assembly = Assembly(
+            JobSpec(job="single", spider="skitter.page_spider:PageSpider", settings=dict(settings))
+        )
+        self._settings = assembly.settings
+        self._fetcher = assembly.fetcher()
+        self._robots = RobotsDesk(self._fetcher, self._settings.user_agent)
+
+    async def __aenter__(self) -> Self:
+        await self._fetcher.open()
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self._robots.close()
+        await self._fetcher.close()
+
+    async def fetch(self, request: Request | str) -> Response:
+        """Fetch a page, whatever its status.
+
+        Raises :class:`~skitter.fetch.base.FetchError` if no answer comes, and
+        :class:`~skitter.errors.UsageError` for what is no URL or robots.txt forbids.
+        """
+        request = Request(request) if isinstance(request, str) else request
+        url = normalize(request.url)
+        if url is None or not url.startswith(("http://", "https://")):
+            raise UsageError(
+                f"{request.url!r} is no absolute http(s) URL", remedy="write it like https://example.com/"
+            )
+        request = request.replace(url=url)
+        while True:
+            await self._ask_robots(request.url)
+            response = await self._fetcher.fetch(request)
+            if response.status not in REDIRECTS:
+                return response
+            try:
+                request = redirected(request, response, self._settings.max_redirects)
+            except RedirectError as error:
+                raise ProtocolError(str(error)) from error
+
+    async def _ask_robots(self, url: str) -> None:
+        if not self._settings.robots:
+            return
+        verdict = await self._robots.verdict(url)
+        if isinstance(verdict, Deferred):
+            raise FetchError(
+                f"robots.txt of {url} cannot be had: {verdict.error}", remedy="try later, or --no-robots"
+            )
+        if not verdict.allowed(url):
+            raise UsageError(f"robots.txt forbids {url}", remedy="--no-robots fetches it nevertheless")

@@ -1,0 +1,140 @@
+"""``skitter demo``: a crawl that loses a worker in its middle and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skitter.cli.options import ShowOptions
+from skitter.cli.say import say
+
+if TYPE_CHECKING:
+    from skitter.engine.crawl import Crawl, Progress
+    from skitter.testing import SiteServer
+    from skitter.testing.demo_site import DemoSite
+
+_JOB = "demo"
+_KILL_AFTER = 50
+"""Pages after which a worker is killed: about a third of them."""
+
+
+def demo(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the demo site; 0: a free one.")] = 0,
+) -> None:
+    """Serve a small web on this machine, crawl it with two workers, and kill one of them on the way.
+
+    Exits with 0 only if every page was got exactly once nevertheless.
+    """
+    from skitter.testing.demo_site import DemoSite, demo_server  # noqa: PLC0415 - only needed here
+
+    site = DemoSite()
+    with demo_server(site, port) as server:
+        raise typer.Exit(Demo(site, server).run())
+
+
+class Demo:
+    """The crawl of the demo site, and the comparison with what is there."""
+
+    def __init__(self, site: DemoSite, server: SiteServer) -> None:
+        from skitter.engine.job import HOME  # noqa: PLC0415 - `skitter --help` needs no engine
+
+        self._site = site
+        self._server = server
+        self._killed = 0
+        self._output = Path(HOME) / _JOB / "items.jsonl"
+
+    def run(self) -> int:
+        """Crawl and compare; returns the exit status."""
+        from skitter.cli.running import Run  # noqa: PLC0415 - `skitter --help` needs no engine
+        from skitter.engine.job import JobSpec  # noqa: PLC0415
+        from skitter.engine.process import set_up_logging  # noqa: PLC0415
+
+        shop, blog, archive = self._server.origins
+        say(
+            f"a book shop on http://{shop}/, its blog on http://{blog}/ and its slow archive on http://{archive}/"
+        )
+        say("two workers crawl them; one of them will be killed with SIGKILL on the way")
+        spec = JobSpec(
+            job=_JOB,
+            spider="skitter.page_spider:PageSpider",
+            arguments={"urls": [f"http://{shop}/"]},
+            outputs=[str(self._output)],
+            workers=2,
+        )
+        show = ShowOptions()
+        set_up_logging(show.log_level, show.log_format)
+        code = Run(spec, show, fresh=True, also=self._kill_one).run()
+        return code or self._compare()
+
+    def _kill_one(self, crawl: Crawl, progress: Progress) -> None:
+        if self._killed or progress.status.counters.get("pages", 0) < _KILL_AFTER:
+            return
+        victims = crawl.worker_pids
+        if victims:
+            self._killed = victims[0]
+            with suppress(ProcessLookupError):
+                os.kill(self._killed, signal.SIGKILL)
+            say(f"killed worker {self._killed} after {progress.status.counters['pages']} pages")
+
+    # --- comparison --------------------------------------------------------------------------------------
+
+    def _compare(self) -> int:
+        origins = self._server.origins
+        truth = self._site.truth(origins)
+        items = self._items()
+        times = Counter(item["url"] for item in items)
+        wrong = sum(
+            1 for item in items if (page := truth.get(item["url"])) is not None
+            and (item["title"], item["links"]) != (page.title, page.links)
+        )  # fmt: skip
+        dead = self._dead_letters()
+        expected = self._site.failures(origins)
+        checks = [
+            (f"{len(items)} items for the {len(truth)} pages that can be had", len(items) == len(truth)),
+            (f"{len(truth.keys() - times)} pages lost", not truth.keys() - times),
+            (f"{sum(times.values()) - len(times)} items doubled", len(times) == len(items)),
+            (f"{len(times.keys() - truth)} items that should not be there", times.keys() <= truth.keys()),
+            (f"{wrong} items wrong", not wrong),
+            (
+                f"{len(dead)} dead letters for the {len(expected)} pages that cannot be had",
+                dead == set(expected),
+            ),
+            (f"{self._trespasses()} visits to what robots.txt forbids", not self._trespasses()),
+            (f"worker {self._killed} killed, its work done by others", bool(self._killed)),
+        ]
+        for text, holds in checks:
+            say(f"  {'ok' if holds else 'WRONG':<7}{text}")
+        say(f"  {self._repeated()} pages were fetched again: in the killed worker's hands, or failed at first")
+        say(
+            f"the items are in {self._output}; see also `skitter status demo` and `skitter failures list demo`"
+        )
+        return 0 if all(holds for _, holds in checks) else 1
+
+    def _items(self) -> list[dict[str, Any]]:
+        import msgspec  # noqa: PLC0415 - `skitter --help` does not need it
+
+        return [msgspec.json.decode(line) for line in self._output.read_bytes().splitlines()]
+
+    def _dead_letters(self) -> set[str]:
+        import asyncio  # noqa: PLC0415 - `skitter --help` does not need it
+
+        from skitter.cli.reach import dead_letters  # noqa: PLC0415 - as above
+        from skitter.engine.job import JobFolder  # noqa: PLC0415
+
+        return {letter.url for letter in asyncio.run(dead_letters(JobFolder(_JOB), 0, 1_000))}
+
+    def _repeated(self) -> int:
+        visits = Counter((hit.host, hit.target) for hit in self._server.log.hits if hit.target != "/robots.txt")
+        return sum(1 for count in visits.values() if count > 1)
+
+    def _trespasses(self) -> int:
+        forbidden = self._site.forbidden(self._server.origins)
+        return sum(
+            1 for hit in self._server.log.hits if f"http://{hit.host}:{hit.port}{hit.target}" in forbidden
+        )

@@ -1,0 +1,68 @@
+"""``skitter new``: a project that runs and has a passing test."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from skitter.cli.say import say
+from skitter.errors import UsageError
+
+_FILES = {
+    "README.md.txt": "README.md",
+    "gitignore.txt": ".gitignore",
+    "init.py.txt": "{package}/__init__.py",
+    "pyproject.toml.txt": "pyproject.toml",
+    "settings.py.txt": "{package}/settings.py",
+    "spider.py.txt": "{package}/spider.py",
+    "test_spider.py.txt": "tests/test_spider.py",
+}
+"""Template and the file that is made of it."""
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Of a new folder.")],
+) -> None:
+    """Make a project: a spider, its settings, a test, and what to do with them."""
+    folder = Path(name)
+    package = _package(folder.name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not empty", remedy="choose another name")
+    words = {"name": folder.name, "package": package, "spider": _class(package)}
+    try:
+        for template, target in _FILES.items():
+            path = folder / target.format(package=package)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(Template(_template(template)).substitute(words), "utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be written: {error.strerror}", remedy="choose another place"
+        ) from error
+    say(f"made {folder}; go on with `cd {folder}` and `skitter run {package}.spider -o items.jsonl`")
+
+
+def _template(name: str) -> str:
+    return (files("skitter.cli") / "templates" / name).read_text("utf-8")
+
+
+def _package(name: str) -> str:
+    package = re.sub(r"[-. ]", "_", name).lower()
+    if not package.isascii() or not package.isidentifier() or keyword.iskeyword(package) or package in _TAKEN:
+        raise UsageError(
+            f"{name!r} cannot be the name of a Python package",
+            remedy="use letters, digits and dashes, like book-shop",
+        )
+    return package
+
+
+_TAKEN = frozenset({"skitter", "tests"})
+
+
+def _class(package: str) -> str:
+    return "".join(word.capitalize() for word in package.split("_"))

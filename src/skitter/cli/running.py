@@ -1,0 +1,184 @@
+"""Running: one run of a job in the foreground, with its progress, its interruptions and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+from skitter.cli.options import ShowOptions
+from skitter.cli.say import complain, say
+from skitter.engine.crawl import Crawl, Progress, RunResult
+from skitter.engine.job import JobSpec
+from skitter.engine.process import run_async, set_up_logging
+from skitter.errors import SkitterError, UsageError
+from skitter.frontier.base import JobState
+from skitter.observe.progress import NoView, View, make_view
+from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
+
+FAILED = 1
+INTERRUPTED = 130
+
+
+def run_job(spec: JobSpec, show: ShowOptions, *, fresh: bool = False, resume: bool = False) -> NoReturn:
+    """Run a job to its end, tell how it ended, and exit with the status that says so.
+
+    Raises :class:`~skitter.errors.SkitterError` for a run that cannot begin.
+    """
+    if show.summary is not None:
+        _check_writable(show.summary)
+    set_up_logging(show.log_level, show.log_format)
+    raise typer.Exit(Run(spec, show, fresh=fresh, resume=resume).run())
+
+
+def _check_writable(path: Path) -> None:
+    place = path if path.exists() else path.parent
+    if path.is_dir() or not os.access(place, os.W_OK):
+        raise UsageError(f"summary {path} cannot be written", remedy="name a file in a folder that exists")
+
+
+class Run:
+    """One run of a job, watched by somebody who may interrupt it.
+
+    ``also`` is called with the crawl and each look at it.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        show: ShowOptions,
+        *,
+        fresh: bool = False,
+        resume: bool = False,
+        also: Callable[[Crawl, Progress], None] | None = None,
+    ) -> None:
+        self._spec = spec
+        self._show = show
+        self._view: View = NoView()
+        self._first: Progress | None = None
+        self._last: Progress | None = None
+        self._interruptions = 0
+        self._also = also
+        self._crawl = Crawl(
+            spec,
+            watcher=self._watch,
+            fresh=fresh,
+            resume=resume,
+            log_level=show.log_level,
+            log_format=show.log_format,
+        )
+
+    def run(self) -> int:
+        """Run, and return the exit status."""
+        try:
+            result = run_async(self._with_signals())
+        except SkitterError as error:
+            if not self._crawl.has_begun:
+                raise
+            return self._fail(error)
+        finally:
+            self._view.close()
+        return self._end(result)
+
+    # --- interruptions -----------------------------------------------------------------------------------
+
+    async def _with_signals(self) -> RunResult:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, self._interrupt)
+        return await self._crawl.run()
+
+    def _interrupt(self) -> None:
+        self._interruptions += 1
+        if self._interruptions == 1:
+            if not self._show.quiet:
+                say("stopping: what is in hand is finished; once more stops at once")
+            self._crawl.stop("interrupted")
+            return
+        self._crawl.kill()
+        self._view.close()
+        complain("stopped at once", f"everything committed is kept, {self._go_on()}")
+        os._exit(INTERRUPTED)
+
+    def _go_on(self) -> str:
+        if self._spec.frontier.startswith("memory:"):
+            return "a frontier in memory cannot be resumed"
+        return f"`skitter resume {self._spec.job}` goes on"
+
+    # --- progress ----------------------------------------------------------------------------------------
+
+    def _watch(self, progress: Progress) -> None:
+        if self._first is None:
+            self._first = progress
+            self._view = self._make_view()
+        self._last = progress
+        self._view.show(progress)
+        if self._also is not None:
+            self._also(self._crawl, progress)
+
+    def _make_view(self) -> View:
+        # Items printed to the same screen would tear the table apart.
+        torn = "-" in self._spec.outputs and sys.stdout.isatty()
+        logged = self._show.log_level in {"debug", "info"} or self._show.log_format == "json"
+        live = sys.stderr.isatty() and not torn and not logged
+        return make_view(self._spec.job, sys.stderr, live=live, quiet=self._show.quiet)
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    def _end(self, result: RunResult) -> int:
+        code = self._exit_code(result)
+        self._tell(summary_of(result, code), _headline(result, self._go_on()))
+        return code
+
+    def _exit_code(self, result: RunResult) -> int:
+        if self._interruptions and result.state is not JobState.FINISHED:
+            return INTERRUPTED
+        return FAILED if self._show.fail_on_errors and result.status.failed else 0
+
+    def _fail(self, error: SkitterError) -> int:
+        if self._first is not None and self._last is not None:
+            before, last = self._first.status.counters.get("pages", 0), self._last
+            pages = last.status.counters.get("pages", 0) - before
+            summary = summary_of_failure(
+                self._spec.job, str(error), FAILED, last.seconds, pages, last.status, self._spec.outputs
+            )
+            if self._show.summary is not None:
+                summary.write(self._show.summary)
+        self._view.close()
+        complain(str(error), error.remedy)
+        return FAILED
+
+    def _tell(self, summary: Summary, headline: str) -> None:
+        if self._show.summary is not None:
+            summary.write(self._show.summary)
+        if self._show.quiet:
+            return
+        if self._show.log_format == "json":
+            logging.getLogger("skitter.progress").info("%s", headline)
+            return
+        say(headline)
+        rows = summary_rows(summary)
+        width = max(len(name) for name, _ in rows)
+        for name, text in rows:
+            say(f"  {name:<{width}}  {text}")
+
+
+def _headline(result: RunResult, go_on: str) -> str:
+    job = f"job {result.job}"
+    if result.already_finished:
+        return f"{job} was finished before; start it anew with --fresh"
+    if result.state is JobState.FINISHED:
+        return f"{job} is finished"
+    if result.state is JobState.PAUSED:
+        return f"{job} is paused; {go_on}"
+    if result.status.reason:
+        return f"{job} has stopped, {result.reason}; a larger limit goes on"
+    return f"{job} has stopped, {result.reason}; {go_on}"

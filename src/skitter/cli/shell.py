@@ -1,0 +1,81 @@
+"""``skitter shell``: try selectors on a page."""
+
+from __future__ import annotations
+
+import asyncio
+import code
+import tempfile
+import threading
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from skitter.cli.fetch import OneSetting, Robots, Url, single_settings
+
+if TYPE_CHECKING:
+    from skitter.request import Request
+    from skitter.response import Response
+
+_BANNER = """\
+response    {response!r}
+fetch(url)  fetch another page (or a Request) and make it the response
+view()      show the response in a browser"""
+
+
+def shell(url: Url, *, robots: Robots = True, settings: OneSetting = None) -> None:
+    """Fetch a page and open a Python prompt on it: IPython if it is installed."""
+    with Session(single_settings(settings, robots=robots)) as session:
+        session.fetch(url)
+        session.interact()
+
+
+class Session:
+    """A prompt with a page in hand; pages are fetched by an event loop in a thread of its own."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        from skitter.cli.courier import Courier  # noqa: PLC0415 - `skitter --help` needs no engine
+        from skitter.request import Request  # noqa: PLC0415
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fetching", daemon=True)
+        self._courier = Courier(settings)
+        self._names: dict[str, Any] = {"fetch": self.fetch, "view": self.view, "Request": Request}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._wait_for(self._courier.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait_for(self._courier.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def fetch(self, request: Request | str) -> Response:
+        """Fetch a page and make it the ``response``."""
+        response: Response = self._wait_for(self._courier.fetch(request))
+        self._names["response"] = response
+        return response
+
+    def view(self) -> bool:
+        """Show the response in a browser; returns whether there is one."""
+        response: Response = self._names["response"]
+        suffix = ".html" if response.is_html else ".txt" if response.is_text else ".bin"
+        with tempfile.NamedTemporaryFile(prefix="skitter-", suffix=suffix, delete=False) as file:
+            file.write(response.body)
+        return webbrowser.open(Path(file.name).as_uri())
+
+    def interact(self) -> None:
+        """Open the prompt."""
+        banner = _BANNER.format(**self._names)
+        try:
+            from IPython import start_ipython  # noqa: PLC0415 - optional
+        except ImportError:
+            code.interact(banner=banner, local=self._names, exitmsg="")
+        else:
+            print(banner)  # noqa: T201 - before a prompt on the same screen
+            start_ipython(argv=["--no-banner"], user_ns=self._names)
+
+    def _wait_for(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

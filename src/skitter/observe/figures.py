@@ -1,0 +1,79 @@
+"""Figures: what a reading of a job tells people, in words and in one order everywhere."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+
+from skitter.frontier.base import FrontierStatus
+
+_WINDOW = 10.0
+"""Seconds over which the present pace is taken."""
+
+
+def kinds(counters: Mapping[str, int], group: str) -> dict[str, int]:
+    """Return the counters of a group (``failed``, ``retried``, ``refused``, ``status``) by kind, large first."""
+    head = f"{group}/"
+    found = {name.removeprefix(head): count for name, count in counters.items() if name.startswith(head)}
+    return dict(sorted(found.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def errors(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return how many attempts failed, by kind: those tried again and those given up."""
+    attempts = Counter(kinds(counters, "failed"))
+    attempts.update(kinds(counters, "retried"))
+    return dict(attempts.most_common())
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Return counts by kind in one line."""
+    return ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
+
+
+def amount(size: int) -> str:
+    """Return a number of bytes with its unit (powers of 1,000)."""
+    scaled = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if scaled < 1000:
+            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+        scaled /= 1000
+    return f"{scaled:,.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as ``12.3 s`` or ``1:02:03``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d} min"
+
+
+class Pace:
+    """Pages a second, over the last ten seconds."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque()
+
+    def note(self, seconds: float, pages: int) -> float:
+        """Take a reading of the pages so far and return the present pace."""
+        readings = self._readings
+        readings.append((seconds, pages))
+        while len(readings) > 2 and readings[1][0] <= seconds - _WINDOW:
+            readings.popleft()
+        began, before = readings[0]
+        return (pages - before) / (seconds - began) if seconds > began else 0.0
+
+
+def progress_figures(status: FrontierStatus, pace: float) -> list[tuple[str, str]]:
+    """Return the figures of a running job, each with its name."""
+    counters = status.counters
+    return [
+        ("pages", f"{counters.get('pages', 0):,}"),
+        ("pages/s", f"{pace:,.1f}"),
+        ("items", f"{counters.get('items', 0):,}"),
+        ("queued", f"{status.queued:,}"),
+        ("delayed", f"{status.delayed:,}"),
+        ("in flight", f"{status.leased:,}"),
+        ("failed", f"{status.failed:,}"),
+        ("hosts", f"{status.slots:,}"),
+    ]

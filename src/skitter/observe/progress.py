@@ -1,0 +1,115 @@
+"""Progress: what people see of a running crawl, on standard error."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from skitter.engine.crawl import Progress
+from skitter.observe.figures import Pace, duration, errors, listed, progress_figures
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+log = logging.getLogger("skitter.progress")
+
+_LINE_EVERY = 10.0
+"""Seconds between two lines where nobody watches a screen."""
+
+
+class View(Protocol):
+    """Shows a running crawl."""
+
+    def show(self, progress: Progress) -> None:
+        """Take a look at the job, some times a second."""
+        ...
+
+    def close(self) -> None:
+        """Leave the screen as it was found. Safe to call twice."""
+        ...
+
+
+def make_view(job: str, stream: TextIO, *, live: bool, quiet: bool) -> View:
+    """Return the view that fits: a table that changes in place, lines in the log, or none."""
+    if quiet:
+        return NoView()
+    return LiveView(job, stream) if live else LineView()
+
+
+class NoView:
+    """Shows nothing."""
+
+    def show(self, progress: Progress) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class LineView:
+    """One line in the log every ten seconds, the first after ten."""
+
+    def __init__(self) -> None:
+        log.setLevel(logging.INFO)  # whatever the level of the rest: it was asked for by not being --quiet
+        self._pace = Pace()
+        self._next = _LINE_EVERY
+
+    def show(self, progress: Progress) -> None:
+        """Write a line if it is time to."""
+        pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
+        if progress.seconds >= self._next:
+            self._next = progress.seconds + _LINE_EVERY
+            log.info("%s", progress_line(progress, pace))
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def progress_line(progress: Progress, pace: float) -> str:
+    """Return a look at the job in one line."""
+    figures = ", ".join(f"{text} {name}" for name, text in progress_figures(progress.status, pace))
+    failures = errors(progress.status.counters)
+    return f"{figures}; errors: {listed(failures)}" if failures else figures
+
+
+class LiveView:
+    """A table that changes in place, on a terminal."""
+
+    def __init__(self, job: str, stream: TextIO) -> None:
+        # Where nobody watches a screen, start-up does not pay for them.
+        from rich.console import Console  # noqa: PLC0415 - see above
+        from rich.live import Live  # noqa: PLC0415 - see above
+
+        self._job = job
+        self._pace = Pace()
+        console = Console(file=stream)
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._live.start()
+
+    def show(self, progress: Progress) -> None:
+        """Redraw the table."""
+        pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
+        self._live.update(progress_table(self._job, progress, pace), refresh=True)
+
+    def close(self) -> None:
+        """Take the table away and show the cursor again."""
+        self._live.stop()
+
+
+def progress_table(job: str, progress: Progress, pace: float) -> Table:
+    """Return a look at the job as a table."""
+    from rich.table import Table  # noqa: PLC0415 - see LiveView
+
+    state = f"{progress.status.state}, {duration(progress.seconds)}, workers: {progress.workers}"
+    table = Table(
+        title=f"{job}: {state}", title_justify="left", show_header=True, box=None, padding=(0, 2, 0, 0)
+    )
+    figures = progress_figures(progress.status, pace)
+    for name, _ in figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_row(*(text for _, text in figures))
+    failures = errors(progress.status.counters)
+    if failures:
+        table.caption = f"errors: {listed(failures)}"
+        table.caption_justify = "left"
+    return table

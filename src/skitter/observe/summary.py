@@ -1,0 +1,144 @@
+"""Summary: how a run ended, for people and for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from skitter.engine.crawl import RunResult
+from skitter.errors import UsageError
+from skitter.frontier.base import FrontierStatus, JobState
+from skitter.observe.figures import amount, duration, kinds, listed
+
+type_of_end = Literal["finished", "stopped", "paused", "failed"]
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """What ``--summary FILE`` holds, as one JSON object. Counts are of the job over all its runs."""
+
+    job: str
+    state: type_of_end
+    """``finished``: nothing is left to do. ``failed``: an error ended this run; like a ``stopped`` job it
+    can be resumed."""
+    reason: str
+    """Why it is not finished; empty if it is."""
+    exit_code: int
+    seconds: float
+    """Of this run, as ``pages_this_run`` and ``pages_per_second`` are."""
+    pages_this_run: int
+    pages_per_second: float
+    pages: int
+    """Pages that a callback was given."""
+    items: int
+    bytes: int
+    """Of all bodies, uncompressed."""
+    added: int
+    """Requests ever taken in; always queued + delayed + in_flight + done + failed."""
+    queued: int
+    delayed: int
+    in_flight: int
+    done: int
+    failed: int
+    """Dead letters."""
+    failed_by_kind: dict[str, int]
+    """Requests given up by the kind of their error, such as ``status/404`` or ``timeout``. A dead letter
+    that is tried again or dropped later stays counted here."""
+    retried_by_kind: dict[str, int]
+    """Attempts that failed and were tried again."""
+    refused_by_reason: dict[str, int]
+    """URLs that were not taken: ``duplicate``, ``host``, ``depth``, ``robots`` and so on."""
+    statuses: dict[str, int]
+    """Answers by HTTP status."""
+    outputs: list[str]
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON. Raises :class:`~skitter.errors.UsageError`."""
+        try:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        except OSError as error:
+            raise UsageError(
+                f"summary {path} cannot be written: {error.strerror}", remedy="name another file"
+            ) from error
+
+
+def summary_of(result: RunResult, exit_code: int) -> Summary:
+    """Sum up a run that came to its end."""
+    pages = result.counters.get("pages", 0) - result.before.counters.get("pages", 0)
+    return _summary(
+        result.job,
+        _end_of(result.state),
+        result.reason,
+        exit_code,
+        result.seconds,
+        pages,
+        result.status,
+        result.outputs,
+    )
+
+
+def summary_of_failure(
+    job: str,
+    reason: str,
+    exit_code: int,
+    seconds: float,
+    pages: int,
+    status: FrontierStatus,
+    outputs: list[str],
+) -> Summary:
+    """Sum up a run that an error ended, from the last look at it."""
+    return _summary(job, "failed", reason, exit_code, seconds, pages, status, outputs)
+
+
+def summary_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Return the summary as named lines for people; what is empty is left out."""
+    rows = [
+        ("pages", f"{summary.pages:,}"),
+        ("items", f"{summary.items:,}"),
+        ("received", amount(summary.bytes)),
+        ("time", f"{duration(summary.seconds)}, {summary.pages_per_second:,.1f} pages/s"),
+        ("left", _left(summary)),
+        ("failed", _with_kinds(summary.failed, summary.failed_by_kind)),
+        ("retried", listed(summary.retried_by_kind)),
+        ("refused", listed(summary.refused_by_reason)),
+        ("output", ", ".join("standard output" if output == "-" else output for output in summary.outputs)),
+    ]
+    return [(name, text) for name, text in rows if text]
+
+
+def _summary(
+    job: str,
+    state: type_of_end,
+    reason: str,
+    exit_code: int,
+    seconds: float,
+    pages: int,
+    status: FrontierStatus,
+    outputs: list[str],
+) -> Summary:
+    counters = status.counters
+    return Summary(
+        job=job, state=state, reason=reason, exit_code=exit_code, seconds=round(seconds, 3), pages_this_run=pages,
+        pages_per_second=round(pages / seconds, 2) if seconds else 0.0,
+        pages=counters.get("pages", 0), items=counters.get("items", 0), bytes=counters.get("bytes", 0),
+        added=status.added, queued=status.queued, delayed=status.delayed, in_flight=status.leased,
+        done=status.done, failed=status.failed, failed_by_kind=kinds(counters, "failed"),
+        retried_by_kind=kinds(counters, "retried"), refused_by_reason=kinds(counters, "refused"),
+        statuses=kinds(counters, "status"), outputs=outputs,
+    )  # fmt: skip
+
+
+def _end_of(state: JobState) -> type_of_end:
+    if state is JobState.FINISHED:
+        return "finished"
+    return "paused" if state is JobState.PAUSED else "stopped"
+
+
+def _left(summary: Summary) -> str:
+    waiting = summary.queued + summary.delayed + summary.in_flight
+    return f"{waiting:,} requests" if waiting else ""
+
+
+def _with_kinds(total: int, by_kind: dict[str, int]) -> str:
+    return f"{total:,} ({listed(by_kind)})" if total and by_kind else f"{total:,}" if total else ""

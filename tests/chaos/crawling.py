@@ -1,0 +1,206 @@
+"""A crawl in processes of its own, as a user starts it, with handles to hurt it."""
+
+import csv
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+SPIDERS = Path(__file__).with_name("spiders.py")
+PATIENCE = 60.0
+_STEP = 0.002
+
+
+class Crawling:
+    """One job: the command that runs it, its processes, its frontier file and its output.
+
+    ``settings`` and ``arguments`` are given as ``-s`` and ``-a``.
+    """
+
+    def __init__(
+        self, folder, spider, *, output="items.jsonl", workers=1, settings=(), arguments=(), prefix=(), limits=None
+    ):
+        self.folder = folder
+        self.output = folder / output
+        self._limits = limits
+        self.errors_file = folder / "stderr.txt"
+        self.command = [
+            *prefix, sys.executable, "-c", "from skitter.cli.main import main; main()",
+            "run", f"{SPIDERS}:{spider}", "--job", "job", "-o", str(self.output), f"--workers={workers}",
+            "--quiet",
+        ]  # fmt: skip
+        for option, pairs in (("-s", dict(settings)), ("-a", dict(arguments))):
+            for name, value in pairs.items():
+                self.command += [option, f"{name}={value}"]
+        self.process = None
+
+    def start(self):
+        """Run the command, for the first time or again."""
+        with self.errors_file.open("ab") as errors:
+            self.process = psutil.Popen(
+                self.command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=errors, preexec_fn=self._limits,
+            )  # fmt: skip
+        return self
+
+    def run(self):
+        """Run the command to its end; returns its exit status."""
+        return self.start().wait()
+
+    def wait(self):
+        """Return the exit status once it has ended, and all its workers with it."""
+        return self.process.wait(PATIENCE)
+
+    @property
+    def has_ended(self):
+        return self.process.poll() is not None
+
+    @property
+    def errors(self):
+        """What all runs wrote to standard error."""
+        return self.errors_file.read_text()
+
+    def workers(self):
+        """The worker processes alive."""
+        try:
+            return [child for child in self.process.children() if child.status() != psutil.STATUS_ZOMBIE]
+        except psutil.NoSuchProcess:
+            return []
+
+    def wait_for(self, fact, what):
+        """Return when a fact holds, or the run has ended; fail if neither comes."""
+        deadline = time.monotonic() + PATIENCE
+        while not fact():
+            if self.has_ended:
+                return False
+            assert time.monotonic() < deadline, f"never came: {what}\n{self.errors}"
+            time.sleep(_STEP)
+        return True
+
+    # --- hurting it -----------------------------------------------------------------------------------
+
+    def kill_worker(self, rng=random):
+        """SIGKILL one of its workers; returns whether there was one."""
+        if not self.wait_for(self.workers, "a worker"):
+            return False
+        victims = self.workers()
+        return bool(victims) and _kill(rng.choice(victims))
+
+    def kill_owner(self):
+        """SIGKILL the parent; its workers have to end by themselves."""
+        workers = self.workers()
+        _kill(self.process)
+        self.wait()
+        _, alive = psutil.wait_procs([w for w in workers if _lives(w)], timeout=10)
+        left = [worker for worker in alive if _lives(worker)]
+        for worker in left:
+            worker.kill()
+        assert not left, f"workers outlived their owner: {left}"
+        return True
+
+    def kill_all(self):
+        """SIGKILL everything at once."""
+        family = [self.process, *self.workers()]
+        for process in family:
+            _kill(process)
+        self.wait()
+        psutil.wait_procs([process for process in family[1:] if _lives(process)], timeout=10)
+        return True
+
+    def end(self):
+        """Leave nothing behind."""
+        if self.process is not None and not self.has_ended:
+            self.kill_all()
+
+    # --- what came of it ------------------------------------------------------------------------------
+
+    def items(self):
+        """The items in the output, as they stand there."""
+        read = {".jsonl": _read_jsonl, ".csv": _read_csv, ".db": _read_sqlite}
+        return read[self.output.suffix](self.output)
+
+    def urls(self):
+        """How often each URL stands in the output."""
+        return Counter(item["url"] for item in self.items())
+
+    def dead_letters(self):
+        """URL and error of each dead letter, from the frontier's file."""
+        return dict(self._ask("SELECT url, error FROM dead"))
+
+    def counters(self):
+        return dict(self._ask("SELECT name, value FROM counters"))
+
+    def counts(self):
+        """Number of requests by state, and how many there must be."""
+        ((added, done),) = self._ask("SELECT added, done FROM job")
+        numbers = {
+            table: self._ask(f"SELECT count(*) FROM {table}")[0][0] for table in ("queue", "delayed", "dead")
+        }
+        return {"added": added, "done": done, **numbers}
+
+    def _ask(self, query):
+        with sqlite3.connect(self.folder / ".skitter/job/frontier.db") as file:
+            return file.execute(query).fetchall()
+
+
+def check_exact(crawling, pages, dead=()):
+    """The output holds each page once and nothing else; the dead letters are the dead links."""
+    urls = crawling.urls()
+    missing, strange = set(pages) - set(urls), set(urls) - set(pages)
+    assert not missing, f"{len(missing)} of {len(pages)} pages are missing: {sorted(missing)[:5]}"
+    assert not strange, f"{len(strange)} items are of no page: {sorted(strange)[:5]}"
+    doubled = {url: count for url, count in urls.items() if count > 1}
+    assert not doubled, f"{len(doubled)} items are doubled: {list(doubled.items())[:5]}"
+    assert set(crawling.dead_letters()) == set(dead)
+    counts = crawling.counts()
+    assert counts == {
+        "added": len(pages) + len(dead), "done": len(pages), "queue": 0, "delayed": 0, "dead": len(dead),
+    }  # fmt: skip
+
+
+def served(site):
+    """How many requests a site process has answered."""
+    return site._log.read_bytes().count(b"\n")
+
+
+def visits(site):
+    """How often each URL was asked for."""
+    return Counter(f"http://{hit.host}:{hit.port}{hit.target}" for hit in site.hits())
+
+
+def _lives(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _kill(process):
+    try:
+        os.kill(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _read_jsonl(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _read_csv(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _read_sqlite(path):
+    with sqlite3.connect(path) as file:
+        file.row_factory = sqlite3.Row
+        return [dict(row) for row in file.execute("SELECT * FROM items")]

@@ -1,0 +1,67 @@
+"""Spiders that the chaos tests run in processes of their own."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from skitter import Request, Spider
+
+
+class Everything(Spider):
+    """One item a page; follows all links. ``url``: where to start, several with blanks between."""
+
+    url = ""
+
+    async def start(self):
+        for url in self.url.split():
+            yield Request(url)
+
+    def parse(self, response):
+        yield {"url": response.url, "title": response.css("title::text").get(), "links": len(response.hrefs())}
+        yield response.follow_all("a")
+
+
+class Poisoned(Everything):
+    """Dies on the pages whose URL ends with ``poison``."""
+
+    poison = ""
+
+    def parse(self, response):
+        if response.url.endswith(self.poison):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().parse(response)
+
+
+class Sleepy(Everything):
+    """Is stopped, once, by the first worker that reads the page whose URL ends with ``stop_at``.
+
+    The file ``stopped`` then holds the process id of that worker.
+    """
+
+    stop_at = ""
+    stopped = ""
+
+    def parse(self, response):
+        if response.url.endswith(self.stop_at) and not Path(self.stopped).exists():
+            draft = Path(f"{self.stopped}.tmp")
+            draft.write_text(str(os.getpid()))
+            draft.rename(self.stopped)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        yield from super().parse(response)
+
+
+class ManySeeds(Spider):
+    """As many seeds as ``count`` says, streamed; follows nothing."""
+
+    url = ""
+    count = "0"
+
+    async def start(self):
+        for number in range(int(self.count)):
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+            yield f"{self.url}?seed={number}"
+
+    def parse(self, response):
+        yield {"url": response.url}

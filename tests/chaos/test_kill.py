@@ -1,0 +1,165 @@
+"""Kill test: whatever is killed at whatever moment, nothing is lost and nothing is doubled."""
+
+import random
+import signal
+
+import psutil
+import pytest
+from crawling import check_exact, served, visits
+from holey import STALL, HoleySite
+
+pytestmark = pytest.mark.chaos
+
+PAGES, HOLES, HOSTS = 400, 40, 2
+CONCURRENCY = 8
+SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
+SETTINGS = {
+    "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
+    "deny": "outside.invalid", "max_lost": 100,
+}  # fmt: skip
+
+
+@pytest.fixture
+def site(site_process):
+    return site_process("holey:HoleySite", SITE, hosts=HOSTS, delay=0.02)
+
+
+@pytest.fixture
+def truth(site):
+    """The pages that can be had, and the dead links."""
+    web = HoleySite(**SITE)
+    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
+    gone = {url for number, url in urls.items() if web.is_gone(number)}
+    return set(urls.values()) - gone, gone
+
+
+@pytest.fixture
+def job(crawling, site):
+    def make(workers=2, settings=(), spider="Everything", arguments=(), **options):
+        return crawling(
+            spider, workers=workers, settings={**SETTINGS, **dict(settings)},
+            arguments={"url": site.url, **dict(arguments)}, **options,
+        )  # fmt: skip
+
+    return make
+
+
+def kill_at_moments(job, site, victim, moments, rng):
+    """Kill at each moment, a number of requests served, and start again where the owner is gone."""
+    job.start()
+    kills = 0
+    for moment in moments:
+        if not job.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):
+            break
+        kills += job.kill_worker(rng) if victim == "worker" else getattr(job, f"kill_{victim}")()
+        if victim != "worker":
+            job.start()
+    assert job.wait() == 0, job.errors
+    return kills
+
+
+@pytest.mark.parametrize("output", ["items.jsonl", "items.csv", "items.db"])
+@pytest.mark.parametrize("victim", ["worker", "owner", "all"])
+def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, output):
+    rng = random.Random(f"{victim} {output}")
+    pages, gone = truth
+    crawl = job(output=output)
+    kills = kill_at_moments(crawl, site, victim, sorted(rng.sample(range(PAGES + 1), 7)), rng)
+    assert kills >= 5
+    check_exact(crawl, pages, gone)
+    twice = sum(count - 1 for count in visits(site).values())
+    in_flight = CONCURRENCY if victim == "worker" else 2 * CONCURRENCY
+    assert twice <= kills * in_flight
+
+
+@pytest.mark.parametrize("output", ["items.jsonl", "items.csv", "items.db"])
+def test_nothing_is_lost_or_doubled_by_killing_the_only_process(job, site, truth, output):
+    rng = random.Random(output)
+    crawl = job(workers=1, output=output)
+    kills = kill_at_moments(crawl, site, "owner", sorted(rng.sample(range(PAGES + 1), 7)), rng)
+    check_exact(crawl, *truth)
+    assert sum(count - 1 for count in visits(site).values()) <= kills * CONCURRENCY
+
+
+def test_a_kill_while_the_output_is_merged_loses_nothing(job, site, truth):
+    crawl = job().start()
+    pages, gone = truth
+    assert crawl.wait_for(lambda: any(crawl.folder.glob("items.jsonl.tmp-*")), "the draft of the output")
+    crawl.kill_all()
+    assert crawl.run() == 0, crawl.errors
+    check_exact(crawl, pages, gone)
+    assert not list(crawl.folder.glob("items.jsonl.tmp-*"))
+
+
+def test_a_page_that_kills_its_workers_is_given_up_and_all_others_are_obtained(job, site, truth):
+    pages, gone = truth
+    poison = sorted(pages)[7]
+    crawl = job(spider="Poisoned", arguments={"poison": poison}, settings={"max_lost": 3})
+    assert crawl.run() == 0, crawl.errors
+    check_exact(crawl, pages - {poison}, gone | {poison})
+    assert crawl.dead_letters()[poison].startswith("lost: ")
+    assert visits(site)[poison] == 4
+
+
+def test_many_pages_that_kill_workers_do_not_end_the_crawl(crawling, site_process):
+    """More deaths than a fleet survives whose workers cannot even start."""
+    arguments = {"pages": 100, "page_bytes": 3000, "links_per_page": 20}
+    site = site_process("holey:HoleySite", arguments)
+    pages = set(HoleySite(**arguments).truth(site.origins))
+    poisoned = {url for url in pages if url.endswith("3.html")}
+    assert len(poisoned) == 10
+    crawl = crawling(
+        "Poisoned", workers=2, settings={**SETTINGS, "max_lost": 0, "concurrency": 1},
+        arguments={"url": site.url, "poison": "3.html"},
+    )  # fmt: skip
+    assert crawl.run() == 0, crawl.errors
+    lost = crawl.dead_letters()
+    assert set(lost) >= poisoned
+    check_exact(crawl, pages - set(lost), lost)
+
+
+def test_a_worker_that_wakes_after_its_leases_ran_out_commits_nothing(job, site, truth):
+    pages, gone = truth
+    place = sorted(pages)[20]
+    marker = job().folder / "stopped.pid"
+    crawl = job(spider="Sleepy", arguments={"stop_at": place, "stopped": marker}, settings={"lease_seconds": 1})
+    crawl.start()
+    assert crawl.wait_for(marker.exists, "the worker that stops")
+    sleeper = psutil.Process(int(marker.read_text()))
+    assert crawl.wait_for(lambda: visits(site)[place] == 2, "the second fetch of its page")
+    sleeper.send_signal(signal.SIGCONT)
+    assert crawl.wait() == 0, crawl.errors
+    check_exact(crawl, pages, gone)
+    assert f"late: {place}" in crawl.errors
+
+
+def test_the_first_interrupt_drains_and_a_rerun_completes(job, site, truth):
+    pages, gone = truth
+    crawl = job().start()
+    assert crawl.wait_for(lambda: served(site) >= PAGES // 3, "a third of the pages")
+    crawl.process.send_signal(signal.SIGINT)
+    assert crawl.wait() == 130, crawl.errors
+    before = crawl.urls()
+    assert 0 < len(before) < len(pages)
+    assert crawl.counts()["done"] == len(before), "the output holds what was committed"
+    assert "leases/lost" not in crawl.counters()
+    assert crawl.run() == 0, crawl.errors
+    check_exact(crawl, pages, gone)
+    assert set(visits(site).values()) == {1}, "nothing is fetched again"
+
+
+def test_the_second_interrupt_ends_at_once_and_a_rerun_completes(crawling, site_process):
+    arguments = {"pages": 200, "page_bytes": 3000, "links_per_page": 20, "stalls_from": 50}
+    site = site_process("holey:HoleySite", arguments)
+    crawl = crawling("Everything", workers=2, settings=SETTINGS, arguments={"url": site.url}).start()
+    assert crawl.wait_for(lambda: crawl.workers() and served(site) >= 20, "the pages before those that stall")
+    workers = crawl.workers()
+    crawl.process.send_signal(signal.SIGINT)
+    assert crawl.wait_for(lambda: "stopping" in crawl.errors, "the end of the crawl's patience")
+    crawl.process.send_signal(signal.SIGINT)
+    assert crawl.wait() == 130, crawl.errors
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive, "workers outlived their owner"
+    assert all(hit.ended - hit.received < STALL for hit in site.hits()), "it did not wait for the stalled pages"
+    assert crawl.run() == 0, crawl.errors
+    check_exact(crawl, HoleySite(**arguments).truth(site.origins))

@@ -1,0 +1,144 @@
+"""Dead letters: requests given up, and what can be done with them."""
+
+import asyncio
+
+import pytest
+
+from skitter.frontier.base import JobState
+
+
+async def give_up(job, *names, error="http/404") -> list[int]:
+    """Let requests fail, one after the other; returns the ids of all dead letters."""
+    await job.add(*names)
+    while leases := await job.lease(1):
+        await job.fail(*leases, error=error)
+    return [letter.id for letter in await job.frontier.dead_letters()]
+
+
+async def test_a_failed_request_is_kept_with_everything_known_of_it(job):
+    await job.add("a", record=b"\x01record")
+    lease = await job.one()
+    await job.retry(lease)
+    await job.one()
+    await job.frontier.abandon("w")
+    await job.clock.advance(5.0)
+    await job.fail(await job.one(), error="http/404: not found")
+    (letter,) = await job.frontier.dead_letters()
+    assert (letter.fingerprint, letter.slot, letter.url) == (lease.fingerprint, lease.slot, lease.url)
+    assert (letter.record, letter.error) == (b"\x01record", "http/404: not found")
+    assert (letter.attempts, letter.lost) == (2, 1)
+    assert letter.failed_at == pytest.approx(job.clock())
+
+
+async def test_dead_letters_are_listed_in_pages_oldest_first(job):
+    await give_up(job, *range(25))
+    pages, after = [], 0
+    while page := await job.frontier.dead_letters(after, limit=10):
+        pages.append(page)
+        after = page[-1].id
+    assert [len(page) for page in pages] == [10, 10, 5]
+    urls = [letter.url for page in pages for letter in page]
+    assert urls == [f"http://h.test/{n}" for n in range(25)]
+
+
+async def test_a_replayed_request_starts_afresh(job):
+    await job.add("a", priority=2)
+    await job.retry(await job.one())
+    await job.one()
+    await job.frontier.abandon("w")
+    await job.fail(await job.one())
+    assert await job.frontier.replay() == 1
+    assert await job.counts() == {"queued": 1}
+    assert await job.frontier.dead_letters() == []
+    lease = await job.one()
+    assert (lease.attempt, lease.lost, lease.url) == (0, 0, "http://h.test/a")
+    assert await job.done(lease) == [True]
+
+
+async def test_a_replayed_request_keeps_its_priority(job):
+    await job.add("high", priority=1)
+    await job.fail(await job.one())
+    await job.add("first", "second")
+    await job.frontier.replay()
+    assert await job.urls_left() == ["high", "first", "second"]
+
+
+async def test_some_letters_can_be_replayed_or_dropped_by_their_ids(job):
+    ids = await give_up(job, *range(5))
+    assert await job.frontier.replay([ids[1], ids[1], 10**15]) == 1
+    assert await job.frontier.drop([ids[2], ids[2], ids[1]]) == 1
+    assert [letter.id for letter in await job.frontier.dead_letters()] == [ids[0], ids[3], ids[4]]
+    assert await job.counts() == {"queued": 1, "failed": 3}
+
+
+async def test_dropped_letters_are_gone_and_no_longer_counted(job):
+    await give_up(job, *range(5))
+    assert await job.frontier.drop() == 5
+    assert (await job.status()).added == 0
+    assert await job.frontier.dead_letters() == []
+    assert await job.frontier.replay() == 0
+
+
+@pytest.mark.parametrize("action", ["replay", "drop"])
+async def test_asking_twice_at_once_acts_once(job, action):
+    await give_up(job, *range(5))
+    act = getattr(job.frontier, action)
+    assert sum(await asyncio.gather(act(), act(), act())) == 5
+    assert await job.counts() == ({"queued": 5} if action == "replay" else {})
+
+
+async def test_ids_of_letters_grow_and_are_never_used_again(job):
+    ids = await give_up(job, "a", "b")
+    await job.frontier.drop()
+    later = await give_up(job, "c", "d")
+    assert ids[0] < ids[1] < later[0] < later[1]
+
+
+async def test_by_default_a_link_to_a_failed_request_is_refused(job):
+    await give_up(job, "a")
+    assert await job.add("a") == 0
+    await job.frontier.drop()
+    assert await job.add("a") == 0
+
+
+async def test_failed_requests_may_be_added_again_if_the_job_wants_it(start):
+    job = await start(failed_stay_known=False)
+    await job.add("a")
+    lease = await job.one()
+    assert await job.add("a") == 0
+    await job.fail(lease, error="http/404")
+    assert await job.frontier.unknown([lease.fingerprint]) == [True]
+    assert await job.add("a") == 1
+    assert await job.counts() == {"queued": 1, "failed": 1}
+
+
+async def test_a_replayed_request_is_known_again(start):
+    job = await start(failed_stay_known=False)
+    await give_up(job, "a")
+    await job.frontier.replay()
+    assert await job.add("a") == 0
+
+
+@pytest.mark.parametrize("ttl", [None, 0.0, 50.0])
+async def test_a_failed_request_stays_known_whatever_the_ttl(start, ttl):
+    job = await start(visited_ttl=ttl)
+    await give_up(job, "a")
+    await job.clock.advance(100.0)
+    assert await job.add("a") == 0
+
+
+async def test_a_thousand_letters_can_be_replayed(job):
+    await give_up(job, *range(100))
+    await job.add(*range(100, 1_000))
+    await job.fail(*await job.lease())
+    assert await job.frontier.replay() == 1_000
+    assert len(await job.lease()) == 1_000
+
+
+async def test_replay_works_while_the_job_is_paused(job):
+    await give_up(job, "a")
+    await job.frontier.control(JobState.PAUSED)
+    assert await job.frontier.replay() == 1
+    assert await job.lease() == []
+    await job.frontier.control(JobState.RUNNING)
+    assert len(await job.lease()) == 1

@@ -1,0 +1,313 @@
+"""Response: headers, kinds of content, text, links, following."""
+
+import parsel
+import pytest
+
+from skitter.errors import RequestError, UsageError
+from skitter.links import Links
+from skitter.request import Request
+from skitter.response import Response
+
+URL = "http://h.example/dir/page.html?x=1"
+BLOCK = (
+    b"Server: nginx\r\nContent-Type: Text/HTML; Charset=UTF-8\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\n"
+    b"X-Long: one\r\n  two\r\nX-Empty:\r\nno colon here\r\nX-Colon: a:b\r\nContent-Type: text/plain\r\n\r\n"
+)
+
+
+def html(body="", url=URL, **fields):
+    return Response(url, headers={"content-type": "text/html; charset=utf-8"}, body=body.encode(), **fields)
+
+
+def test_a_header_block_is_read_as_received():
+    headers = Response(URL, headers=BLOCK).headers
+    assert headers["server"] == headers["SERVER"] == "nginx"
+    assert headers.getall("Set-Cookie") == ["a=1", "b=2"]
+    assert headers["x-long"] == "one two"
+    assert headers["X-Empty"] == ""
+    assert headers["x-colon"] == "a:b"
+    assert len(headers) == 8
+
+
+def test_one_header_is_found_without_reading_the_others():
+    response = Response(URL, headers=BLOCK)
+    assert response.header("CONTENT-TYPE") == "Text/HTML; Charset=UTF-8"
+    assert response.header("x-colon") == "a:b"
+    assert response.header("x-empty", "default") == ""
+    assert response.header("colon") == response.header("x") == ""
+    assert response.header("missing", "default") == "default"
+    assert response.headers
+    assert response.header("content-type") == "Text/HTML; Charset=UTF-8"
+    assert response.header("missing", "default") == "default"
+
+
+def test_a_header_value_is_never_taken_for_a_header():
+    assert Response(URL, headers=b"A: x\r\nB: \r\nC: content-type: z\r\n").header("content-type") == ""
+
+
+def test_headers_may_be_given_as_a_mapping():
+    response = Response(URL, headers={"Content-Type": "image/png"})
+    assert response.header("content-type") == response.headers["CONTENT-TYPE"] == "image/png"
+    assert Response(URL).header("content-type", "none") == "none"
+    assert len(Response(URL).headers) == 0
+
+
+def test_headers_cannot_be_changed():
+    with pytest.raises(TypeError):
+        Response(URL, headers=BLOCK).headers["a"] = "b"
+
+
+@pytest.mark.parametrize(
+    ("status", "ok"), [(199, False), (200, True), (204, True), (299, True), (301, False), (500, False)]
+)
+def test_ok_means_2xx(status, ok):
+    assert Response(URL, status).ok is ok
+
+
+def test_what_the_request_brought_along():
+    request = Request(URL, meta={"a": 1}, cb_kwargs={"b": 2}, depth=3)
+    response = Response(URL, request=request, latency=0.5, ip="127.0.0.1", protocol="h2")
+    assert (response.meta, response.cb_kwargs, response.depth) == ({"a": 1}, {"b": 2}, 3)
+    assert (response.latency, response.ip, response.protocol) == (0.5, "127.0.0.1", "h2")
+    alone = Response(URL)
+    assert (alone.meta, alone.cb_kwargs, alone.depth) == ({}, {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "kinds"),
+    [
+        ("text/html; charset=x", b"", "html text"),
+        ("TEXT/HTML", b"", "html text"),
+        ("application/xhtml+xml", b"", "html text"),
+        ("text/xml", b"", "xml text"),
+        ("application/rss+xml", b"", "xml text"),
+        ("image/svg+xml", b"", "xml text"),
+        ("text/plain", b"<html>", "text"),
+        ("text/css", b"", "text"),
+        ("application/json", b"", "text"),
+        ("application/ld+json", b"", "text"),
+        ("application/javascript", b"", "text"),
+        ("image/png", b"<html>", ""),
+        ("application/pdf", b"", ""),
+        ("video/mp4", b"", ""),
+        ("", b"  <!DOCTYPE html>", "html text"),
+        ("", b"<HTML lang=en>", "html text"),
+        ("", b"plain words", "text"),
+        ("", b"\x89PNG\r\n\x1a\n", ""),
+        ("application/octet-stream", b"<p>x", "html text"),
+        ("application/octet-stream", b"\x00\x01", ""),
+        ("", b"\xff\xfe<\x00p\x00", "text"),
+        ("", b"", "text"),
+    ],
+)
+def test_kinds_of_content(content_type, body, kinds):
+    response = Response(URL, headers={"content-type": content_type} if content_type else {}, body=body)
+    found = [kind for kind in ("html", "xml", "text") if getattr(response, f"is_{kind}")]
+    assert " ".join(found) == kinds
+
+
+def test_content_type_is_the_media_type_alone():
+    assert Response(URL, headers=BLOCK).content_type == "text/html"
+    assert Response(URL).content_type == ""
+
+
+def test_text_follows_the_declared_encoding():
+    response = Response(
+        URL, headers={"content-type": "text/html; charset=koi8-r"}, body="Привет".encode("koi8-r")
+    )
+    assert response.encoding == "koi8-r"
+    assert response.text == "Привет"
+    assert response.replace(encoding="latin-1").text == "Привет".encode("koi8-r").decode("latin-1")
+
+
+def test_text_of_something_binary_is_refused_with_its_type():
+    picture = Response(URL, headers={"content-type": "image/png"}, body=b"\x89PNG")
+    for read in (
+        lambda: picture.text,
+        lambda: picture.css("a"),
+        lambda: picture.xpath("//a"),
+        lambda: picture.selector,
+    ):
+        with pytest.raises(UsageError, match="image/png") as caught:
+            read()
+        assert caught.value.remedy
+    assert picture.links() == picture.hrefs() == []
+    assert picture.follow("/x").url == "http://h.example/x"
+    assert list(picture.follow_all("a")) == []
+
+
+def test_json():
+    def read(body):
+        return Response(URL, headers={"content-type": "application/json"}, body=body).json()
+
+    assert read(b'{"a": [1, null]}') == {"a": [1, None]}
+    assert read(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+    assert read('{"a": "é"}'.encode("utf-16")) == {"a": "é"}
+    assert read(b'{"a": "\\ud800", "b": 1e999}') == {"a": "\ud800", "b": float("inf")}
+    for broken in (b"", b"{", b"<html>", b'{"a": "\xff'):
+        with pytest.raises(ValueError, match=r".+"):
+            read(broken)
+
+
+def test_json_pages_are_selected_by_jmespath():
+    response = Response(URL, headers={"content-type": "application/json"}, body=b'{"a": {"b": [1, 2]}}')
+    assert response.jmespath("a.b").getall() == [1, 2]
+    with pytest.raises(UsageError):
+        response.css("a")
+
+
+def test_xml_pages_are_selected_as_xml():
+    feed = b"<?xml version='1.0'?><rss><Item><link>http://a/</link></Item><Item/></rss>"
+    response = Response(URL, headers={"content-type": "application/rss+xml"}, body=feed)
+    assert response.css("Item > link::text").get() == "http://a/"
+    assert len(response.xpath("//Item")) == 2
+    assert response.xpath("//Item[2]").get() == "<Item/>"
+
+
+def test_css_and_xpath_read_one_parsed_page():
+    response = html("<title>T</title><a href=x>1</a>")
+    assert response.selector is response.selector
+    assert response.css("title::text").get() == response.xpath("//title/text()").get() == "T"
+    assert response.xpath("//a[@href=$to]/text()", to="x").get() == "1"
+
+
+def test_links_are_absolute_and_fetchable_and_come_once():
+    response = html(
+        '<a href="a.html">1</a><a href="/b?z=1&amp;a=2#frag">2</a><a href="a.html#top">again</a><a>none</a>'
+        '<a href="mailto:x@y">mail</a><a href="javascript:go()">js</a><a href="http://[">bad</a>'
+        '<a href=" //other.example ">3</a><area href=area><a href="ftp://h/">ftp</a>'
+    )
+    assert response.links() == [
+        "http://h.example/dir/a.html", "http://h.example/b?z=1&a=2", "http://other.example/",
+    ]  # fmt: skip
+    assert response.links("area") == ["http://h.example/dir/area"]
+    assert response.hrefs()[:3] == ["a.html", "/b?z=1&a=2#frag", "a.html#top"]
+    assert len(response.hrefs()) == 8
+
+
+@pytest.mark.parametrize(
+    ("query", "hrefs"),
+    [
+        ("a", ["1", "2", ""]), ("a[href]", ["1", "2", ""]), ("a.x", ["2"]), ("div a", ["2"]), ("a::attr(href)", ["1", "2", ""]),
+        ("img", ["i.png"]), ("img[src]", ["i.png"]), ("a, img", ["1", "2", "i.png", ""]), ("link", ["l.css"]),
+        ("img::attr(data-src)", ["d.png"]), ("p", []), ("h1", []), ("img[href]", []),
+    ],
+)  # fmt: skip
+def test_hrefs_of_any_query(query, hrefs):
+    page = "<link href=l.css><p><a href=1>x</a></p><div><a class=x href=2>y</a></div><img src=i.png data-src=d.png><a href>e</a><a>n</a>"
+    assert html(page).hrefs(query) == hrefs
+
+
+@pytest.mark.parametrize(
+    ("head", "base"),
+    [
+        ("", URL),
+        ("<base target=_top>", URL),
+        ("<base href='/other/'>", "http://h.example/other/"),
+        ("<base href='http://cdn.example/x'><base href='http://no.example/'>", "http://cdn.example/x"),
+        ("<base target=_top><base href=//b.example/>", "http://b.example/"),
+        ("<base href='http://['>", URL),
+        ("<!-- <base href=/no/> -->", URL),
+    ],
+)
+def test_the_base_element_is_honoured(head, base):
+    response = html(f"<head>{head}</head><a href=x>")
+    assert response.base_url == base
+    joined = base.rpartition("/")[0] + "/x"
+    assert response.urljoin("x") == response.follow("x").url == response.links()[0] == joined
+    assert [request.url for request in response.follow_all("a")] == [joined]
+
+
+def test_urljoin_refuses_what_is_no_url():
+    with pytest.raises(RequestError, match=r"http://\[") as caught:
+        html().urljoin("http://[")
+    assert caught.value.remedy
+
+
+def test_follow_takes_urls_elements_and_values():
+    response = html("<a href=1>x</a><img src=2>")
+    for link in (
+        "1", response.css("a")[0], response.css("a::attr(href)")[0], response.xpath("//a")[0], response.xpath("//a/@href")[0],
+        parsel.Selector(text=response.text).css("a")[0], parsel.Selector(text=response.text).css("a::attr(href)")[0],
+    ):  # fmt: skip
+        assert response.follow(link) == Request("http://h.example/dir/1")
+    assert response.follow(response.css("img")[0]).url == "http://h.example/dir/2"
+
+
+def test_follow_passes_everything_to_the_request():
+    request = html().follow("/x#y", "parse_x", meta={"a": 1}, priority=2, headers={"X": "y"}, method="POST")
+    assert request == Request(
+        "http://h.example/x", "parse_x", meta={"a": 1}, priority=2, headers={"X": "y"}, method="POST"
+    )
+
+
+def test_follow_refuses_what_leads_nowhere():
+    response = html("<p>x</p>")
+    for link in (response.css("p")[0], response.xpath("//p")[0], None, 5, response.css("p")):
+        with pytest.raises(RequestError) as caught:
+            response.follow(link)
+        assert caught.value.remedy
+
+
+def test_follow_all_takes_queries_and_lists():
+    response = html("<a href=1>x</a><a>none</a><a href=mailto:x>m</a><ul><a href=2>y</a></ul>")
+    both = ["http://h.example/dir/1", "mailto:x", "http://h.example/dir/2"]
+    for links in (
+        response.follow_all("a"), response.follow_all(css="a"), response.follow_all("a::attr(href)"),
+        response.follow_all(xpath="//a"), response.follow_all(xpath="//a/@href"), response.follow_all(response.css("a[href]")),
+        response.follow_all(["1", response.css("a")[2], response.xpath("//ul/a/@href")[0]]),
+        response.follow_all(iter(["1", "mailto:x", "2"])),
+    ):  # fmt: skip
+        assert isinstance(links, Links)
+        assert [request.url for request in links] == both
+        assert len(links) == 3
+    assert len(response.follow_all([])) == len(response.follow_all("nope")) == 0
+
+
+def test_follow_all_gives_every_request_the_same_fields():
+    links = html("<a href=1></a><a href=2></a>").follow_all("a", "parse_x", priority=3, meta={"a": 1})
+    assert links.fields == {"callback": "parse_x", "priority": 3, "meta": {"a": 1}}
+    assert all(request == Request(request.url, "parse_x", priority=3, meta={"a": 1}) for request in links)
+
+
+def test_follow_all_refuses_a_listed_element_that_leads_nowhere():
+    response = html("<a>none</a>")
+    with pytest.raises(RequestError):
+        response.follow_all(response.css("a"))
+
+
+@pytest.mark.parametrize("given", [{}, {"css": "a", "xpath": "//a"}, {"links": "a", "css": "a"}])
+def test_follow_all_takes_exactly_one_source(given):
+    with pytest.raises(UsageError, match="one of") as caught:
+        html().follow_all(**given)
+    assert caught.value.remedy
+
+
+def test_replace_changes_what_it_is_told_and_shares_the_body():
+    response = Response(
+        URL, 200, headers=BLOCK, body=b"<p>x</p>", request=Request(URL), latency=1.0, ip="i", protocol="p"
+    )
+    copy = response.replace(status=404, url="http://other/")
+    assert (copy.status, copy.url, copy.latency, copy.ip, copy.protocol) == (
+        404,
+        "http://other/",
+        1.0,
+        "i",
+        "p",
+    )
+    assert copy.body is response.body
+    assert copy.request is response.request
+    assert copy.headers == response.headers
+    changed = response.replace(body="<p>Привет</p>".encode())
+    assert changed.css("p::text").get() == "Привет"
+    assert response.css("p::text").get() == "x"
+
+
+def test_a_changed_body_is_not_read_in_the_old_encoding():
+    response = Response(URL, body=b"<p>caf\xe9</p>")
+    assert response.encoding == "cp1252"
+    assert response.replace(body="<p>é</p>".encode()).text == "<p>é</p>"
+
+
+def test_a_response_shows_status_and_url():
+    assert repr(Response(URL, 404)) == f"<Response 404 {URL}>"
