@@ -141,7 +141,7 @@ def encode_request(request: Request) -> bytes:
     try:
         _refuse_lossy(request.meta, "meta", request.url)
         _refuse_lossy(request.cb_kwargs, "cb_kwargs", request.url)
-        record = _encode(msgspec.structs.replace(request, url=""))
+        record = _encode(msgspec.structs.replace(request, url="") if request.url else request)
         _decode(record)  # a field of the wrong type is the caller's mistake, to be told here and now
     except (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise RequestError(

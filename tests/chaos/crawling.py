@@ -35,7 +35,6 @@ class Crawling:
         self.command = [
             *prefix, sys.executable, "-c", "from skitter.cli.main import main; main()",
             "run", f"{SPIDERS}:{spider}", "--job", "job", "-o", str(self.output), f"--workers={workers}",
-            "--quiet",
         ]  # fmt: skip
         for option, pairs in (("-s", dict(settings)), ("-a", dict(arguments))):
             for name, value in pairs.items():

@@ -12,6 +12,8 @@ pytestmark = pytest.mark.chaos
 
 PAGES, HOLES, HOSTS = 400, 40, 2
 CONCURRENCY = 8
+KILLS = 4
+"""In one crawl; 48 in all."""
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 SETTINGS = {
     "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
@@ -58,27 +60,32 @@ def kill_at_moments(job, site, victim, moments, rng):
     return kills
 
 
+def check_fetched_twice(crawl, site, dead_workers):
+    """No more is fetched again than was in hand: in flight, or waiting to be committed."""
+    twice = sum(count - 1 for count in visits(site).values())
+    in_hand = crawl.counters().get("leases/lost", 0)
+    assert twice <= in_hand <= dead_workers * 2 * CONCURRENCY
+
+
 @pytest.mark.parametrize("output", ["items.jsonl", "items.csv", "items.db"])
 @pytest.mark.parametrize("victim", ["worker", "owner", "all"])
 def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, output):
     rng = random.Random(f"{victim} {output}")
     pages, gone = truth
     crawl = job(output=output)
-    kills = kill_at_moments(crawl, site, victim, sorted(rng.sample(range(PAGES + 1), 7)), rng)
-    assert kills >= 5
+    kills = kill_at_moments(crawl, site, victim, sorted(rng.sample(range(PAGES + 1), KILLS)), rng)
+    assert kills >= KILLS - 1
     check_exact(crawl, pages, gone)
-    twice = sum(count - 1 for count in visits(site).values())
-    in_flight = CONCURRENCY if victim == "worker" else 2 * CONCURRENCY
-    assert twice <= kills * in_flight
+    check_fetched_twice(crawl, site, kills * (1 if victim == "worker" else 2))
 
 
 @pytest.mark.parametrize("output", ["items.jsonl", "items.csv", "items.db"])
 def test_nothing_is_lost_or_doubled_by_killing_the_only_process(job, site, truth, output):
     rng = random.Random(output)
     crawl = job(workers=1, output=output)
-    kills = kill_at_moments(crawl, site, "owner", sorted(rng.sample(range(PAGES + 1), 7)), rng)
+    kills = kill_at_moments(crawl, site, "owner", sorted(rng.sample(range(PAGES + 1), KILLS)), rng)
     check_exact(crawl, *truth)
-    assert sum(count - 1 for count in visits(site).values()) <= kills * CONCURRENCY
+    check_fetched_twice(crawl, site, kills)
 
 
 def test_a_kill_while_the_output_is_merged_loses_nothing(job, site, truth):
@@ -152,10 +159,10 @@ def test_the_second_interrupt_ends_at_once_and_a_rerun_completes(crawling, site_
     arguments = {"pages": 200, "page_bytes": 3000, "links_per_page": 20, "stalls_from": 50}
     site = site_process("holey:HoleySite", arguments)
     crawl = crawling("Everything", workers=2, settings=SETTINGS, arguments={"url": site.url}).start()
-    assert crawl.wait_for(lambda: crawl.workers() and served(site) >= 20, "the pages before those that stall")
+    assert crawl.wait_for(lambda: served(site) >= 2, "a page that was leased together with some that stall")
     workers = crawl.workers()
     crawl.process.send_signal(signal.SIGINT)
-    assert crawl.wait_for(lambda: "stopping" in crawl.errors, "the end of the crawl's patience")
+    assert crawl.wait_for(lambda: "stopping" in crawl.errors, "its word that it stops")
     crawl.process.send_signal(signal.SIGINT)
     assert crawl.wait() == 130, crawl.errors
     _, alive = psutil.wait_procs(workers, timeout=10)

@@ -64,7 +64,7 @@ async def test_suspects_spread_out_in_time(job):
         await job.lease()
         await job.frontier.abandon("w")
     sizes = []
-    for _ in range(40):
+    for _ in range(42):
         sizes.append(len(await job.lease()))
         await job.clock.advance(0.1)
     assert sum(sizes) == 30  # all within 2 to the power of 2 seconds

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from skitter.cli.groups import with_options
-from skitter.cli.options import ShowOptions
+from skitter.cli.options import ShowOptions, job_argument, json_option, with_show_options, workers_option
 from skitter.cli.say import say
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
     from skitter.cli.reach import JobStatus
     from skitter.engine.job import JobFolder
-
-JobName = Annotated[str, typer.Argument(metavar="JOB", show_default=False, help="Name of the job.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def folder_of(job: str) -> JobFolder:
@@ -29,24 +25,29 @@ def folder_of(job: str) -> JobFolder:
     return folder
 
 
-def status(job: JobName, *, as_json: AsJson = False) -> None:
+@click.command()
+@job_argument
+@json_option
+def status(job: str, as_json: bool) -> None:
     """Show how far a job is. Changes nothing."""
     from skitter.cli.reach import job_status  # noqa: PLC0415 - `skitter --help` needs no engine
     from skitter.cli.tables import status_lines, to_json  # noqa: PLC0415
 
     found = asyncio.run(job_status(folder_of(job)))
-    typer.echo(to_json(found) if as_json else status_lines(found))
+    click.echo(to_json(found) if as_json else status_lines(found))
 
 
-def jobs(*, as_json: AsJson = False) -> None:
+@click.command()
+@json_option
+def jobs(as_json: bool) -> None:
     """List the jobs below this folder."""
     from skitter.cli.tables import job_lines, to_json  # noqa: PLC0415 - `skitter --help` needs no engine
 
     found = asyncio.run(_all_jobs())
     if as_json:
-        typer.echo(to_json(found))
+        click.echo(to_json(found))
     elif found:
-        typer.echo(job_lines(found))
+        click.echo(job_lines(found))
     else:
         say("no job was begun in this folder; `skitter crawl URL` begins one")
 
@@ -58,7 +59,9 @@ async def _all_jobs() -> list[JobStatus]:
     return [await job_status(folder) for folder in all_jobs()]
 
 
-def pause(job: JobName) -> None:
+@click.command()
+@job_argument
+def pause(job: str) -> None:
     """Let a job fetch nothing more until it is resumed. Its workers stay."""
     asyncio.run(_pause(job))
 
@@ -72,24 +75,21 @@ async def _pause(job: str) -> None:
     say(f"job {job} is {now}" + (f"; `skitter resume {job}` goes on" if now is JobState.PAUSED else ""))
 
 
-@with_options
-def resume(
-    job: JobName,
-    show: ShowOptions,
-    workers: Annotated[
-        int | None, typer.Option("--workers", "-w", min=1, metavar="N", help="Processes; default: as before.")
-    ] = None,
-) -> None:
+@click.command()
+@job_argument
+@workers_option
+@with_show_options
+def resume(job: str, workers: int | None, show: ShowOptions) -> int:
     """Go on with a job: end its pause, or run it on here as it was begun if nobody runs it."""
     from skitter.cli.running import run_job  # noqa: PLC0415 - `skitter --help` needs no engine
 
     folder = folder_of(job)
     if asyncio.run(_end_pause(folder)):
-        return
+        return 0
     spec = folder.read()
     if workers is not None:
         spec.workers = workers
-    run_job(spec, show, resume=True)
+    return run_job(spec, show, resume=True)
 
 
 async def _end_pause(folder: JobFolder) -> bool:
@@ -106,7 +106,9 @@ async def _end_pause(folder: JobFolder) -> bool:
     return True
 
 
-def stop(job: JobName) -> None:
+@click.command()
+@job_argument
+def stop(job: str) -> None:
     """Let a running job finish what is in hand and end; returns when its outputs are complete."""
     asyncio.run(_stop(folder_of(job)))
 

@@ -3,86 +3,67 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
-from typing import Annotated
 
-import typer
+import click
 
-from skitter.cli.groups import with_options
-from skitter.cli.options import JobOptions, ShowOptions, given, pairs
+from skitter.cli.options import JobOptions, ShowOptions, given, pairs, with_job_options, with_show_options
 from skitter.errors import UsageError
 
 
-class CrawlScope(StrEnum):
-    """How far links are followed from the URLs given."""
-
-    HOST = "host"
-    DOMAIN = "domain"
-    PREFIX = "prefix"
-    ANY = "any"
-
-
-@with_options
+@click.command()
+@click.argument("urls", metavar="URL...", nargs=-1, required=True)
+@click.option(
+    "--depth", type=click.IntRange(min=0), metavar="N", help="Follow links at most so many steps; 0: none."
+)
+@click.option(
+    "--scope", type=click.Choice(["host", "domain", "prefix", "any"]),
+    help="Follow links within the same host (the default), registered domain, URL prefix, or any.",
+)  # fmt: skip
+@click.option(
+    "--allow", multiple=True, metavar="RE", help="Follow only URLs in which it is found. Repeatable."
+)
+@click.option("--deny", multiple=True, metavar="RE", help="Follow no URL in which it is found. Repeatable.")
+@with_job_options
+@with_show_options
 def crawl(
-    urls: Annotated[list[str], typer.Argument(metavar="URL...", show_default=False, help="Where to start.")],
-    job: JobOptions,
+    urls: tuple[str, ...],
+    depth: int | None,
+    scope: str | None,
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    what: JobOptions,
     show: ShowOptions,
-    depth: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Follow links at most so many steps; 0: none.")
-    ] = None,
-    scope: Annotated[
-        CrawlScope | None,
-        typer.Option(
-            help="Follow links within the same host (the default), registered domain, URL prefix, or any.",
-            show_default=False,
-        ),
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RE", show_default=False, help="Follow only URLs in which one of these is found."
-        ),
-    ] = None,
-    deny: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RE", show_default=False, help="Follow no URL in which one of these is found."),
-    ] = None,
-) -> None:
+) -> int:
     """Crawl from URLs without writing any code: one item a page.
 
-    An item has url, status, title, depth, links (how many), content_type, size and fetched_at.
-
-    The same command again resumes; a job is named after the host of its first URL.
+    An item has url, status, title, depth, links (number of a[href]), content_type, size and fetched_at.
+    The same command again resumes; the job is named after the host of its first URL.
     """
     from skitter.cli.running import run_job  # noqa: PLC0415 - `skitter --help` needs no engine
     from skitter.engine.job import JobSpec  # noqa: PLC0415
 
     seeds = [_seed(url) for url in urls]
-    settings = {"scope": CrawlScope.HOST.value} | job.all_settings()
-    settings |= given({"depth_limit": depth, "scope": scope and scope.value, "allow": allow, "deny": deny})
+    named = {"depth_limit": depth, "scope": scope, "allow": list(allow) or None, "deny": list(deny) or None}
     spec = JobSpec(
-        job=job.job or _name_of_host(seeds[0]),
+        job=what.job or _name_of_host(seeds[0]),
         spider="skitter.page_spider:PageSpider",
-        arguments={"urls": seeds, **pairs("-a", job.arguments)},
-        settings=settings,
-        outputs=job.all_outputs(),
-        frontier=job.frontier,
-        workers=job.workers,
+        arguments={"urls": seeds, **pairs("-a", what.arguments)},
+        settings={"scope": "host", **what.all_settings(), **given(named)},
+        outputs=what.all_outputs(),
+        frontier=what.frontier,
+        workers=what.workers,
     )
-    run_job(spec, show, fresh=job.fresh)
+    return run_job(spec, show, fresh=what.fresh)
 
 
-@with_options
-def run(
-    spider: Annotated[
-        str, typer.Argument(metavar="FILE.py[:Class] | package.module:Class", show_default=False)
-    ],
-    job: JobOptions,
-    show: ShowOptions,
-) -> None:
+@click.command()
+@click.argument("spider", metavar="FILE.py[:CLASS]|MODULE[:CLASS]")
+@with_job_options
+@with_show_options
+def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
     """Run a spider.
 
-    The same command again resumes; a job is named after its spider.
+    The same command again resumes; the job is named after its spider.
     """
     from skitter.cli.running import run_job  # noqa: PLC0415 - `skitter --help` needs no engine
     from skitter.engine.job import JobSpec  # noqa: PLC0415
@@ -90,15 +71,15 @@ def run(
 
     reference, spider_class = find_spider(spider)
     spec = JobSpec(
-        job=job.job or fit_name(spider_class.name or spider_class.__name__.lower()),
+        job=what.job or fit_name(spider_class.name or spider_class.__name__.lower()),
         spider=reference,
-        arguments=dict(pairs("-a", job.arguments)),
-        settings=job.all_settings(),
-        outputs=job.all_outputs(),
-        frontier=job.frontier,
-        workers=job.workers,
+        arguments=dict(pairs("-a", what.arguments)),
+        settings=what.all_settings(),
+        outputs=what.all_outputs(),
+        frontier=what.frontier,
+        workers=what.workers,
     )
-    run_job(spec, show, fresh=job.fresh)
+    return run_job(spec, show, fresh=what.fresh)
 
 
 def _seed(text: str) -> str:

@@ -7,9 +7,9 @@ import signal
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from skitter.cli.options import ShowOptions
 from skitter.cli.say import say
@@ -24,9 +24,15 @@ _KILL_AFTER = 50
 """Pages after which a worker is killed: about a third of them."""
 
 
-def demo(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the demo site; 0: a free one.")] = 0,
-) -> None:
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Of the demo site; default: a free one.",
+)
+def demo(port: int) -> int:
     """Serve a small web on this machine, crawl it with two workers, and kill one of them on the way.
 
     Exits with 0 only if every page was got exactly once nevertheless.
@@ -35,7 +41,7 @@ def demo(
 
     site = DemoSite()
     with demo_server(site, port) as server:
-        raise typer.Exit(Demo(site, server).run())
+        return Demo(site, server).run()
 
 
 class Demo:
@@ -110,7 +116,9 @@ class Demo:
         ]
         for text, holds in checks:
             say(f"  {'ok' if holds else 'WRONG':<7}{text}")
-        say(f"  {self._repeated()} pages were fetched again: in the killed worker's hands, or failed at first")
+        say(
+            f"  {self._repeated()} pages were fetched again: in the killed worker's hands, or failed at first"
+        )
         say(
             f"the items are in {self._output}; see also `skitter status demo` and `skitter failures list demo`"
         )
@@ -130,7 +138,9 @@ class Demo:
         return {letter.url for letter in asyncio.run(dead_letters(JobFolder(_JOB), 0, 1_000))}
 
     def _repeated(self) -> int:
-        visits = Counter((hit.host, hit.target) for hit in self._server.log.hits if hit.target != "/robots.txt")
+        visits = Counter(
+            (hit.host, hit.target) for hit in self._server.log.hits if hit.target != "/robots.txt"
+        )
         return sum(1 for count in visits.values() if count > 1)
 
     def _trespasses(self) -> int:

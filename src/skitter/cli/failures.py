@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from skitter.cli.control import AsJson, JobName, folder_of
+from skitter.cli.control import folder_of
+from skitter.cli.options import job_argument, json_option
 from skitter.cli.say import say
 from skitter.errors import UsageError
 
@@ -15,68 +17,81 @@ if TYPE_CHECKING:
     from skitter.engine.job import JobFolder
     from skitter.frontier.base import DeadLetter
 
-app = typer.Typer(no_args_is_help=True, help="Requests given up: list, show, retry, drop.")
-
 _AT_ONCE = 1_000
 
-Ids = Annotated[
-    list[int] | None,
-    typer.Option("--id", metavar="N", show_default=False, help="Only this one. May be given several times."),
-]
-Kind = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND",
-        help="Only errors of this kind, such as timeout, status/404, or status for all of them.",
-    ),
-]
+_ids = click.option("--id", "ids", type=int, multiple=True, metavar="N", help="Only this one. Repeatable.")
+_kind = click.option(
+    "--kind", metavar="KIND",
+    help="Only errors of this kind, such as timeout or status/404, or status for all statuses.",
+)  # fmt: skip
 
 
-@app.command("list")
-def list_(job: JobName, *, ids: Ids = None, kind: Kind = None, as_json: AsJson = False) -> None:
+@click.group(no_args_is_help=False)
+def failures() -> None:
+    """List, show, retry or drop the requests that a job gave up."""
+
+
+@failures.command("list")
+@job_argument
+@_ids
+@_kind
+@json_option
+def list_(job: str, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
     """List the requests that a job gave up, oldest first."""
-    from skitter.cli.tables import letter_fields, letter_lines, to_json  # noqa: PLC0415 - as everywhere here
+    from skitter.cli.tables import letter_lines  # noqa: PLC0415 - `skitter --help` needs no engine
 
-    letters = asyncio.run(_find(folder_of(job), ids, kind))
-    if as_json:
-        typer.echo(to_json([letter_fields(letter) for letter in letters]))
-    elif letters:
-        typer.echo(letter_lines(letters))
-    else:
-        say(f"job {job} has no such failure")
+    _print(job, ids, kind, as_json=as_json, lines=letter_lines)
 
 
-@app.command()
-def show(job: JobName, *, ids: Ids = None, kind: Kind = None, as_json: AsJson = False) -> None:
+@failures.command()
+@job_argument
+@_ids
+@_kind
+@json_option
+def show(job: str, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
     """Show everything about requests that a job gave up."""
-    from skitter.cli.tables import letter_fields, letter_text, to_json  # noqa: PLC0415 - as everywhere here
+    from skitter.cli.tables import letter_texts  # noqa: PLC0415 - `skitter --help` needs no engine
+
+    _print(job, ids, kind, as_json=as_json, lines=letter_texts)
+
+
+def _print(
+    job: str, ids: Sequence[int], kind: str | None, *, as_json: bool, lines: Callable[[list[DeadLetter]], str]
+) -> None:
+    from skitter.cli.tables import letter_fields, to_json  # noqa: PLC0415 - `skitter --help` needs no engine
 
     letters = asyncio.run(_find(folder_of(job), ids, kind))
     if as_json:
-        typer.echo(to_json([letter_fields(letter) for letter in letters]))
+        click.echo(to_json([letter_fields(letter) for letter in letters]))
     elif letters:
-        typer.echo("\n\n".join(letter_text(letter) for letter in letters))
+        click.echo(lines(letters))
     else:
         say(f"job {job} has no such failure")
 
 
-@app.command()
-def retry(job: JobName, *, ids: Ids = None, kind: Kind = None) -> None:
+@failures.command()
+@job_argument
+@_ids
+@_kind
+def retry(job: str, ids: tuple[int, ...], kind: str | None) -> None:
     """Put requests back in the queue, all by default, with fresh attempts."""
     count, live = asyncio.run(_settle(folder_of(job), ids, kind, again=True))
     go_on = "" if live or not count else f"; `skitter resume {job}` fetches them"
-    say(f"{count} requests of job {job} are queued again{go_on}")
+    say(f"queued again: {count}{go_on}")
 
 
-@app.command()
-def drop(job: JobName, *, ids: Ids = None, kind: Kind = None) -> None:
-    """Forget requests, all by default. Links to them are still known and not followed again."""
+@failures.command()
+@job_argument
+@_ids
+@_kind
+def drop(job: str, ids: tuple[int, ...], kind: str | None) -> None:
+    """Forget requests, all by default. Their URLs stay known: links to them are not followed again."""
     count, _ = asyncio.run(_settle(folder_of(job), ids, kind, again=False))
-    say(f"{count} failures of job {job} are forgotten")
+    say(f"forgotten: {count}")
 
 
 async def _settle(
-    folder: JobFolder, ids: list[int] | None, kind: str | None, *, again: bool
+    folder: JobFolder, ids: Sequence[int], kind: str | None, *, again: bool
 ) -> tuple[int, bool]:
     from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
 
@@ -88,7 +103,7 @@ async def _settle(
         return await act(chosen), live
 
 
-async def _find(folder: JobFolder, ids: list[int] | None, kind: str | None) -> list[DeadLetter]:
+async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list[DeadLetter]:
     """Read the dead letters that are meant. Raises :class:`~skitter.errors.UsageError` for an unknown id."""
     from skitter.cli.reach import dead_letters  # noqa: PLC0415 - `skitter --help` needs no engine
 
@@ -97,7 +112,7 @@ async def _find(folder: JobFolder, ids: list[int] | None, kind: str | None) -> l
     while batch := await dead_letters(folder, after, _AT_ONCE):
         found += batch
         after = batch[-1].id
-    if unknown := set(ids or ()) - {letter.id for letter in found}:
+    if unknown := set(ids) - {letter.id for letter in found}:
         raise UsageError(
             f"job {folder.job!r} has no failure {min(unknown)}",
             remedy=f"`skitter failures list {folder.job}` lists them",

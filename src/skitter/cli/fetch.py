@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from skitter.cli.options import pairs
+from skitter.cli.options import pairs, setting_option
 from skitter.cli.say import complain, say
 
 if TYPE_CHECKING:
     from skitter.response import Response
 
-Url = Annotated[str, typer.Argument(metavar="URL", show_default=False)]
-Robots = Annotated[bool, typer.Option("--robots/--no-robots", help="Obey robots.txt.")]
-OneSetting = Annotated[
-    list[str] | None,
-    typer.Option("--setting", "-s", metavar="NAME=VALUE", show_default=False, help="Any setting."),
-]
+url_argument = click.argument("url")
+robots_option = click.option(
+    "--robots/--no-robots", default=True, help="Obey robots.txt (the default), or do not."
+)
 
 
-def fetch(
-    url: Url,
-    *,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the headers, too, on standard error.")
-    ] = False,
-    robots: Robots = True,
-    settings: OneSetting = None,
-) -> None:
+@click.command()
+@url_argument
+@click.option("--verbose", "-v", is_flag=True, help="Show the headers, too, on standard error.")
+@robots_option
+@setting_option
+def fetch(url: str, verbose: bool, robots: bool, settings: tuple[str, ...]) -> int:
     """Fetch a page, with its redirects, and print its body. Exits with 1 if there is no answer."""
     from skitter.fetch.base import FetchError  # noqa: PLC0415 - `skitter --help` needs no engine
 
@@ -38,18 +34,19 @@ def fetch(
         response = asyncio.run(_fetch(url, single_settings(settings, robots=robots)))
     except FetchError as error:
         complain(f"{error.kind}: {error}", error.remedy)
-        raise typer.Exit(1) from None
+        return 1
     if verbose:
         _tell_headers(response)
     elif not response.ok:
         say(f"status {response.status}")
     sys.stdout.buffer.write(response.body)
     sys.stdout.buffer.flush()
+    return 0
 
 
-def single_settings(texts: list[str] | None, *, robots: bool) -> dict[str, Any]:
+def single_settings(texts: Sequence[str], *, robots: bool) -> dict[str, Any]:
     """Return the settings under which a single page is fetched."""
-    return {**pairs("-s", texts or []), "robots": robots}
+    return {**pairs("-s", texts), "robots": robots}
 
 
 async def _fetch(url: str, settings: dict[str, Any]) -> Response:

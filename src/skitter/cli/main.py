@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from skitter.cli import control, crawl, demo, failures, fetch, new, shell
 from skitter.cli.say import complain
@@ -15,41 +15,44 @@ from skitter.errors import SkitterError
 USAGE = 2
 INTERRUPTED = 130
 
-app = typer.Typer(
-    name="skitter",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="A web crawler that loses nothing and knows when it is done.",
-)
-for command in (
-    crawl.crawl, crawl.run, control.status, control.pause, control.resume, control.stop, control.jobs,
-):  # fmt: skip
-    app.command()(command)
-app.add_typer(failures.app, name="failures")
-for command in (fetch.fetch, shell.shell, new.new, demo.demo):
-    app.command()(command)
 
-_UsageError: type[Exception] = typer.BadParameter.__mro__[2]
-"""The base of all errors of the option parser, which Typer ships under different names."""
-
-
-def _show_version(wanted: bool) -> None:
+def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted:
         from skitter.settings import VERSION  # noqa: PLC0415 - no other command's start-up pays for it
 
-        typer.echo(f"skitter {VERSION}")
-        raise typer.Exit
+        click.echo(f"skitter {VERSION}")
+        context.exit()
 
 
-@app.callback()
-def _skitter(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    pass
+@click.group(
+    name="skitter",
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 done; 1 failed, or requests given up with --fail-on-errors; 2 usage; 130 interrupted.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    callback=_show_version,
+    expose_value=False,
+    is_eager=True,
+    help="Show the version.",
+)
+@click.pass_context
+def skitter(context: click.Context) -> int:
+    """Crawl the web, lose nothing, and know when it is done."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        return USAGE
+    return 0
+
+
+_COMMANDS: tuple[Any, ...] = (
+    crawl.crawl, crawl.run, control.resume, control.status, control.pause, control.stop, control.jobs,
+    failures.failures, fetch.fetch, shell.shell, new.new, demo.demo,
+)  # fmt: skip
+for command in _COMMANDS:
+    skitter.add_command(command)
 
 
 def main() -> None:
@@ -58,32 +61,20 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; returns its exit status.
-
-    0 done, 1 failed (or, with ``--fail-on-errors``, some requests were given up), 2 a mistake of the user,
-    130 interrupted.
-    """
+    """Run one command; returns its exit status."""
     try:
-        code = typer.main.get_command(app)(arguments, prog_name="skitter", standalone_mode=False)
+        code = skitter.main(arguments, prog_name="skitter", standalone_mode=False)
     except SkitterError as error:
         complain(str(error), error.remedy)
         return USAGE
-    except _UsageError as error:
-        return _complain_of_usage(error)
-    except (KeyboardInterrupt, typer.Abort):
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "skitter"
+        complain(error.format_message().rstrip("."), f"see `{path} --help`")
+        return USAGE
+    except (KeyboardInterrupt, click.Abort):
         complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of standard output has gone away, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     return code if isinstance(code, int) else 0
-
-
-def _complain_of_usage(error: BaseException) -> int:
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "skitter"
-    text = error.format_message() if hasattr(error, "format_message") else str(error)
-    if not text:  # nothing was asked for: the help has been shown
-        return USAGE
-    complain(text.rstrip("."), f"see `{path} --help`")
-    return USAGE

@@ -7,9 +7,8 @@ import re
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Annotated
 
-import typer
+import click
 
 from skitter.cli.say import say
 from skitter.errors import UsageError
@@ -26,9 +25,9 @@ _FILES = {
 """Template and the file that is made of it."""
 
 
-def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Of a new folder.")],
-) -> None:
+@click.command()
+@click.argument("name")
+def new(name: str) -> None:
     """Make a project: a spider, its settings, a test, and what to do with them."""
     folder = Path(name)
     package = _package(folder.name)

@@ -1,112 +1,37 @@
-"""Options that ``crawl``, ``run`` and ``resume`` share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from skitter.errors import UsageError
 
-_JOB = "The job"
-_SHOW = "What it says"
-
-
-class LogLevel(StrEnum):
-    """Least severity that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """Form of a log record."""
-
-    TEXT = "text"
-    JSON = "json"
+Command = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class JobOptions:
     """What a job is to do."""
 
-    outputs: Annotated[
-        list[str],
-        typer.Option(
-            "--output", "-o", metavar="OUT", rich_help_panel=_JOB, show_default=False,
-            help="Where items go: items.jsonl, .csv (also .gz, .zst), items.db, '-' for standard output. May be "
-            "given several times. Without it items are printed to standard output as JSON lines.",
-        ),
-    ] = field(default_factory=list)  # fmt: skip
-    job: Annotated[
-        str | None, typer.Option("--job", metavar="NAME", rich_help_panel=_JOB, help="Name of the job.")
-    ] = None
-    frontier: Annotated[
-        str,
-        typer.Option(
-            metavar="URL", rich_help_panel=_JOB,
-            help="Where the job is kept: sqlite: (below .skitter), sqlite:FILE, or memory: (not at all).",
-        ),
-    ] = "sqlite:"  # fmt: skip
-    workers: Annotated[
-        int, typer.Option("--workers", "-w", min=1, metavar="N", rich_help_panel=_JOB, help="Processes.")
-    ] = 1
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", rich_help_panel=_JOB, help="Fetches in flight in each process; default 32."
-        ),
-    ] = None
-    parallelism: Annotated[
-        int | None,
-        typer.Option(metavar="N", rich_help_panel=_JOB, help="Fetches in flight per host; default 4."),
-    ] = None
-    delay: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", rich_help_panel=_JOB,
-            help="Between two fetches of a host; default: adapted to the server.",
-        ),
-    ] = None  # fmt: skip
-    robots: Annotated[
-        bool | None,
-        typer.Option(
-            "--robots/--no-robots", rich_help_panel=_JOB, show_default=False,
-            help="Obey robots.txt (the default).",
-        ),
-    ] = None  # fmt: skip
-    limit: Annotated[
-        int | None, typer.Option(metavar="PAGES", rich_help_panel=_JOB, help="Stop after so many pages.")
-    ] = None
-    time_limit: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", rich_help_panel=_JOB, help="Stop this run after so long."),
-    ] = None
-    fresh: Annotated[
-        bool,
-        typer.Option(
-            "--fresh", rich_help_panel=_JOB, help="Forget what the job did before and replace its outputs."
-        ),
-    ] = False
-    settings: Annotated[
-        list[str],
-        typer.Option(
-            "--setting", "-s", metavar="NAME=VALUE", rich_help_panel=_JOB, show_default=False,
-            help="Any setting; the options above are stronger. May be given several times.",
-        ),
-    ] = field(default_factory=list)  # fmt: skip
-    arguments: Annotated[
-        list[str],
-        typer.Option(
-            "--argument", "-a", metavar="NAME=VALUE", rich_help_panel=_JOB, show_default=False,
-            help="An argument of the spider. May be given several times.",
-        ),
-    ] = field(default_factory=list)  # fmt: skip
+    outputs: Sequence[str] = ()
+    job: str | None = None
+    frontier: str = "sqlite:"
+    workers: int = 1
+    concurrency: int | None = None
+    parallelism: int | None = None
+    delay: float | None = None
+    robots: bool | None = None
+    limit: int | None = None
+    time_limit: float | None = None
+    fresh: bool = False
+    settings: Sequence[str] = ()
+    arguments: Sequence[str] = ()
 
     def all_settings(self) -> dict[str, Any]:
         """Return what ``-s`` and the named options set."""
@@ -122,30 +47,97 @@ class JobOptions:
 
     def all_outputs(self) -> list[str]:
         """Return the outputs: standard output if none is named."""
-        return self.outputs or ["-"]
+        return list(self.outputs) or ["-"]
 
 
 @dataclass(frozen=True)
 class ShowOptions:
     """What a run says of itself."""
 
-    log_level: Annotated[LogLevel, typer.Option(rich_help_panel=_SHOW, help="Least severity.")] = (
-        LogLevel.WARNING
-    )
-    log_format: Annotated[LogFormat, typer.Option(rich_help_panel=_SHOW, help="Of the log.")] = LogFormat.TEXT
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", rich_help_panel=_SHOW, help="No progress and no summary.")
-    ] = False
-    summary: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", rich_help_panel=_SHOW, help="Write the summary there too, as JSON."),
-    ] = None
-    fail_on_errors: Annotated[
-        bool,
-        typer.Option(
-            "--fail-on-errors", rich_help_panel=_SHOW, help="Exit with 1 if requests were given up."
-        ),
-    ] = False
+    log_level: str = "warning"
+    log_format: str = "text"
+    quiet: bool = False
+    summary: Path | None = None
+    fail_on_errors: bool = False
+
+
+workers_option = click.option(
+    "--workers", "-w", type=click.IntRange(min=1), metavar="N", help="Processes on this machine; default 1."
+)
+setting_option = click.option(
+    "--setting", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting. Repeatable."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+job_argument = click.argument("job")
+
+_JOB_OPTIONS = (
+    click.option(
+        "--output", "-o", "outputs", multiple=True, metavar="OUT",
+        help="Where items go: a name that ends in .jsonl or .csv (also .gz, .zst) or .db, or '-' for standard"
+        " output. Repeatable. Without it items are printed to standard output as JSON lines.",
+    ),
+    click.option("--job", metavar="NAME", help="Name of the job."),
+    click.option(
+        "--frontier", metavar="URL", default="sqlite:",
+        help="Where the job is kept: sqlite: (below .skitter; the default), sqlite:FILE, or memory: (not at all).",
+    ),
+    workers_option,
+    click.option("--concurrency", type=int, metavar="N", help="Fetches in flight in each process; default 32."),
+    click.option("--parallelism", type=int, metavar="N", help="Fetches in flight per host; default 4."),
+    click.option(
+        "--delay", type=float, metavar="SECONDS",
+        help="Between two fetches of a host; default: adapted to the server.",
+    ),
+    click.option("--robots/--no-robots", default=None, help="Obey robots.txt (the default), or do not."),
+    click.option("--limit", type=int, metavar="PAGES", help="Stop after so many pages."),
+    click.option("--time-limit", type=float, metavar="SECONDS", help="Stop this run after so long."),
+    click.option("--fresh", is_flag=True, help="Forget what the job did before and replace its outputs."),
+    setting_option,
+    click.option(
+        "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE",
+        help="An argument of the spider. Repeatable.",
+    ),
+)  # fmt: skip
+
+_SHOW_OPTIONS = (
+    click.option(
+        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
+        show_default=True, help="Least severity that is logged.",
+    ),
+    click.option(
+        "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+        help="Form of everything on standard error.",
+    ),
+    click.option("--quiet", "-q", is_flag=True, help="No progress and no summary."),
+    click.option(
+        "--summary", type=click.Path(path_type=Path), metavar="FILE", help="Write the summary as JSON, too."
+    ),
+    click.option("--fail-on-errors", is_flag=True, help="Exit with 1 if requests were given up."),
+)  # fmt: skip
+
+
+def with_job_options(command: Command) -> Command:
+    """Give a command the options of a job, which it gets as ``what``."""
+    return _with(command, "what", JobOptions, _JOB_OPTIONS)
+
+
+def with_show_options(command: Command) -> Command:
+    """Give a command the options of a run, which it gets as ``show``."""
+    return _with(command, "show", ShowOptions, _SHOW_OPTIONS)
+
+
+def _with(
+    command: Command, name: str, group: Any, options: Sequence[Callable[[Command], Command]]
+) -> Command:
+    @wraps(command)
+    def run(**values: Any) -> Any:
+        named = {field.name: values.pop(field.name) for field in fields(group)}
+        return command(**values, **{name: group(**given(named))})
+
+    decorated: Command = run
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
 
 
 def given(values: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +145,7 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def pairs(option: str, texts: list[str]) -> dict[str, str]:
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     """Read ``NAME=VALUE`` texts; the last of a name counts. Raises :class:`~skitter.errors.UsageError`."""
     found = {}
     for text in texts:

@@ -9,9 +9,6 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
-
-import typer
 
 from skitter.cli.options import ShowOptions
 from skitter.cli.say import complain, say
@@ -27,15 +24,15 @@ FAILED = 1
 INTERRUPTED = 130
 
 
-def run_job(spec: JobSpec, show: ShowOptions, *, fresh: bool = False, resume: bool = False) -> NoReturn:
-    """Run a job to its end, tell how it ended, and exit with the status that says so.
+def run_job(spec: JobSpec, show: ShowOptions, *, fresh: bool = False, resume: bool = False) -> int:
+    """Run a job to its end, tell how it ended, and return the exit status that says so.
 
     Raises :class:`~skitter.errors.SkitterError` for a run that cannot begin.
     """
     if show.summary is not None:
         _check_writable(show.summary)
     set_up_logging(show.log_level, show.log_format)
-    raise typer.Exit(Run(spec, show, fresh=fresh, resume=resume).run())
+    return Run(spec, show, fresh=fresh, resume=resume).run()
 
 
 def _check_writable(path: Path) -> None:

@@ -10,7 +10,10 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from skitter.cli.fetch import OneSetting, Robots, Url, single_settings
+import click
+
+from skitter.cli.fetch import robots_option, single_settings, url_argument
+from skitter.cli.options import setting_option
 
 if TYPE_CHECKING:
     from skitter.request import Request
@@ -22,7 +25,11 @@ fetch(url)  fetch another page (or a Request) and make it the response
 view()      show the response in a browser"""
 
 
-def shell(url: Url, *, robots: Robots = True, settings: OneSetting = None) -> None:
+@click.command()
+@url_argument
+@robots_option
+@setting_option
+def shell(url: str, robots: bool, settings: tuple[str, ...]) -> None:
     """Fetch a page and open a Python prompt on it: IPython if it is installed."""
     with Session(single_settings(settings, robots=robots)) as session:
         session.fetch(url)

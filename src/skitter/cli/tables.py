@@ -112,8 +112,12 @@ def letter_fields(letter: DeadLetter) -> dict[str, Any]:
     return fields
 
 
-def letter_text(letter: DeadLetter) -> str:
-    """Return everything about a dead letter, a field a line."""
+def letter_texts(letters: Sequence[DeadLetter]) -> str:
+    """Return everything about dead letters, a field a line."""
+    return "\n\n".join(_letter_text(letter) for letter in letters)
+
+
+def _letter_text(letter: DeadLetter) -> str:
     fields = letter_fields(letter)
     request = fields.pop("request") or {}
     rows = [(name, str(value)) for name, value in fields.items()]

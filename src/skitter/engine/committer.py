@@ -27,12 +27,19 @@ class Committer:
     """Takes finished pages and closes their leases."""
 
     def __init__(
-        self, frontier: Frontier, stores: Sequence[Store], hooks: Hooks, signal: Callable[[Signal, str], None]
+        self,
+        frontier: Frontier,
+        stores: Sequence[Store],
+        hooks: Hooks,
+        signal: Callable[[Signal, str], None],
+        learn: Callable[[Sequence[str]], None],
     ) -> None:
         self._frontier = frontier
         self._stores = stores
         self._hooks = hooks
         self._signal = signal
+        self._learn = learn
+        """Hears of URLs that are in the frontier now."""
         self._waiting: list[Page] = []
         self._arrived = asyncio.Event()
         self._closing = False
@@ -80,7 +87,7 @@ class Committer:
         for page, taken in zip(pages, accepted, strict=True):
             if taken:
                 for batch in page.batches:
-                    batch.memory.note_known(batch.hrefs)  # all of them are in the frontier now
+                    self._learn(batch.urls)
             else:
                 log.warning(
                     "late: %s was taken over by another worker; nothing of it is kept", page.lease.url

@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from skitter import scope as reasons
-from skitter.engine.hrefs import DUPLICATE, HrefMemories, HrefMemory
+from skitter.engine.link_memory import DUPLICATE, FolderMemory, LinkMemory
 from skitter.errors import RequestError, SpiderError
 from skitter.frontier.base import Entry
 from skitter.item import is_item
@@ -23,7 +23,7 @@ from skitter.links import Links
 from skitter.politeness import Politeness
 from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
-from skitter.urls import canonical, host_of, join_all, normalize
+from skitter.urls import host_of, identity, join_all, normalize
 
 _SHAPING_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter"})
 """Fields that take part in the identity of a request: a batch with one of them is taken link by link."""
@@ -34,10 +34,6 @@ class Batch(msgspec.Struct):
     """Links of one page that differ only in their URL."""
 
     template: Entry
-    hrefs: list[str]
-    """As they stand in the page; as many as there are URLs."""
-    memory: HrefMemory
-    """Where to note the hrefs once their URLs are in the frontier."""
     urls: list[str]
     fingerprints: list[bytes]
     slots: list[str]
@@ -54,6 +50,9 @@ class Batch(msgspec.Struct):
             common.not_before,
             common.delay,
         )
+
+
+_NO_TEMPLATE = Entry(b"", "", "", b"")
 
 
 class Gathered(msgspec.Struct):
@@ -81,7 +80,7 @@ class Gatherer:
         self._scope = scope
         self._politeness = politeness
         self._seed = fingerprint_seed
-        self._memories = HrefMemories(known_for_ever=known_for_ever)
+        self.memory = LinkMemory(known_for_ever=known_for_ever)
         self._origins: dict[str, tuple[str | None, str]] = {}
 
     def gather(self, given: Iterable[Any], parent: Request) -> Gathered:
@@ -117,43 +116,54 @@ class Gatherer:
             for request in links:
                 self._take_request(gathered, request, parent)
             return
-        memory = self._memories.of(links.base_url)
+        memory = self.memory.of(links.base_url)
         if links.base_url == parent.url:  # "#part" leads to the page itself
             hrefs = [href for href in hrefs if href[:1] != "#"]
             gathered.refused[DUPLICATE] += len(links.hrefs) - len(hrefs)
         strange = memory.sort_out(hrefs, gathered.refused)
         if not strange:
             return
-        batch = Batch(self._template(links, parent, depth), [], memory, [], [], [])
-        self._fill(batch, strange, join_all(links.base_url, strange), gathered.refused)
+        batch = Batch(_NO_TEMPLATE, [], [], [])
+        self._fill(batch, memory, strange, join_all(links.base_url, strange), gathered.refused)
         if batch.urls:
+            batch.template = self._template(links, parent, depth)
             gathered.batches.append(batch)
 
-    def _fill(self, batch: Batch, hrefs: list[str], urls: list[str | None], refused: Counter[str]) -> None:
-        """Take what the scope admits into the batch; remember what it refuses."""
-        digest, seed, origins = xxhash.xxh3_128_digest, self._seed, self._origins
+    def _fill(
+        self,
+        batch: Batch,
+        memory: FolderMemory,
+        hrefs: list[str],
+        urls: list[str | None],
+        refused: Counter[str],
+    ) -> None:
+        """Take what is new and admitted into the batch; remember what is not."""
+        digest, seed, origins, known = xxhash.xxh3_128_digest, self._seed, self._origins, self.memory.urls
         for href, url in zip(hrefs, urls, strict=True):
-            if url is None:
-                refusal: str | None = reasons.UNPARSABLE
-                slot = ""
-            else:
-                known = origins.get(url[: url.find("/", 8)])
-                refusal, slot = self._meet(url) if known is None else known
-                if refusal is None:
-                    refusal = self._scope.refuse_path(url)
-            if url is None or refusal is not None:
-                refused[str(refusal)] += 1
-                batch.memory.note_refused(href, str(refusal))
+            if url in known:
+                refused[DUPLICATE] += 1
+                memory.note_known(href)
                 continue
-            identity = canonical(url) if "?" in url or "%" in url else url
-            batch.hrefs.append(href)
+            if url is None:
+                refused[reasons.UNPARSABLE] += 1
+                memory.note_refused(href, reasons.UNPARSABLE)
+                continue
+            met = origins.get(url[: url.find("/", 8)])
+            refusal, slot = self._meet(url) if met is None else met
+            if refusal is None:
+                refusal = self._scope.refuse_path(url)
+            if refusal is not None:
+                refused[refusal] += 1
+                memory.note_refused(href, refusal)
+                continue
             batch.urls.append(url)
-            batch.fingerprints.append(digest(identity.encode(), seed))
+            plain = "?" not in url and "%" not in url
+            batch.fingerprints.append(digest((url if plain else identity(url)).encode(), seed))
             batch.slots.append(slot)
 
     @staticmethod
     def _template(links: Links, parent: Request, depth: int) -> Entry:
-        request = Request("", **links.fields).replace(depth=depth, referer=parent.url)
+        request = Request("", **{**links.fields, "depth": depth, "referer": parent.url})
         return Entry(
             b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
         )

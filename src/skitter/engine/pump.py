@@ -19,7 +19,7 @@ _LOOK_EVERY = 0.1
 _GATHER_LANDINGS = 0.004
 """Seconds for which ended fetches gather before the frontier is asked for more, unless a quarter of the
 concurrency has gathered before: one call for several."""
-_UNCOMMITTED_PER_FETCH = 4
+_UNCOMMITTED_PER_FETCH = 1
 """Pages waiting for their commit, per fetch in flight, before nothing more is leased (back-pressure)."""
 
 
@@ -94,9 +94,10 @@ class Pump:
                 await self._wait(max(result.ask_again, 0.001) if room else _LOOK_EVERY)
 
     def _room(self) -> int:
-        if self._draining or len(self._held) > self._concurrency * (1 + _UNCOMMITTED_PER_FETCH):
+        if self._draining:
             return 0
-        return max(0, self._concurrency - self._fetching)
+        most = self._concurrency * (1 + _UNCOMMITTED_PER_FETCH)
+        return max(0, min(self._concurrency - self._fetching, most - len(self._held)))
 
     async def _wait(self, longest: float | None) -> None:
         """Wait until something ended here, or for so many seconds."""

@@ -66,7 +66,7 @@ class Worker:
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
         self._pump = Pump(name, frontier, settings.concurrency)
-        self._committer = Committer(frontier, stores, self._hooks, self._obey)
+        self._committer = Committer(frontier, stores, self._hooks, self._obey, self._learn)
         self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
         self._gatherer: Gatherer
         self._errands: set[asyncio.Task[Any]] = set()
@@ -105,6 +105,9 @@ class Worker:
             await self._shut_down()
         await self._each_hook("on_stop")
         return state
+
+    def _learn(self, urls: Sequence[str]) -> None:
+        self._gatherer.memory.learn(urls)
 
     def drain(self) -> None:
         """Lease nothing more; finish what is in hand, then leave."""

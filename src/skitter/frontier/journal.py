@@ -82,6 +82,10 @@ class Journal:
         """
         self._pending.setdefault(statement, {})[key] = row
 
+    def withdraw(self, statement: str, key: Any) -> None:
+        """Take back a row that was put and is not yet being written."""
+        self._pending.get(statement, {}).pop(key, None)
+
     async def flush(self) -> None:
         """Return when all that was appended until now is durable.
 

@@ -51,14 +51,21 @@ class LeaseBook(Generic[Held]):
         self._check_at = min(self._check_at, deadline)
         return held
 
-    def land(self, landings: Sequence[Landing], now: float) -> None:
-        """Free the places of fetches that ended. Unknown leases and second landings are ignored."""
+    def land(self, landings: Sequence[Landing], now: float) -> list[Slot]:
+        """Free the places of fetches that ended; returns the slots whose server asked for less.
+
+        Unknown leases and second landings are ignored.
+        """
+        resting = []
         for landing in landings:
             held = self._leases.get(landing.lease_id)
             if held is not None and not held.landed:
                 held.landed = True
                 held.slot.land(now, held.granted_at, landing.latency, landing.refused, landing.retry_after)
                 self._slots.arm(held.slot)
+                if landing.refused:
+                    resting.append(held.slot)
+        return resting
 
     def end(self, lease_id: int, now: float) -> HeldLease[Held] | None:
         """End a lease, landed or not; ``None`` if it is not in force."""

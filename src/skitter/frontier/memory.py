@@ -173,7 +173,7 @@ class MemoryFrontier:
             limit = self._options.limits.room(self._counters, len(self._leases), limit)
             while len(leases) < limit and (taken := self._slots.take(now)) is not None:
                 leases.append(self._grant(taken[0], taken[1][2], worker, now))
-        return LeaseResult(leases, state, self._ask_again(now), self._limit_reached())
+        return LeaseResult(leases, state, self._ask_again(now, leases), self._limit_reached())
 
     def _grant(self, slot: Slot, waiting: Waiting, worker: str, now: float) -> Lease:
         self._queued -= 1
@@ -201,13 +201,9 @@ class MemoryFrontier:
     def _limit_reached(self) -> str:
         return self._options.limits.reached(self._counters, len(self._dead))
 
-    def _ask_again(self, now: float) -> float:
-        times = [now + LONGEST_WAIT]
-        if (at := self._slots.next_at()) is not None:
-            times.append(at)
-        if self._delayed:
-            times.append(self._delayed[0][0])
-        return max(0.0, min(times) - now)
+    def _ask_again(self, now: float, leases: list[Lease]) -> float:
+        delayed_until = self._delayed[0][0] if self._delayed else FOREVER
+        return wait_for(self._slots.next_at(), delayed_until, now, leases)
 
     def _lose(self, lease_id: int, now: float) -> None:
         held = self._leases.end(lease_id, now)
@@ -339,7 +335,7 @@ class MemoryFrontier:
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters back in the queue."""
         now = self._clock()
-        chosen = [i for i in (list(self._dead) if ids is None else ids) if i in self._dead]
+        chosen = self._letters(ids)
         for letter_id in chosen:
             _, waiting = self._dead.pop(letter_id)
             waiting.attempt = waiting.lost = 0
@@ -350,7 +346,7 @@ class MemoryFrontier:
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
         """Forget dead letters."""
-        chosen = [i for i in (list(self._dead) if ids is None else ids) if i in self._dead]
+        chosen = self._letters(ids)
         for letter_id in chosen:
             del self._dead[letter_id]
         self._added -= len(chosen)
@@ -366,9 +362,21 @@ class MemoryFrontier:
         self._seed_position = 0
         return True
 
+    def _letters(self, ids: Sequence[int] | None) -> list[int]:
+        return [i for i in (list(self._dead) if ids is None else dict.fromkeys(ids)) if i in self._dead]
+
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return committed byte ranges of each part file."""
-        return {part: list(ranges) for part, ranges in self._outputs.items()}
+        return {part: sorted(ranges) for part, ranges in self._outputs.items()}
+
+
+def wait_for(ready_at: float | None, delayed_until: float, now: float, leases: list[Lease]) -> float:
+    """Return the seconds after which a worker does well to ask again."""
+    soonest = min(now + LONGEST_WAIT, delayed_until)
+    # Where nothing was handed out although a slot is ready, a pause or a limit is in the way, not time.
+    if ready_at is not None and (leases or ready_at > now):
+        soonest = min(soonest, ready_at)
+    return max(0.0, soonest - now)
 
 
 def extend_ranges(ranges: list[tuple[int, int]], mark: OutputMark) -> None:

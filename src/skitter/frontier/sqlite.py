@@ -38,7 +38,7 @@ from skitter.frontier.base import (
 from skitter.frontier.file_format import file_of
 from skitter.frontier.journal import Journal
 from skitter.frontier.leases import HeldLease, LeaseBook
-from skitter.frontier.memory import LONGEST_WAIT, extend_ranges, rank_of, slot_status
+from skitter.frontier.memory import extend_ranges, rank_of, slot_status, wait_for
 from skitter.frontier.ownership import OwnerLock
 from skitter.frontier.removal import remove_file
 from skitter.frontier.restore import restore
@@ -231,7 +231,7 @@ class SqliteFrontier:
             self._delayed += 1
             self._next_delayed = min(self._next_delayed, at)
             return
-        self._journal.append("enqueue", row)
+        self._journal.put("enqueue", row.seq, row)
         self._queue(row)
 
     def _queue(self, row: Row) -> None:
@@ -263,7 +263,9 @@ class SqliteFrontier:
     async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
         """Hand out what may be fetched now; the leases are noted on disk when they are given."""
         now = self._clock()
-        self._leases.land(landed, now)
+        resting = self._leases.land(landed, now)
+        for slot in resting:
+            self._note_limits(slot)
         await self._wake(now)
         leases: list[Lease] = []
         held: list[HeldLease[_Leased]] = []
@@ -276,8 +278,10 @@ class SqliteFrontier:
             leases.append(self._grant(taken[0], taken[1][2], worker, now, held))
         if held:
             self._note_leases(held)
+            self._note_job()
+        if held or resting:
             await self._journal.flush()
-        return LeaseResult(leases, self.current_state(), self._ask_again(now), self._limit_reached())
+        return LeaseResult(leases, self.current_state(), self._ask_again(now, leases), self._limit_reached())
 
     def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[_Leased]]) -> Lease:
         self._backlog.note_empty(slot, row.slot)
@@ -344,18 +348,23 @@ class SqliteFrontier:
     def _move(self, row: Row, at: float, now: float) -> None:
         """Place a request that already has a row in the queue."""
         if at > now:
-            self._journal.append("dequeue", (row.seq,))
+            self._dequeue(row)
         self._place(row, at, now)
+
+    def _dequeue(self, row: Row) -> None:
+        self._journal.withdraw("enqueue", row.seq)  # which a group would run after what is removed
+        self._journal.append("dequeue", (row.seq,))
 
     def _bury(self, row: Row, error: str, now: float) -> None:
         self._sequence += 1
         self._dead += 1
-        self._journal.append("dequeue", (row.seq,))
+        self._dequeue(row)
         buried = row._replace(attempt=row.attempt + 1)
         self._journal.append("bury", (self._sequence, *buried, error, now))
         if not self._options.failed_stay_known and row.dedup:
             self._seen.forget(row.fingerprint)
             self._log_seen("-", now, row.fingerprint)
+        self._note_job()
 
     def current_state(self) -> JobState:
         """Return what the fleet is to do now."""
@@ -371,10 +380,8 @@ class SqliteFrontier:
     def _limit_reached(self) -> str:
         return self._options.limits.reached(self._counters, self._dead)
 
-    def _ask_again(self, now: float) -> float:
-        at = self._slots.next_at()
-        soonest = min(now + LONGEST_WAIT, self._next_delayed, now + LONGEST_WAIT if at is None else at)
-        return max(0.0, soonest - now)
+    def _ask_again(self, now: float, leases: list[Lease]) -> float:
+        return wait_for(self._slots.next_at(), self._next_delayed, now, leases)
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases; return those that are gone."""
@@ -441,7 +448,7 @@ class SqliteFrontier:
 
     def _finish(self, row: Row, now: float) -> None:
         self._done += 1
-        self._journal.append("dequeue", (row.seq,))
+        self._dequeue(row)
         if self._options.visited_ttl is not None and row.dedup:
             self._seen.visited(row.fingerprint, now + self._options.visited_ttl)
             self._log_seen("v", now, row.fingerprint)
@@ -518,9 +525,12 @@ class SqliteFrontier:
         await self._keep_limits(entry)
 
     async def _keep_limits(self, slot: Slot) -> None:
+        self._note_limits(slot)
+        await self._journal.flush()
+
+    def _note_limits(self, slot: Slot) -> None:
         number = self._number_of(slot.key)
         self._journal.put("limit_slot", number, (number, slot.key, slot.floor, slot.held_until))
-        await self._journal.flush()
 
     async def recall(self, key: str) -> bytes | None:
         """Read a shared note."""
@@ -558,10 +568,11 @@ class SqliteFrontier:
         return len(rows)
 
     async def _exhume(self, ids: Sequence[int] | None) -> list[Row]:
-        found = await self._journal.read(lambda file: letters.find_dead(file, ids))
-        self._dead -= len(found)
-        for letter_id, _ in found:
-            self._journal.append("unbury", (letter_id,))
+        async with self._deciding:  # a second call has to see what the first one took
+            found = await self._journal.read(lambda file: letters.find_dead(file, ids))
+            self._dead -= len(found)
+            for letter_id, _ in found:
+                self._journal.append("unbury", (letter_id,))
         return [row for _, row in found]
 
     async def recrawl(self) -> bool:
@@ -579,4 +590,4 @@ class SqliteFrontier:
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return committed byte ranges of each part file."""
-        return {part: list(ranges) for part, ranges in self._outputs.items()}
+        return {part: sorted(ranges) for part, ranges in self._outputs.items()}

@@ -1,0 +1,99 @@
+"""Runs the real command line in processes of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = str(Path(__file__).parent)
+SKITTER = [sys.executable, "-m", "skitter"]
+
+
+def skitter(*arguments, cwd, stdin="", environment=None):
+    """Run a command to its end."""
+    return subprocess.run(
+        [*SKITTER, *map(str, arguments)], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=100,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+
+
+def complaint(*arguments, cwd):
+    """Run a command that is to be refused; return its one line, after checking that it is one."""
+    result = skitter(*arguments, cwd=cwd)
+    assert result.returncode == 2, (result.returncode, result.stderr)
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("skitter: ")
+    assert "; " in lines[0], "there is no remedy"
+    assert result.stdout == ""
+    return lines[0]
+
+
+class Running:
+    """A command under way; ended at the end of the block if it is not by then."""
+
+    def __init__(self, *arguments, cwd):
+        self._arguments = [*SKITTER, *map(str, arguments)]
+        self._cwd = cwd
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            self._arguments, cwd=self._cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self):
+        """Wait for its end; return status, stdout and stderr."""
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+def lines_of(path):
+    """Read a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def urls_of(path):
+    """Read the URLs of the items in a file, sorted: what is doubled shows."""
+    return sorted(item["url"] for item in lines_of(path))
+
+
+class HoldingSite:
+    """Answers as another site does until so many requests have come; then it holds back what comes until told.
+
+    So a test acts upon a crawl at a moment that it knows, however fast the machine is.
+    """
+
+    def __init__(self, site, after):
+        import threading
+
+        self._site = site
+        self._after = after
+        self._seen = 0
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self, visit):
+        from skitter.testing import Answer
+
+        if visit.path == "/robots.txt":
+            return Answer(status=404)
+        self._seen += 1
+        if self._seen <= self._after or self.go_on.is_set():
+            return self._site(visit)
+        self.reached.set()
+        import msgspec
+
+        answer = self._site(visit)
+        return msgspec.structs.replace(answer, delay=0.5)
