@@ -5,9 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
+import threading
 
-TESTS = str(Path(__file__).parent)
+import msgspec
+
+from skitter.testing import Answer
+
 SKITTER = [sys.executable, "-m", "skitter"]
 
 
@@ -69,31 +72,25 @@ def urls_of(path):
     return sorted(item["url"] for item in lines_of(path))
 
 
-class HoldingSite:
-    """Answers as another site does until so many requests have come; then it holds back what comes until told.
+class SlowingSite:
+    """Answers as another site does, but once so many requests have come it takes its time.
 
-    So a test acts upon a crawl at a moment that it knows, however fast the machine is.
+    So a test acts in the middle of a crawl, however fast the machine is. ``go_on`` makes it fast again.
     """
 
-    def __init__(self, site, after):
-        import threading
-
+    def __init__(self, site, after, delay=0.3):
         self._site = site
-        self._after = after
-        self._seen = 0
+        self._left = after
+        self._delay = delay
         self.reached = threading.Event()
         self.go_on = threading.Event()
 
     def __call__(self, visit):
-        from skitter.testing import Answer
-
         if visit.path == "/robots.txt":
             return Answer(status=404)
-        self._seen += 1
-        if self._seen <= self._after or self.go_on.is_set():
-            return self._site(visit)
-        self.reached.set()
-        import msgspec
-
         answer = self._site(visit)
-        return msgspec.structs.replace(answer, delay=0.5)
+        self._left -= 1
+        if self._left > 0 or self.go_on.is_set():
+            return answer
+        self.reached.set()
+        return msgspec.structs.replace(answer, delay=self._delay)

@@ -1,5 +1,6 @@
 """Crawls and sites in processes of their own, ended with the test."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,17 +23,23 @@ def crawling(tmp_path):
         crawl.end()
 
 
+def _starter(stack, tests_folder):
+    def start(factory, arguments=None, **options):
+        search = [tests_folder, Path(__file__).parent]
+        return stack.enter_context(SiteProcess(factory, arguments, search=search, **options))
+
+    return start
+
+
 @pytest.fixture
 def site_process(tests_folder):
     """Serve a site from a process of its own: ``site = site_process("holey:HoleySite", {...}, hosts=2)``."""
-    running = []
+    with ExitStack() as stack:
+        yield _starter(stack, tests_folder)
 
-    def start(factory, arguments=None, **options):
-        search = [tests_folder, Path(__file__).parent]
-        site = SiteProcess(factory, arguments, search=search, **options)
-        running.append(site.__enter__())
-        return site
 
-    yield start
-    for site in running:
-        site.__exit__(None, None, None)
+@pytest.fixture(scope="module")
+def start_site(tests_folder):
+    """As ``site_process``, for a site that all tests of a module share."""
+    with ExitStack() as stack:
+        yield _starter(stack, tests_folder)

@@ -18,7 +18,8 @@ class Everything(Spider):
             yield Request(url)
 
     def parse(self, response):
-        yield {"url": response.url, "title": response.css("title::text").get(), "links": len(response.hrefs())}
+        title = response.css("title::text").get() if response.is_html else None
+        yield {"url": response.url, "title": title, "links": len(response.hrefs())}
         yield response.follow_all("a")
 
 

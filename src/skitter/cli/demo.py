@@ -59,7 +59,6 @@ class Demo:
         """Crawl and compare; returns the exit status."""
         from skitter.cli.running import Run  # noqa: PLC0415 - `skitter --help` needs no engine
         from skitter.engine.job import JobSpec  # noqa: PLC0415
-        from skitter.engine.process import set_up_logging  # noqa: PLC0415
 
         shop, blog, archive = self._server.origins
         say(
@@ -73,9 +72,7 @@ class Demo:
             outputs=[str(self._output)],
             workers=2,
         )
-        show = ShowOptions()
-        set_up_logging(show.log_level, show.log_format)
-        code = Run(spec, show, fresh=True, also=self._kill_one).run()
+        code = Run(spec, ShowOptions(), fresh=True, also=self._kill_one).run()
         return code or self._compare()
 
     def _kill_one(self, crawl: Crawl, progress: Progress) -> None:

@@ -106,7 +106,7 @@ _SHOW_OPTIONS = (
     ),
     click.option(
         "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
-        help="Form of everything on standard error.",
+        help="Form of the log and the progress.",
     ),
     click.option("--quiet", "-q", is_flag=True, help="No progress and no summary."),
     click.option(

@@ -9,9 +9,12 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from skitter.cli.options import ShowOptions
-from skitter.cli.say import complain, say
+from skitter.cli.say import aligned, complain, say
 from skitter.engine.crawl import Crawl, Progress, RunResult
 from skitter.engine.job import JobSpec
 from skitter.engine.process import run_async, set_up_logging
@@ -19,6 +22,8 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import JobState
 from skitter.observe.progress import NoView, View, make_view
 from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
+
+log = logging.getLogger("skitter.progress")
 
 FAILED = 1
 INTERRUPTED = 130
@@ -31,7 +36,6 @@ def run_job(spec: JobSpec, show: ShowOptions, *, fresh: bool = False, resume: bo
     """
     if show.summary is not None:
         _check_writable(show.summary)
-    set_up_logging(show.log_level, show.log_format)
     return Run(spec, show, fresh=fresh, resume=resume).run()
 
 
@@ -56,6 +60,8 @@ class Run:
         resume: bool = False,
         also: Callable[[Crawl, Progress], None] | None = None,
     ) -> None:
+        set_up_logging(show.log_level, show.log_format)
+        log.setLevel(logging.INFO)  # progress has its own switch, --quiet
         self._spec = spec
         self._show = show
         self._view: View = NoView()
@@ -97,7 +103,7 @@ class Run:
         self._interruptions += 1
         if self._interruptions == 1:
             if not self._show.quiet:
-                say("stopping: what is in hand is finished; once more stops at once")
+                self._say("stopping: what is in hand is finished; once more stops at once")
             self._crawl.stop("interrupted")
             return
         self._crawl.kill()
@@ -141,16 +147,17 @@ class Run:
         return FAILED if self._show.fail_on_errors and result.status.failed else 0
 
     def _fail(self, error: SkitterError) -> int:
-        if self._first is not None and self._last is not None:
+        self._view.close()
+        if self._first is not None and self._last is not None and self._show.summary is not None:
             before, last = self._first.status.counters.get("pages", 0), self._last
             pages = last.status.counters.get("pages", 0) - before
-            summary = summary_of_failure(
+            summary_of_failure(
                 self._spec.job, str(error), FAILED, last.seconds, pages, last.status, self._spec.outputs
-            )
-            if self._show.summary is not None:
-                summary.write(self._show.summary)
-        self._view.close()
-        complain(str(error), error.remedy)
+            ).write(self._show.summary)
+        if self._show.log_format == "json":
+            log.error("%s", error, extra={"fields": {"remedy": error.remedy}})
+        else:
+            complain(str(error), error.remedy)
         return FAILED
 
     def _tell(self, summary: Summary, headline: str) -> None:
@@ -158,14 +165,16 @@ class Run:
             summary.write(self._show.summary)
         if self._show.quiet:
             return
+        self._say(headline, summary=msgspec.to_builtins(summary))
+        if self._show.log_format == "text":
+            say(aligned([("  " + name, text) for name, text in summary_rows(summary)]))
+
+    def _say(self, text: str, **fields: Any) -> None:
+        """Tell something in the form of the log."""
         if self._show.log_format == "json":
-            logging.getLogger("skitter.progress").info("%s", headline)
-            return
-        say(headline)
-        rows = summary_rows(summary)
-        width = max(len(name) for name, _ in rows)
-        for name, text in rows:
-            say(f"  {name:<{width}}  {text}")
+            log.info("%s", text, extra={"fields": fields})
+        else:
+            say(text)
 
 
 def _headline(result: RunResult, go_on: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from skitter.cli.reach import JobStatus
+from skitter.cli.say import aligned
 from skitter.frontier.base import DeadLetter, FrontierStatus
 from skitter.observe.figures import amount, errors, kinds, listed
 
@@ -16,19 +17,6 @@ from skitter.observe.figures import amount, errors, kinds, listed
 def to_json(value: Any) -> str:
     """Return a value as JSON for programs and people."""
     return msgspec.json.format(msgspec.json.encode(value)).decode()
-
-
-def aligned(rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()) -> str:
-    """Return rows as lines whose columns stand below each other; the last column is not padded."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join(lines)
 
 
 def status_lines(job: JobStatus) -> str:

@@ -45,7 +45,10 @@ def set_up_logging(level: str, form: str) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a record: time (UTC), level, logger, message, and the traceback if there is one."""
+    """One JSON object a record: time (UTC), level, logger, message, and the traceback if there is one.
+
+    What a record brings as ``extra={"fields": {...}}`` becomes fields of their own.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as a line of JSON."""
@@ -55,6 +58,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        fields |= getattr(record, "fields", {})
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return msgspec.json.encode(fields).decode()

@@ -33,8 +33,7 @@ class FrontierServer:
 
     async def start(self) -> None:
         """Listen. Only this user may connect."""
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+        await asyncio.to_thread(self.path.unlink, missing_ok=True)
         loop = asyncio.get_running_loop()
         mask = os.umask(0o177)
         try:
@@ -76,8 +75,7 @@ class FrontierServer:
             link.cut()
         while self.tasks:
             await asyncio.gather(*self.tasks, return_exceptions=True)
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+        await asyncio.to_thread(self.path.unlink, missing_ok=True)
 
 
 class _Link(asyncio.Protocol):

@@ -121,14 +121,14 @@ class SqliteFrontier:
         Raises :class:`~skitter.errors.FrontierError` if another process owns the file, or it is no
         frontier, of another format, or cannot be written.
         """
-        self._lock.acquire()
+        await asyncio.to_thread(self._lock.acquire)
         try:
             fresh = await self._journal.open()
             self._seen = MemorySeen() if self._options.visited_ttl is None else TimedSeen()
             await self._load(fresh=fresh)
         except BaseException:
             await self._journal.close()
-            self._lock.release()
+            await asyncio.to_thread(self._lock.release)
             raise
         return JobInfo(self._fingerprint_seed, FINGERPRINT_VERSION, self._options.lease_seconds)
 
@@ -162,7 +162,7 @@ class SqliteFrontier:
             await self.release([held.id for held in self._leases])
         finally:
             await self._journal.close()
-            self._lock.release()
+            await asyncio.to_thread(self._lock.release)
 
     # --- adding ------------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+import msgspec
+
 from skitter.engine.crawl import Progress
 from skitter.observe.figures import Pace, duration, errors, listed, progress_figures
 
@@ -50,7 +52,6 @@ class LineView:
     """One line in the log every ten seconds, the first after ten."""
 
     def __init__(self) -> None:
-        log.setLevel(logging.INFO)  # whatever the level of the rest: it was asked for by not being --quiet
         self._pace = Pace()
         self._next = _LINE_EVERY
 
@@ -59,7 +60,8 @@ class LineView:
         pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_EVERY
-            log.info("%s", progress_line(progress, pace))
+            fields = {"status": msgspec.to_builtins(progress.status), "pages_per_second": round(pace, 2)}
+            log.info("%s", progress_line(progress, pace), extra={"fields": fields})
 
     def close(self) -> None:
         """Nothing."""

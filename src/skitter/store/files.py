@@ -11,7 +11,7 @@ from skitter.frontier.base import OutputMark
 from skitter.item import encode_item
 from skitter.store.base import GroupError, ItemGroup, StoreContext, parts_folder
 from skitter.store.disk import disk_error, sync_file, sync_folder
-from skitter.store.thread import OwnThread
+from skitter.own_thread import OwnThread
 
 ITEMS_STREAM = "items"
 """Folder of the part files below ``parts``. One for all file outputs of a job: the format is applied when
@@ -25,7 +25,7 @@ class PartFileStore:
     """
 
     def __init__(self) -> None:
-        self._thread = OwnThread()
+        self._thread = OwnThread("store")
         self._part = ""
         self._path = Path()
         self._descriptor = -1

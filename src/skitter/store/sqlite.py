@@ -14,7 +14,7 @@ from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields
 from skitter.store.base import GroupError, ItemGroup, StoreContext, item_id
 from skitter.store.columns import ID_COLUMN, Columns, quoted
-from skitter.store.thread import OwnThread
+from skitter.own_thread import OwnThread
 
 type_of_row = tuple[tuple[str, ...], list[Any]]
 
@@ -45,7 +45,7 @@ class SqliteStore:
     def __init__(self, path: Path, table: str) -> None:
         self._path = path
         self._table = table
-        self._thread = OwnThread()
+        self._thread = OwnThread("store")
         self._job = ""
         self._connection: sqlite3.Connection | None = None
         self._columns: Columns | None = None

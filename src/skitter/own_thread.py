@@ -1,4 +1,4 @@
-"""OwnThread: where a store makes its blocking calls, one after the other."""
+"""OwnThread: where a store or a frontier makes its blocking calls, one after the other."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _T = TypeVar("_T")
 class OwnThread:
     """One thread. A call that is cancelled while it runs is finished, so state stays consistent."""
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="skitter-store")
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"skitter-{name}")
 
     async def run(self, call: Callable[..., _T], /, *args: object) -> _T:
         """Run a call after all earlier ones and return what it returns."""

@@ -1,0 +1,52 @@
+"""Faulty web: what can be had is in the output once, what cannot is a dead letter with its reason."""
+
+import re
+
+import pytest
+from sites.cases import Reason
+from sites.faulty import BODY_LIMIT, READ_TIMEOUT, RETRIES, TOTAL_TIMEOUT, FaultySite
+
+pytestmark = pytest.mark.chaos
+
+SETTINGS = {
+    "robots": "no", "delay": 0, "parallelism": 32, "retry_delay": 0.2, "max_retries": RETRIES,
+    "read_timeout": READ_TIMEOUT, "timeout": TOTAL_TIMEOUT, "max_body": BODY_LIMIT,
+    "deny": "outside.invalid",
+}  # fmt: skip
+
+
+def explains(error, reason: Reason):
+    """Whether the error of a dead letter is of the kind or status that it should be."""
+    if reason.status:
+        return error.startswith(f"status/{reason.status}:")
+    return re.split("[:/]", error)[0] in reason.kinds
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_all_that_can_be_had_is_had_and_the_rest_is_a_dead_letter_with_its_reason(crawling, site_process, workers):
+    site = site_process("sites.faulty:FaultySite", hosts=2)
+    truth = FaultySite().truth(site.origins)
+    crawl = crawling("Everything", workers=workers, settings=SETTINGS, arguments={"url": site.url})
+    assert crawl.run() == 0, crawl.errors
+
+    letters = crawl.dead_letters()
+    for url, reason in truth.dead.items():
+        assert url in letters, f"{truth.faults[url]}: {url} is no dead letter"
+        assert explains(letters[url], reason), f"{truth.faults[url]}: {letters[url]}"
+    astray = dict(letters)
+    for urls, reason in truth.dead_one_of:
+        (url,) = urls & set(letters)
+        assert explains(letters[url], reason), letters[url]
+        del astray[url]
+    assert set(astray) == set(truth.dead)
+
+    urls = crawl.urls()
+    wrong = {url: truth.faults.get(url, "") for url in set(truth.pages) ^ set(urls)}
+    assert not wrong, f"missing or too much: {wrong}"
+    assert set(urls.values()) == {1}
+    for item in crawl.items():
+        assert item["title"] == truth.pages[item["url"]], truth.faults.get(item["url"])
+    assert not [hit.target for hit in site.hits() if hit.target.startswith("/decoy/")]
+    counts = crawl.counts()
+    assert counts["added"] == counts["done"] + counts["dead"]
+    assert counts["queue"] == counts["delayed"] == 0

@@ -1,0 +1,157 @@
+"""`skitter status`, `pause`, `resume`, `stop` and `jobs`, on jobs that run and on jobs that do not."""
+
+import hashlib
+import json
+import sqlite3
+
+import pytest
+
+from cli_command import Running, SlowingSite, skitter, urls_of
+from skitter.testing import GeneratedSite
+
+PAGES = 60
+
+
+@pytest.fixture
+def site():
+    return GeneratedSite(pages=PAGES, links_per_page=12)
+
+
+@pytest.fixture
+def slow(site):
+    return SlowingSite(site, after=20)
+
+
+@pytest.fixture
+def server(slow, serve):
+    return serve(slow)
+
+
+def crawl(server, *more):
+    return ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", *more)
+
+
+def truth_of(site, server):
+    return sorted(site.truth(server.origins))
+
+
+def status(folder, job="shop"):
+    result = skitter("status", job, "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def adds_up(counts):
+    states = ("queued", "delayed", "leased", "done", "failed")
+    return counts["added"] == sum(counts[state] for state in states)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_that_runs_is_looked_at_paused_resumed_and_stopped_from_outside(
+    workers, site, slow, server, tmp_path
+):
+    with Running(*crawl(server, "--workers", workers), cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        seen = status(tmp_path)
+        assert (seen["state"], seen["live"]) == ("running", True)
+        assert adds_up(seen["counts"])
+        assert skitter("pause", "shop", cwd=tmp_path).stderr.startswith("job shop is paused; `skitter resume")
+        assert status(tmp_path)["state"] == "paused"
+        assert skitter("resume", "shop", cwd=tmp_path).stderr == "job shop is running\n"
+        stopped = skitter("stop", "shop", cwd=tmp_path)
+        assert stopped.stderr.startswith("job shop has stopped")
+        seen = status(tmp_path)
+        assert (seen["state"], seen["live"], seen["counts"]["leased"]) == ("stopped", False, 0)
+        assert len(urls_of(tmp_path / "items.jsonl")) == seen["counts"]["counters"]["items"]
+        code, _, stderr = running.end()
+    assert code == 0
+    assert "job shop has stopped, stopped" not in stderr
+    slow.go_on.set()
+    assert skitter("resume", "shop", "--workers", 2, cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def contents(folder):
+    """Every row of a frontier, in a reading of its own."""
+    with sqlite3.connect(f"file:{folder / '.skitter/shop/frontier.db'}?mode=ro", uri=True) as file:
+        tables = [name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {name: file.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
+
+
+def test_looking_at_a_killed_job_changes_nothing_and_loses_no_lease(site, slow, server, tmp_path):
+    with Running(*crawl(server), cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        running.process.kill()
+        running.process.wait()
+        before = contents(tmp_path)
+        assert before["leases"], "nothing was in hand at the kill: this test has nothing to see"
+        for _ in range(2):
+            seen = status(tmp_path)
+            assert (seen["state"], seen["live"]) == ("stopped", False)
+            assert seen["counts"]["leased"] > 0
+            assert adds_up(seen["counts"])
+            assert "go back to the queue" in skitter("status", "shop", cwd=tmp_path).stdout
+            assert skitter("jobs", cwd=tmp_path).returncode == 0
+            assert skitter("failures", "list", "shop", cwd=tmp_path).returncode == 0
+        assert contents(tmp_path) == before
+    slow.go_on.set()
+    assert skitter(*crawl(server), cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def test_looking_at_a_job_in_good_order_leaves_its_folder_as_it_is(site, serve, tmp_path):
+    assert skitter(*crawl(serve(site)), cwd=tmp_path).returncode == 0
+    folder = tmp_path / ".skitter" / "shop"
+
+    def digests():
+        return {
+            path: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*")) if path.is_file()
+        }  # fmt: skip
+
+    before = digests()
+    assert status(tmp_path)["state"] == "finished"
+    assert digests() == before
+
+
+def test_a_paused_job_says_so_does_not_crawl_and_goes_on_when_it_is_resumed(site, slow, server, tmp_path):
+    with Running(*crawl(server), cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        running.interrupt()
+        running.end()
+    assert skitter("pause", "shop", cwd=tmp_path).returncode == 0
+    assert status(tmp_path)["state"] == "paused"
+    hits = len(server.log.hits)
+    result = skitter(*crawl(server), cwd=tmp_path)
+    assert result.returncode == 0
+    assert result.stderr.startswith("job shop is paused; `skitter resume shop` goes on")
+    assert len(server.log.hits) == hits
+    slow.go_on.set()
+    assert skitter("resume", "shop", cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def test_jobs_lists_every_job_with_its_state(serve, tmp_path):
+    assert "no job was begun" in skitter("jobs", cwd=tmp_path).stderr
+    server = serve(GeneratedSite(pages=3, links_per_page=12))
+    skitter("crawl", server.url, "--job", "one", "--quiet", "-o", "one.jsonl", cwd=tmp_path)
+    skitter("crawl", server.url, "--job", "two", "--limit", 1, "--quiet", "-o", "two.jsonl", cwd=tmp_path)
+    found = json.loads(skitter("jobs", "--json", cwd=tmp_path).stdout)
+    assert [(job["job"], job["state"]) for job in found] == [("one", "finished"), ("two", "stopped")]
+    lines = skitter("jobs", cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [["one", "finished", "3"], ["two", "stopped", "1"]]
+
+
+def test_a_job_in_memory_that_is_over_is_listed_but_cannot_be_controlled(serve, tmp_path):
+    server = serve(GeneratedSite(pages=3, links_per_page=12))
+    skitter("crawl", server.url, "--job", "m", "--frontier", "memory:", "-o", "m.jsonl", cwd=tmp_path)
+    assert status(tmp_path, "m")["state"] == "new"
+    result = skitter("pause", "m", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "in memory" in result.stderr
+
+
+def test_stopping_a_job_that_nobody_runs_says_so(serve, tmp_path):
+    server = serve(GeneratedSite(pages=3, links_per_page=12))
+    skitter(*crawl(server), cwd=tmp_path)
+    assert skitter("stop", "shop", cwd=tmp_path).stderr == "job shop is not being run\n"

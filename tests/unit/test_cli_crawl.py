@@ -1,0 +1,281 @@
+"""`skitter crawl` and `skitter run`, as real processes against sites on this machine."""
+
+import json
+import signal
+
+from cli_command import Running, SlowingSite, lines_of, skitter, urls_of
+from skitter.testing import Answer, GeneratedSite
+
+SPIDER = """
+from skitter import Spider
+
+class Titles(Spider):
+    name = "All titles"
+
+    def __init__(self, url, word="none"):
+        super().__init__(word=word)
+        self.start_urls = [url]
+
+    def parse(self, response):
+        yield {"url": response.url, "title": response.css("title::text").get(), "word": self.word}
+        yield response.follow_all("a")
+"""
+
+
+def truth_of(site, server):
+    return sorted(site.truth(server.origins))
+
+
+def counts(path):
+    return json.loads(path.read_text())
+
+
+def test_a_crawl_without_an_output_prints_each_page_once_as_json_lines_and_nothing_else(serve, tmp_path):
+    site = GeneratedSite(pages=20, links_per_page=12)
+    server = serve(site)
+    result = skitter("crawl", server.url, "--delay", 0, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    items = [json.loads(line) for line in result.stdout.splitlines()]
+    assert sorted(item["url"] for item in items) == truth_of(site, server)
+    assert list(items[0]) == ["url", "status", "title", "depth", "links", "content_type", "size", "fetched_at"]
+    assert "is finished" in result.stderr
+
+
+def test_every_page_has_the_title_and_the_number_of_links_that_it_has(serve, tmp_path):
+    site = GeneratedSite(pages=20, links_per_page=12)
+    server = serve(site)
+    skitter("crawl", server.url, "--delay", 0, "-o", "items.jsonl", cwd=tmp_path)
+    found = {item["url"]: (item["title"], item["links"]) for item in lines_of(tmp_path / "items.jsonl")}
+    assert found == {url: (page.title, page.links) for url, page in site.truth(server.origins).items()}
+
+
+def test_depth_0_takes_the_start_alone(serve, tmp_path):
+    server = serve(GeneratedSite(pages=20, links_per_page=12))
+    skitter("crawl", server.url, "--delay", 0, "--depth", 0, "-o", "items.jsonl", cwd=tmp_path)
+    assert urls_of(tmp_path / "items.jsonl") == [server.url]
+
+
+def test_a_crawl_stays_on_the_host_of_its_start_unless_told_otherwise(serve, tmp_path):
+    site = GeneratedSite(pages=24, hosts=2, links_per_page=12)
+    server = serve(site, hosts=2)
+    home, both = tmp_path / "home.jsonl", tmp_path / "both.jsonl"
+    assert skitter("crawl", server.url, "--delay", 0, "-o", home, cwd=tmp_path).returncode == 0
+    assert skitter(
+        "crawl", server.url, "--delay", 0, "-o", both, "--job", "both", "--scope", "any", "--deny", "outside",
+        cwd=tmp_path,
+    ).returncode == 0  # fmt: skip
+    assert {item["url"].split("/")[2] for item in lines_of(home)} == {server.origins[0]}
+    assert urls_of(both) == truth_of(site, server)
+
+
+def test_deny_and_allow_take_pages_out(serve, tmp_path):
+    server = serve(GeneratedSite(pages=40, links_per_page=12))
+    skitter("crawl", server.url, "--delay", 0, "--deny", r"[?]", "-o", "plain.jsonl", "--job", "a", cwd=tmp_path)
+    skitter("crawl", server.url, "--delay", 0, "--allow", "/$", "-o", "root.jsonl", "--job", "b", cwd=tmp_path)
+    plain = urls_of(tmp_path / "plain.jsonl")
+    assert len(plain) > 1
+    assert not [url for url in plain if "?" in url]
+    assert urls_of(tmp_path / "root.jsonl") == [server.url]
+
+
+def test_a_spider_file_runs_on_two_workers_with_its_arguments_and_gives_its_job_its_name(serve, tmp_path):
+    site = GeneratedSite(pages=60, links_per_page=12)
+    server = serve(site)
+    (tmp_path / "titles.py").write_text(SPIDER)
+    result = skitter(
+        "run", "titles.py", "-a", f"url={server.url}", "-a", "word=a=b", "--workers", 2, "--delay", 0,
+        "-o", "items.jsonl", "-o", "items.csv", "-s", "allow=" + server.origins[0].replace(".", "[.]"),
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert {item["word"] for item in lines_of(tmp_path / "items.jsonl")} == {"a=b"}
+    assert len((tmp_path / "items.csv").read_text().splitlines()) == 61
+    assert (tmp_path / ".skitter" / "All-titles" / "job.json").is_file()
+
+
+def test_a_spider_in_a_package_of_the_working_folder_runs_on_two_workers(serve, tmp_path):
+    server = serve(GeneratedSite(pages=10, links_per_page=12))
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "words.py").write_text("WORD = 'found'\n")
+    (tmp_path / "shop" / "spiders.py").write_text("from shop.words import WORD\n" + SPIDER)
+    for reference in ("shop.spiders:Titles", "shop/spiders.py"):
+        result = skitter(
+            "run", reference, "-a", f"url={server.url}", "-s", "depth_limit=0", "--workers", 2,
+            "-o", "items.jsonl", "--fresh", cwd=tmp_path,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        assert urls_of(tmp_path / "items.jsonl") == [server.url]
+
+
+def test_a_finished_job_says_so_names_fresh_and_keeps_its_output(serve, tmp_path):
+    site = GeneratedSite(pages=10, links_per_page=12)
+    server = serve(site)
+    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl")
+    skitter(*command, cwd=tmp_path)
+    hits = len(server.log.hits)
+    result = skitter(*command, cwd=tmp_path)
+    assert result.returncode == 0
+    assert "was finished before" in result.stderr
+    assert "--fresh" in result.stderr
+    assert len(server.log.hits) == hits
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def test_fresh_crawls_again_and_replaces_the_output_also_of_a_frontier_elsewhere(serve, tmp_path):
+    site = GeneratedSite(pages=10, links_per_page=12)
+    server = serve(site)
+    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--frontier", "sqlite:place.db", "--fresh")
+    for _ in range(2):
+        assert skitter(*command, cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert len([hit for hit in server.log.hits if hit.target == "/"]) == 2
+
+
+def test_another_start_under_the_same_name_is_refused_and_what_is_there_stays(serve, tmp_path):
+    server = serve(GeneratedSite(pages=10, links_per_page=12))
+    skitter("crawl", server.url, "--depth", 0, "-o", "items.jsonl", cwd=tmp_path)
+    result = skitter("crawl", server.url_of("/other"), "--depth", 0, "-o", "items.jsonl", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "--job" in result.stderr
+    assert "--fresh" in result.stderr
+    assert urls_of(tmp_path / "items.jsonl") == [server.url]
+
+
+def test_a_limit_stops_the_job_and_a_larger_one_goes_on_to_the_end(serve, tmp_path):
+    site = GeneratedSite(pages=40, links_per_page=12)
+    server = serve(site)
+    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl")
+    result = skitter(*command, "--limit", 15, "--summary", "s.json", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "limit reached: 15 pages" in result.stderr
+    assert counts(tmp_path / "s.json")["state"] == "stopped"
+    assert len(lines_of(tmp_path / "items.jsonl")) == 15
+    assert skitter(*command, "--limit", 1000, cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def broken_site(visit):
+    if visit.path == "/":
+        return Answer(b'<title>Home</title><a href="/gone">gone</a><a href="/here">here</a>')
+    return Answer(b"<title>Here</title>") if visit.path == "/here" else Answer(status=404)
+
+
+def test_dead_letters_fail_a_run_only_if_asked_to_and_stand_in_the_summary(serve, tmp_path):
+    server = serve(broken_site)
+    command = ("crawl", server.url, "-o", "items.jsonl", "--summary", "sum.json")
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    assert skitter(*command, "--fail-on-errors", "--fresh", cwd=tmp_path).returncode == 1
+    summary = counts(tmp_path / "sum.json")
+    assert summary["state"] == "finished"
+    assert summary["exit_code"] == 1
+    assert (summary["pages"], summary["pages_this_run"], summary["items"], summary["failed"]) == (2, 2, 2, 1)
+    assert summary["failed_by_kind"] == {"status/404": 1}
+    assert summary["statuses"] == {"200": 2, "404": 1}
+    assert summary["outputs"] == ["items.jsonl"]
+    assert summary["added"] == sum(
+        summary[state] for state in ("queued", "delayed", "in_flight", "done", "failed")
+    )
+
+
+def test_quiet_says_nothing(serve, tmp_path):
+    server = serve(GeneratedSite(pages=5, links_per_page=12))
+    result = skitter("crawl", server.url, "--quiet", "-o", "items.jsonl", cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_with_a_json_log_every_line_on_standard_error_is_json(serve, tmp_path):
+    server = serve(broken_site)
+    result = skitter("crawl", server.url, "--log-format", "json", "--log-level", "debug", cwd=tmp_path)
+    records = [json.loads(line) for line in result.stderr.splitlines()]
+    assert records[-1]["message"].startswith("job ")
+    assert records[-1]["summary"]["pages"] == 2
+
+
+def test_the_first_interruption_drains_and_the_output_holds_what_was_committed(serve, tmp_path):
+    site = GeneratedSite(pages=80, links_per_page=12)
+    slow = SlowingSite(site, after=20)
+    server = serve(slow)
+    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--summary", "sum.json")
+    with Running(*command, cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        running.interrupt()
+        code, _, stderr = running.end()
+    assert code == 130, stderr
+    assert "interrupted; `skitter resume" in stderr
+    first = urls_of(tmp_path / "items.jsonl")
+    assert len(first) == len(set(first)) == counts(tmp_path / "sum.json")["pages"]
+    assert 15 <= len(first) < 80
+    slow.go_on.set()
+    assert skitter("resume", json_name(tmp_path), cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def test_a_fleet_is_interrupted_as_a_whole_and_a_rerun_resumes(serve, tmp_path):
+    site = GeneratedSite(pages=80, links_per_page=12)
+    slow = SlowingSite(site, after=20)
+    server = serve(slow)
+    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--workers", 2)
+    with Running(*command, cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        running.process.send_signal(signal.SIGTERM)
+        code, _, stderr = running.end()
+    assert code == 130, stderr
+    assert len(urls_of(tmp_path / "items.jsonl")) < 80
+    slow.go_on.set()
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    twice = len(server.log.hits) - len({hit.target for hit in server.log.hits})
+    assert twice <= 1, "what was in flight was finished, not fetched again (robots.txt is asked for twice)"
+
+
+def test_the_second_interruption_stops_at_once_and_a_rerun_resumes(serve, tmp_path):
+    site = GeneratedSite(pages=60, links_per_page=12)
+    slow = SlowingSite(site, after=20, delay=120)
+    server = serve(slow)
+    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--workers", 2)
+    with Running(*command, cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        running.interrupt()
+        assert "once more" in running.process.stderr.readline()
+        running.interrupt()
+        code, _, stderr = running.end()
+    assert code == 130
+    assert "stopped at once; everything committed is kept" in stderr
+    slow.go_on.set()
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def json_name(folder):
+    (note,) = (folder / ".skitter").glob("*/job.json")
+    return note.parent.name
+
+
+def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(serve, tmp_path):
+    server = serve(GeneratedSite(pages=5, links_per_page=12))
+    (tmp_path / "failing.py").write_text(
+        "from skitter import Spider\n"
+        "class Failing(Spider):\n"
+        "    async def start(self):\n"
+        f"        yield {server.url!r}\n"
+        "        raise RuntimeError('the list of shops\\nis gone')\n"
+    )
+    result = skitter("run", "failing.py", "-o", "items.jsonl", cwd=tmp_path)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert "RuntimeError: the list of shops is gone" in line
+
+
+def test_a_reader_of_standard_output_that_goes_away_ends_the_crawl_quietly(serve, tmp_path):
+    slow = SlowingSite(GeneratedSite(pages=2000, links_per_page=12), after=30, delay=0.05)
+    server = serve(slow)
+    with Running("crawl", server.url, "--delay", 0, cwd=tmp_path) as running:
+        assert json.loads(running.process.stdout.readline())["status"] == 200
+        running.process.stdout.close()
+        running.process.stdout = None
+        code, _, stderr = running.end()
+    assert code == 0
+    assert "Traceback" not in stderr
+    assert "nobody reads -" in stderr

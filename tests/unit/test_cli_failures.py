@@ -1,0 +1,90 @@
+"""`skitter failures`: dead letters are listed, shown, tried again and dropped."""
+
+import json
+
+import pytest
+
+from cli_command import skitter, urls_of
+from skitter.testing import Answer
+
+
+class ShakySite:
+    """Three pages that fail until they are mended: two with 404, one with 500."""
+
+    def __init__(self):
+        self.mended = False
+
+    def __call__(self, visit):
+        if visit.path == "/":
+            return Answer(b'<title>Home</title><a href="/a">a</a><a href="/b">b</a><a href="/c">c</a>')
+        if self.mended:
+            return Answer(b"<title>Here</title>")
+        return Answer(status=500 if visit.path == "/c" else 404)
+
+
+@pytest.fixture
+def shaky():
+    return ShakySite()
+
+
+@pytest.fixture
+def job(shaky, serve, tmp_path):
+    server = serve(shaky)
+    command = ("crawl", server.url, "--delay", 0, "--job", "j", "-o", "items.jsonl", "-s", "max_retries=0")
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    return server
+
+
+def listed(folder, *more):
+    result = skitter("failures", "list", "j", "--json", *more, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return {letter["url"].rpartition("/")[2]: letter for letter in json.loads(result.stdout)}
+
+
+def test_failures_are_listed_with_their_errors_and_requests(job, tmp_path):
+    letters = listed(tmp_path)
+    assert {name: letter["error"].partition(":")[0] for name, letter in letters.items()} == {
+        "a": "status/404", "b": "status/404", "c": "status/500",
+    }  # fmt: skip
+    assert letters["a"]["request"]["referer"] == job.url
+    lines = skitter("failures", "list", "j", cwd=tmp_path).stdout.splitlines()
+    assert lines[0].split()[0] == "ID"
+    assert len(lines) == 4
+
+
+def test_show_tells_everything_about_one(job, tmp_path):
+    number = listed(tmp_path)["c"]["id"]
+    shown = skitter("failures", "show", "j", "--id", number, cwd=tmp_path).stdout
+    assert job.url_of("/c") in shown
+    assert f"referer      {job.url}" in shown
+
+
+def test_a_kind_chooses_by_the_error_or_its_group(job, tmp_path):
+    assert set(listed(tmp_path, "--kind", "status/404")) == {"a", "b"}
+    assert set(listed(tmp_path, "--kind", "status")) == {"a", "b", "c"}
+    assert set(listed(tmp_path, "--kind", "stat")) == set()
+
+
+def test_what_is_tried_again_is_crawled_by_the_next_run_and_nothing_else(job, shaky, tmp_path):
+    shaky.mended = True
+    result = skitter("failures", "retry", "j", "--kind", "status/404", cwd=tmp_path)
+    assert result.stderr == "queued again: 2; `skitter resume j` fetches them\n"
+    assert skitter("resume", "j", cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == [job.url, job.url_of("/a"), job.url_of("/b")]
+    assert set(listed(tmp_path)) == {"c"}
+
+
+def test_what_is_dropped_is_gone(job, tmp_path):
+    number = listed(tmp_path)["a"]["id"]
+    assert skitter("failures", "drop", "j", "--id", number, cwd=tmp_path).stderr == "forgotten: 1\n"
+    assert set(listed(tmp_path)) == {"b", "c"}
+    assert skitter("failures", "drop", "j", cwd=tmp_path).stderr == "forgotten: 2\n"
+    assert "no such failure" in skitter("failures", "list", "j", cwd=tmp_path).stderr
+
+
+def test_an_id_that_there_is_not_is_refused_and_nothing_happens(job, tmp_path):
+    number = listed(tmp_path)["a"]["id"]
+    result = skitter("failures", "retry", "j", "--id", number, "--id", 999_999, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "no failure 999999" in result.stderr
+    assert len(listed(tmp_path)) == 3

@@ -1,0 +1,77 @@
+"""`skitter fetch` and `skitter shell`: single pages, as a job would get them."""
+
+from cli_command import skitter
+from skitter.testing import Answer
+
+
+def site(visit):
+    if visit.path == "/robots.txt":
+        return Answer(b"User-agent: *\nDisallow: /private", content_type="text/plain")
+    if visit.path == "/moved":
+        return Answer(status=302, headers={"Location": "/page"})
+    if visit.path == "/trap":
+        return Answer(status=302, headers={"Location": "/private"})
+    if visit.path == "/page":
+        agent = visit.headers["user-agent"]
+        return Answer(f"<title>Käse</title><p>{agent}</p>".encode(), headers={"X-Shelf": "3"})
+    return Answer(b"gone", status=404) if visit.path == "/gone" else Answer(b"secret")
+
+
+def test_fetch_follows_redirects_and_prints_the_body_alone(serve, tmp_path):
+    server = serve(site)
+    result = skitter("fetch", server.url_of("/moved"), "-s", "user_agent=tester", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "<title>Käse</title><p>tester</p>"
+
+
+def test_verbose_shows_the_way_and_the_headers_on_standard_error(serve, tmp_path):
+    server = serve(site)
+    result = skitter("fetch", "-v", server.url_of("/moved"), cwd=tmp_path)
+    assert f"> {server.url_of('/moved')} redirects" in result.stderr
+    assert "< X-Shelf: 3" in result.stderr
+    assert "Käse" in result.stdout
+
+
+def test_robots_txt_is_obeyed_at_every_hop_unless_told_otherwise(serve, tmp_path):
+    server = serve(site)
+    for path in ("/private", "/trap"):
+        refused = skitter("fetch", server.url_of(path), cwd=tmp_path)
+        assert refused.returncode == 2
+        assert refused.stdout == ""
+        assert f"robots.txt forbids {server.url_of('/private')}; --no-robots" in refused.stderr
+    assert skitter("fetch", server.url_of("/private"), "--no-robots", cwd=tmp_path).stdout == "secret"
+
+
+def test_a_status_that_is_no_success_is_told_beside_the_body(serve, tmp_path):
+    result = skitter("fetch", serve(site).url_of("/gone"), cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "gone", "status 404\n")
+
+
+def test_no_answer_is_one_line_and_exit_1(free_port, tmp_path):
+    result = skitter("fetch", f"http://127.0.0.1:{free_port}/", "--no-robots", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("skitter: connect: ")
+
+
+def test_the_shell_has_the_response_and_fetches_others(serve, tmp_path):
+    server = serve(site)
+    commands = (
+        "print(response.css('title::text').get(), response.status)\n"
+        f"print(fetch({server.url_of('/gone')!r}).status)\n"
+        "print(response.body)\n"
+    )
+    result = skitter("shell", server.url_of("/page"), cwd=tmp_path, stdin=commands)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.replace(">>> ", "").split("\n")[:3] == ["Käse 200", "404", "b'gone'"]
+
+
+def test_the_shell_shows_the_response_in_a_browser(serve, tmp_path):
+    result = skitter(
+        "shell", serve(site).url_of("/page"), cwd=tmp_path, stdin="print(view())\n",
+        environment={"BROWSER": "echo shown %s", "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert f"shown file://{tmp_path}/skitter-" in result.stdout
+    (page,) = tmp_path.glob("skitter-*.html")
+    assert "Käse" in page.read_text()

@@ -1,0 +1,65 @@
+"""`skitter new`: the project that it makes runs, and its test passes and can fail."""
+
+import subprocess
+import sys
+
+import pytest
+
+from cli_command import complaint, lines_of, skitter
+from skitter.testing import Answer
+
+
+@pytest.fixture
+def project(tmp_path):
+    result = skitter("new", "book-shop", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "skitter run book_shop.spider" in result.stderr
+    return tmp_path / "book-shop"
+
+
+def run_tests(project):
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=project, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+
+
+def test_the_test_of_a_new_project_passes_and_notices_a_broken_spider(project):
+    result = run_tests(project)
+    assert result.returncode == 0, result.stdout
+    assert "1 passed" in result.stdout
+    spider = project / "book_shop" / "spider.py"
+    spider.write_text(spider.read_text().replace("li.next a", "li.previous a"))
+    assert run_tests(project).returncode == 1
+
+
+def test_a_new_project_runs_with_the_command_that_its_readme_gives(project, serve):
+    server = serve(lambda _: Answer(b'<div class="quote"><span class="text">Hi</span></div>'))
+    assert "skitter run book_shop.spider -o items.jsonl" in (project / "README.md").read_text()
+    result = skitter(
+        "run", "book_shop.spider", "-o", "items.jsonl", "-a", f"url={server.url}", "--workers", 2, cwd=project
+    )
+    assert result.returncode == 0, result.stderr
+    assert lines_of(project / "items.jsonl") == [{"text": "Hi", "author": None, "tags": []}]
+
+
+def test_a_new_project_is_formatted_and_free_of_lint(project):
+    for command in (["check"], ["format", "--check", "--line-length", "110"]):
+        result = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--isolated", "."],
+            cwd=project, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stdout
+
+
+def test_a_folder_with_something_in_it_is_not_touched(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    assert "is not empty" in complaint("new", "mine", cwd=tmp_path)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("name", ["1st", "class", "skitter", "a+b"])
+def test_a_name_that_no_package_can_have_is_refused(name, tmp_path):
+    assert "cannot be the name" in complaint("new", name, cwd=tmp_path)
+    assert not list(tmp_path.iterdir())
