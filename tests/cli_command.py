@@ -18,7 +18,7 @@ def skitter(*arguments, cwd, stdin="", environment=None):
     """Run a command to its end."""
     return subprocess.run(
         [*SKITTER, *map(str, arguments)], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=100,
-        env={**os.environ, **(environment or {})},
+        env={**os.environ, **(environment or {})}, check=False,
     )  # fmt: skip
 
 

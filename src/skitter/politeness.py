@@ -78,8 +78,8 @@ class SlotPolicy(msgspec.Struct, frozen=True):
 class LimitRule(msgspec.Struct, frozen=True):
     """Limits for the hosts that a pattern matches; of several rules the first match wins.
 
-    ``domain_glob`` (``*.example.com``) or ``domain_regexp`` is matched against the whole host name,
-    with its port if the pattern holds a colon. What the rule leaves out comes from the job's policy.
+    ``domain_glob`` (``*.example.com``) or ``domain_regexp`` has to match the whole host name, alone or with
+    its port. What the rule leaves out comes from the job's policy.
     """
 
     domain_glob: str | None = None
@@ -100,12 +100,13 @@ class LimitRule(msgspec.Struct, frozen=True):
                 remedy='for example {"domain_glob": "*.example.com", "delay": 2}',
             )
         self.pattern()
+        self.policy(SlotPolicy())
 
     def pattern(self) -> re.Pattern[str]:
         """Return the compiled pattern. Raises :class:`~skitter.errors.SettingsError`."""
         source = translate(self.domain_glob) if self.domain_glob is not None else self.domain_regexp
         try:
-            return re.compile(source or "")
+            return re.compile(source or "", re.IGNORECASE)
         except re.error as error:
             raise SettingsError(
                 f"limit rule pattern {self.domain_regexp!r} is no regular expression: {error}",
@@ -142,23 +143,34 @@ class Politeness:
         name = _without_port(host)
         index = self._rule_of(host, name)
         unit = self._unit if index is None else self.rules[index].unit
+        key = registered_domain(name) if unit == "domain" else name
         if unit == "rule":
-            return f"rule:{index}"
-        return registered_domain(name) if unit == "domain" else name
+            return f"{_RULE}{index}"
+        # The key has to tell which rule holds, also where the rule does not match the key itself.
+        return key if self._rule_of(key, key) == index else f"{_RULE}{index}:{key}"
 
     def _rule_of(self, host: str, name: str) -> int | None:
         for index, pattern in enumerate(self._patterns):
-            if pattern.fullmatch(host if ":" in pattern.pattern else name):
+            if pattern.fullmatch(name) or pattern.fullmatch(host):
                 return index
         return None
 
     def policy_of(self, slot: str) -> SlotPolicy:
         """Return the limits of a slot by its key."""
-        if slot.startswith("rule:"):
-            index: int | None = int(slot[5:])
+        if slot.startswith(_RULE):
+            index = _index(slot.removeprefix(_RULE).partition(":")[0])
         else:
             index = self._rule_of(slot, slot)
-        return self.default if index is None else self.rules[index].policy(self.default)
+        if index is None or index >= len(self.rules):  # the job was resumed with fewer rules
+            return self.default
+        return self.rules[index].policy(self.default)
+
+
+_RULE = "rule:"
+
+
+def _index(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
 
 
 def _without_port(host: str) -> str:

@@ -23,6 +23,15 @@ class Everything(Spider):
         yield response.follow_all("a")
 
 
+class Heavy(Everything):
+    """As ``Everything``, with the whole page in the item."""
+
+    def parse(self, response):
+        item, links = super().parse(response)
+        yield {**item, "text": response.text}
+        yield links
+
+
 class Poisoned(Everything):
     """Dies on the pages whose URL ends with ``poison``."""
 

@@ -271,3 +271,36 @@ async def test_status_tells_the_age_of_the_oldest_lease(job):
     assert (await job.status()).oldest_lease == pytest.approx(5.0)
     await job.done(young)
     assert (await job.status()).oldest_lease == 0
+
+
+async def test_only_a_finished_job_can_be_crawled_anew(job):
+    await job.add("a")
+    await job.seeds_done()
+    assert await job.frontier.recrawl() is False
+    await job.done(await job.one(), counters={"pages": 1})
+    assert await job.frontier.recrawl() is True
+    status = await job.status()
+    assert (status.state, status.seeds_loading) == (JobState.RUNNING, True)
+    assert status.counters["pages"] == 1
+    assert (await job.frontier.claim_seeds("w")).position == 0
+
+
+async def test_a_new_crawl_fetches_every_page_again(job):
+    await job.add("a", "b")
+    await job.seeds_done()
+    await job.done(*await job.lease())
+    await job.frontier.recrawl()
+    assert await job.add("a", "b") == 2
+
+
+async def test_a_new_crawl_with_a_ttl_fetches_only_what_has_run_out(start):
+    job = await start(visited_ttl=100.0)
+    await job.seeds_done()
+    await job.add("old")
+    await job.done(await job.one())
+    await job.clock.advance(60.0)
+    await job.add("young")
+    await job.done(await job.one())
+    await job.clock.advance(60.0)
+    await job.frontier.recrawl()
+    assert await job.add("old", "young") == 1

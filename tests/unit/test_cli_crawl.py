@@ -1,9 +1,12 @@
 """`skitter crawl` and `skitter run`, as real processes against sites on this machine."""
 
 import json
+import os
+import pty
 import signal
+import subprocess
 
-from cli_command import Running, SlowingSite, lines_of, skitter, urls_of
+from cli_command import SKITTER, Running, SlowingSite, lines_of, skitter, urls_of
 from skitter.testing import Answer, GeneratedSite
 
 SPIDER = """
@@ -37,7 +40,16 @@ def test_a_crawl_without_an_output_prints_each_page_once_as_json_lines_and_nothi
     assert result.returncode == 0, result.stderr
     items = [json.loads(line) for line in result.stdout.splitlines()]
     assert sorted(item["url"] for item in items) == truth_of(site, server)
-    assert list(items[0]) == ["url", "status", "title", "depth", "links", "content_type", "size", "fetched_at"]
+    assert list(items[0]) == [
+        "url",
+        "status",
+        "title",
+        "depth",
+        "links",
+        "content_type",
+        "size",
+        "fetched_at",
+    ]
     assert "is finished" in result.stderr
 
 
@@ -70,8 +82,12 @@ def test_a_crawl_stays_on_the_host_of_its_start_unless_told_otherwise(serve, tmp
 
 def test_deny_and_allow_take_pages_out(serve, tmp_path):
     server = serve(GeneratedSite(pages=40, links_per_page=12))
-    skitter("crawl", server.url, "--delay", 0, "--deny", r"[?]", "-o", "plain.jsonl", "--job", "a", cwd=tmp_path)
-    skitter("crawl", server.url, "--delay", 0, "--allow", "/$", "-o", "root.jsonl", "--job", "b", cwd=tmp_path)
+    skitter(
+        "crawl", server.url, "--delay", 0, "--deny", r"[?]", "-o", "plain.jsonl", "--job", "a", cwd=tmp_path
+    )
+    skitter(
+        "crawl", server.url, "--delay", 0, "--allow", "/$", "-o", "root.jsonl", "--job", "b", cwd=tmp_path
+    )
     plain = urls_of(tmp_path / "plain.jsonl")
     assert len(plain) > 1
     assert not [url for url in plain if "?" in url]
@@ -126,7 +142,17 @@ def test_a_finished_job_says_so_names_fresh_and_keeps_its_output(serve, tmp_path
 def test_fresh_crawls_again_and_replaces_the_output_also_of_a_frontier_elsewhere(serve, tmp_path):
     site = GeneratedSite(pages=10, links_per_page=12)
     server = serve(site)
-    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--frontier", "sqlite:place.db", "--fresh")
+    command = (
+        "crawl",
+        server.url,
+        "--delay",
+        0,
+        "-o",
+        "items.jsonl",
+        "--frontier",
+        "sqlite:place.db",
+        "--fresh",
+    )
     for _ in range(2):
         assert skitter(*command, cwd=tmp_path).returncode == 0
     assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
@@ -279,3 +305,36 @@ def test_a_reader_of_standard_output_that_goes_away_ends_the_crawl_quietly(serve
     assert code == 0
     assert "Traceback" not in stderr
     assert "nobody reads -" in stderr
+
+
+def test_on_a_terminal_a_table_shows_the_progress_and_goes_away_at_the_end(serve, tmp_path):
+    slow = SlowingSite(GeneratedSite(pages=40, links_per_page=12), after=20, delay=1.0)
+    server = serve(slow)
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [*SKITTER, "crawl", server.url, "--delay", "0", "-o", "items.jsonl"],
+        cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=terminal,
+    )  # fmt: skip
+    os.close(terminal)
+    try:
+        shown = read_until(screen, b"in flight")
+        slow.go_on.set()
+        shown += read_until(screen, b"is finished")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+    assert b"pages/s" in shown
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l"), "the cursor is shown again"
+
+
+def read_until(screen, text):
+    shown = b""
+    while text not in shown:
+        try:
+            shown += os.read(screen, 65_536)
+        except OSError:  # the terminal was closed
+            break
+    assert text in shown
+    return shown

@@ -197,8 +197,8 @@ READ_ONLY = textwrap.dedent("""
 
 def test_a_read_only_folder_is_a_clear_error_before_the_crawl(tmp_path_factory):
     folder = tmp_path_factory.mktemp("read-only")
-    for parent in (folder, folder.parent, folder.parent.parent):
-        if os.getuid() == 0:
+    for parent in folder.parents:
+        if os.getuid() == 0 and parent.name.startswith(("pytest-", "popen-")):
             parent.chmod(0o755)
     folder.chmod(0o555)
     done = subprocess.run(

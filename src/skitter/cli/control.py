@@ -114,7 +114,7 @@ def stop(job: str) -> None:
 
 
 async def _stop(folder: JobFolder) -> None:
-    from skitter.cli.reach import live_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.cli.reach import job_status, live_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
     from skitter.frontier.base import JobState  # noqa: PLC0415
 
     async with live_frontier(folder) as frontier:
@@ -124,4 +124,8 @@ async def _stop(folder: JobFolder) -> None:
         await frontier.control(JobState.STOPPING)
         await frontier.wait_closed()
     await asyncio.to_thread(folder.lock().wait)
-    say(f"job {folder.job} has stopped; `skitter resume {folder.job}` goes on")
+    state = (await job_status(folder)).state
+    say(
+        f"job {folder.job} is {state}"
+        + (f"; `skitter resume {folder.job}` goes on" if state == "stopped" else "")
+    )

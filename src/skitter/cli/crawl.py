@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import click
 
 from skitter.cli.options import JobOptions, ShowOptions, given, pairs, with_job_options, with_show_options
 from skitter.errors import UsageError
+
+if TYPE_CHECKING:
+    from skitter.spider import Spider
 
 
 @click.command()
@@ -45,7 +49,7 @@ def crawl(
     seeds = [_seed(url) for url in urls]
     named = {"depth_limit": depth, "scope": scope, "allow": list(allow) or None, "deny": list(deny) or None}
     spec = JobSpec(
-        job=what.job or _name_of_host(seeds[0]),
+        job=_name_of_host(seeds[0]) if what.job is None else what.job,
         spider="skitter.page_spider:PageSpider",
         arguments={"urls": seeds, **pairs("-a", what.arguments)},
         settings={"scope": "host", **what.all_settings(), **given(named)},
@@ -71,7 +75,7 @@ def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
 
     reference, spider_class = find_spider(spider)
     spec = JobSpec(
-        job=what.job or fit_name(spider_class.name or spider_class.__name__.lower()),
+        job=_name_of_spider(spider_class) if what.job is None else what.job,
         spider=reference,
         arguments=dict(pairs("-a", what.arguments)),
         settings=what.all_settings(),
@@ -97,6 +101,10 @@ def _name_of_host(url: str) -> str:
     from skitter.urls import host_of  # noqa: PLC0415 - as above
 
     return fit_name(host_of(url))
+
+
+def _name_of_spider(spider_class: type[Spider]) -> str:
+    return fit_name(spider_class.name or spider_class.__name__.lower())
 
 
 def fit_name(text: str) -> str:

@@ -187,4 +187,5 @@ def _headline(result: RunResult, go_on: str) -> str:
         return f"{job} is paused; {go_on}"
     if result.status.reason:
         return f"{job} has stopped, {result.reason}; a larger limit goes on"
-    return f"{job} has stopped, {result.reason}; {go_on}"
+    why = "" if result.reason == "stopped" else f", {result.reason}"  # asked for by `skitter stop`
+    return f"{job} has stopped{why}; {go_on}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from skitter.engine.callbacks import describe
 from skitter.engine.hooks import Hooks, Signal
@@ -33,6 +33,7 @@ class Committer:
         hooks: Hooks,
         signal: Callable[[Signal, str], None],
         learn: Callable[[Sequence[str]], None],
+        report_landings: Callable[[], Awaitable[None]],
     ) -> None:
         self._frontier = frontier
         self._stores = stores
@@ -40,6 +41,7 @@ class Committer:
         self._signal = signal
         self._learn = learn
         """Hears of URLs that are in the frontier now."""
+        self._report_landings = report_landings
         self._waiting: list[Page] = []
         self._arrived = asyncio.Event()
         self._closing = False
@@ -83,6 +85,7 @@ class Committer:
             )
             for page, new, page_marks in zip(pages, entries, marks, strict=True)
         ]  # fmt: skip
+        await self._report_landings()
         accepted = await self._frontier.commit(outcomes)
         for page, taken in zip(pages, accepted, strict=True):
             if taken:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 _REMEMBERED = 200_000
 """URLs and hrefs together, about 30 MB; then everything is forgotten and learnt anew."""
 DUPLICATE = "duplicate"
-_ABSOLUTE = ("http:", "https:", "mailto:", "javascript:", "tel:", "data:")
-_PAGE_RELATIVE = {"", "?", "#", " ", "\t", "\n", "\r", "\f"}
-"""How hrefs begin that mean something else on each page, or may."""
+_ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
+_HOST_WIDE = ("/", "http://", "https://")
+"""How hrefs begin that mean the same on all pages of a host; ``http.html`` and ``http:x`` are relative."""
 
 
 class LinkMemory:
@@ -99,9 +99,9 @@ class FolderMemory:
 
     def note_known(self, href: str) -> None:
         """Remember an href whose URL is in the frontier."""
-        if href[:1] == "/" or href[:4] == "http":
+        if href.startswith(_HOST_WIDE):
             self._host.known.add(href)
-        elif href[:1] not in _PAGE_RELATIVE:
+        elif href[:1] > " " and href[0] not in "?#":  # those, and what follows skipped white space, differ by page
             self.known.add(href)
 
     def note_refused(self, href: str, reason: str) -> None:

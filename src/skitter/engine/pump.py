@@ -138,6 +138,12 @@ class Pump:
         elif gathered == 1:
             self._loop.call_later(_GATHER_LANDINGS, self._wake.set)
 
+    async def report_landings(self) -> None:
+        """Tell the frontier how fetches ended. It has to hear that before the commit that ends their leases."""
+        if self._landings:
+            landings, self._landings = self._landings, []
+            await self._frontier.lease(self._worker, 0, landings)
+
     async def hand_back(self) -> None:
         """Give up the leases that ended without a page."""
         if self._returned:

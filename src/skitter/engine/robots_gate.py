@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from enum import StrEnum
 
 import msgspec
@@ -11,6 +12,8 @@ from skitter.fetch.robots import Deferred, RobotsPolicy, RobotsSettings
 from skitter.fetch.robots_desk import RobotsDesk
 from skitter.frontier.base import Frontier, Lease
 from skitter.settings import Settings
+
+log = logging.getLogger("skitter.engine")
 
 
 class Passage(StrEnum):
@@ -63,6 +66,9 @@ class RobotsGate:
         if isinstance(verdict, Deferred):
             if verdict.exhausted:
                 return Answer(Passage.EXHAUSTED, error=verdict.error)
+            if asked:
+                text = "%s: robots.txt cannot be had (%s); the host has to wait %.0f s"
+                log.warning(text, lease.slot, verdict.error, verdict.seconds)
             await self._frontier.hold(lease.slot, verdict.seconds)
             return Answer(Passage.DEFERRED, verdict.seconds, verdict.error)
         if verdict.crawl_delay and await self._slow_down(verdict, lease):

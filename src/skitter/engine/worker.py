@@ -66,7 +66,9 @@ class Worker:
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
         self._pump = Pump(name, frontier, settings.concurrency)
-        self._committer = Committer(frontier, stores, self._hooks, self._obey, self._learn)
+        self._committer = Committer(
+            frontier, stores, self._hooks, self._obey, self._learn, self._pump.report_landings
+        )
         self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
         self._gatherer: Gatherer
         self._errands: set[asyncio.Task[Any]] = set()

@@ -100,34 +100,35 @@ class Backlog:
         async with self._filling:
             hungry, self._hungry = self._hungry, {}
             self._arrivals = {slot: [] for slot in hungry}
+            in_hand = self.leased.copy()
             size = self._head_size()
             questions = [(number, *(slot.bound or BEFORE_ALL), size) for slot, number in hungry.items()]
             try:
                 answers = await self._journal.read(lambda file: _read_heads(file, questions))
                 for (slot, number), asked, rows in zip(hungry.items(), questions, answers, strict=True):
                     if slot.bound == asked[1:3]:
-                        self._take_head(slot, number, rows, complete=len(rows) < size)
+                        self._take_head(slot, number, rows, in_hand, complete=len(rows) < size)
                     else:  # so much arrived meanwhile that the head was cut: what was read is no answer
                         self.note_empty(slot, number)
             finally:
                 self._arrivals = None
         return True
 
-    def _take_head(self, slot: Slot, number: int, rows: list[Row], *, complete: bool) -> None:
+    def _take_head(
+        self, slot: Slot, number: int, rows: list[Row], in_hand: set[int], *, complete: bool
+    ) -> None:
         assert self._arrivals is not None
         if rows and not complete:
             slot.bound = (rows[-1].rank, rows[-1].seq)
-        read = {row.seq for row in rows}
-        late = [
-            row
-            for row in self._arrivals[slot]
-            if row.seq not in read and (complete or (row.rank, row.seq) <= (slot.bound or BEFORE_ALL))
-        ]
-        # A row that was leased from an earlier head and lies after the bound is on disk, but not waiting.
-        for row in rows + late:
-            if row.seq not in self.leased:
-                slot.beyond -= 1
-                self._slots.push(slot, (row.rank, row.seq, row))
+        # A row that was leased from an earlier head and lies after the bound was on disk, but not waiting.
+        # If its lease ended meanwhile it is gone, or it has arrived again.
+        head = {row.seq: row for row in rows if row.seq not in in_hand}
+        for row in self._arrivals[slot]:
+            if complete or (row.rank, row.seq) <= (slot.bound or BEFORE_ALL):
+                head[row.seq] = row
+        slot.beyond -= len(head)
+        for row in head.values():
+            self._slots.push(slot, (row.rank, row.seq, row))
         if complete:
             assert slot.beyond == 0, f"slot {slot.key}: {slot.beyond} requests are neither here nor on disk"
         if not slot.beyond:

@@ -41,9 +41,14 @@ def check_format(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def explained(error: sqlite3.Error, path: Path) -> FrontierError:
+def explained(error: sqlite3.Error | ValueError | OverflowError, path: Path) -> FrontierError:
     """Return what went wrong with the file in words, and what to do about it."""
     text = str(error)
+    if not isinstance(error, sqlite3.Error):
+        return FrontierError(
+            f"{path} cannot hold a value that a request or its outcome has: {text}",
+            remedy="see the log for the page; priorities are 64-bit integers, texts valid Unicode",
+        )
     if "full" in text or "disk I/O" in text:
         return FrontierError(
             f"{path} cannot be written: {text}",

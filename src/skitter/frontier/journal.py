@@ -140,7 +140,7 @@ class Journal:
                 if name in pending:
                     _execute_rows(connection, statement, list(pending[name].values()))
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:  # the last two: no value for a file
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise explained(error, self.path) from error

@@ -167,6 +167,7 @@ class MemoryFrontier:
         now = self._clock()
         self._leases.land(landed, now)
         self._wake(now)
+        self._slots.tidy(now)
         state = self._current_state()
         leases: list[Lease] = []
         if state is JobState.RUNNING:

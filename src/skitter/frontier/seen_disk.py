@@ -31,8 +31,8 @@ class DiskSeen:
         self._filter = self._new_filter()
         self._recent: dict[bytes, float] = {}
         self._older: dict[bytes, float] = {}
-        self._found: dict[bytes, float] = {}
-        """Answers of the last look-up."""
+        self._answers: dict[bytes, float] = {}
+        """What is known of the keys prepared last, whatever the generations let go meanwhile."""
 
     def _new_filter(self) -> Bloom:
         self._capacity = max(_SMALLEST_FILTER, 2 * self._count)
@@ -55,12 +55,21 @@ class DiskSeen:
         """Look up what neither the recent keys nor the filter can answer."""
         if self._count > self._capacity:
             await self._fill()
-        ask = [key for key in fingerprints if key in self._filter and self._recently(key) is None]
-        self._found = {}
+        answers: dict[bytes, float] = {}
+        self._answers = answers
+        ask = []
+        for key in fingerprints:
+            until = self._recently(key)
+            if until is not None:
+                answers[key] = until
+            elif key in self._filter:
+                ask.append(key)
         if ask:
-            self._found = await self._journal.read(lambda file: _look_up(file, ask))
-            for key, until in self._found.items():
-                self._note(key, until)
+            found = await self._journal.read(lambda file: _look_up(file, ask))
+            for key, until in found.items():
+                if key not in answers:  # nothing newer was said of it while the file was read
+                    answers[key] = until
+                    self._note(key, until)
 
     def _recently(self, key: bytes) -> float | None:
         until = self._recent.get(key)
@@ -73,10 +82,7 @@ class DiskSeen:
 
     def known(self, fingerprint: bytes, now: float) -> bool:
         """Tell whether a fingerprint that was prepared is known now."""
-        until = self._recently(fingerprint)
-        if until is None:
-            until = self._found.get(fingerprint, 0.0)
-        return until > now
+        return self._answers.get(fingerprint, 0.0) > now
 
     def add(self, fingerprint: bytes) -> None:
         """Make a fingerprint known without end."""
@@ -86,6 +92,7 @@ class DiskSeen:
 
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Let a fingerprint be known until a time."""
+        self._answers[fingerprint] = until
         self._note(fingerprint, until)
         self._journal.put("know_key", fingerprint, (fingerprint, until))
 

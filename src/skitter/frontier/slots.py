@@ -21,6 +21,9 @@ FIRST_BACKOFF = 1.0
 LONGEST_BACKOFF = 300.0
 """Seconds a slot is held after the first, and at most after repeated, 429 or 503 answers."""
 
+_FIRST_TIDY = 10_000
+"""Slots that may be kept before idle ones are let go."""
+
 Place = tuple[int, int, Any]
 """A waiting request: rank (low first), sequence number, payload."""
 
@@ -50,6 +53,7 @@ class Slot:
         self.backoff = 0.0
         self.refused_at = 0.0
         self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in policy.rates]
+        """For each rate, until when the last fetches may have begun."""
         self.stamp = 0
         """Which entry of the table's heap is the valid one; 0: none."""
 
@@ -77,24 +81,32 @@ class Slot:
     def ready_at(self) -> float:
         """Return the earliest time at which the next fetch may begin."""
         at = max(self.next_at, self.held_until)
-        if self.grants:
-            grace = self.start_within or 0.0
-            for rate, grants in zip(self.policy.rates, self.grants, strict=True):
-                if len(grants) == rate.count:
-                    at = max(at, grants[0] + rate.per + grace)
+        for rate, grants in zip(self.policy.rates, self.grants, strict=True):
+            if len(grants) == rate.count:
+                at = max(at, grants[0] + rate.per)
         return at
+
+    def is_idle(self, now: float) -> bool:
+        """Tell whether nothing waits, nothing runs, and nothing is to be remembered."""
+        if self.waiting or self.beyond or self.in_flight or self.floor or self.backoff:
+            return False
+        if max(self.next_at, self.held_until) > now:
+            return False
+        rated = zip(self.policy.rates, self.grants, strict=True)
+        return not any(grants and grants[-1] + rate.per > now for rate, grants in rated)
 
     def grant(self, now: float) -> None:
         """Count one fetch that may begin now."""
         self.in_flight += 1
+        begun_by = now + (self.start_within or 0.0)
         distance = self.delay
         if distance or self.policy.jitter:
             jitter = random.uniform(0.0, self.policy.jitter) if self.policy.jitter else 0.0
-            self.next_at = now + distance + jitter + (self.start_within or 0.0)
+            self.next_at = begun_by + distance + jitter
         else:
             self.next_at = now
         for grants in self.grants:
-            grants.append(now)
+            grants.append(begun_by)
 
     def land(
         self, now: float, granted_at: float, latency: float | None, refused: bool, retry_after: float | None
@@ -127,6 +139,7 @@ class SlotTable:
         self._slots: dict[str, Slot] = {}
         self._heap: list[tuple[float, int, int, int, Slot]] = []
         self._stamps = 0
+        self._tidy_at = _FIRST_TIDY
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -202,13 +215,9 @@ class SlotTable:
         slot.floor = seconds
         self.arm(slot)
 
-    def forget_idle(self, now: float) -> None:
-        """Let go of slots that have nothing to remember."""
-        idle = [
-            key
-            for key, slot in self._slots.items()
-            if not (slot.waiting or slot.beyond or slot.in_flight) and slot.ready_at() <= now and not slot.floor
-            and not slot.backoff
-        ]  # fmt: skip
-        for key in idle:
-            del self._slots[key]
+    def tidy(self, now: float) -> None:
+        """Let go of idle slots, whenever the number of slots has doubled."""
+        if len(self._slots) < self._tidy_at:
+            return
+        self._slots = {key: slot for key, slot in self._slots.items() if not slot.is_idle(now)}
+        self._tidy_at = max(_FIRST_TIDY, 2 * len(self._slots))

@@ -49,18 +49,16 @@ from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION
 
 _WOKEN_AT_ONCE = 1_000
-_TIDY_EVERY = 10_000
-"""Leases between two looks for slots that can be forgotten."""
 
 
 class _Batch:
     """Leases handed out together; they share one row in the file."""
 
-    __slots__ = ("id", "open")
+    __slots__ = ("id", "members")
 
-    def __init__(self, batch_id: int, size: int) -> None:
+    def __init__(self, batch_id: int, rows: Sequence[Row]) -> None:
         self.id = batch_id
-        self.open = size
+        self.members = {row.seq: (row.seq, row.attempt, row.lost) for row in rows}
 
 
 class _Leased(msgspec.Struct):
@@ -98,7 +96,7 @@ class SqliteFrontier:
         self._state = JobState.RUNNING
         self._added = self._queued = self._delayed = self._done = self._dead = 0
         self._next_delayed = float("inf")
-        self._sequence = self._tidied_at = 0
+        self._sequence = 0
         self._seeds_done = False
         self._seed_position = 0
         self._seed_claim: tuple[int, str, float] | None = None
@@ -267,6 +265,7 @@ class SqliteFrontier:
         for slot in resting:
             self._note_limits(slot)
         await self._wake(now)
+        self._slots.tidy(now)
         leases: list[Lease] = []
         held: list[HeldLease[_Leased]] = []
         while len(leases) < limit and self._may_lease():
@@ -300,23 +299,30 @@ class SqliteFrontier:
 
     def _note_leases(self, leases: list[HeldLease[_Leased]]) -> None:
         self._sequence += 1
-        batch = _Batch(self._sequence, len(leases))
-        rows = [held.request.row for held in leases]
+        batch = _Batch(self._sequence, [held.request.row for held in leases])
         for held in leases:
             held.request.batch = batch
-        members = msgspec.msgpack.encode([(row.seq, row.attempt, row.lost) for row in rows])
-        self._journal.append("note_lease", (batch.id, members))
+        self._note_batch(batch)
 
-    def _end(self, lease_id: int, now: float) -> Row | None:
-        """End a lease and return its request, which is then in no state until it is placed."""
+    def _note_batch(self, batch: _Batch) -> None:
+        members = msgspec.msgpack.encode(list(batch.members.values()))
+        self._journal.put("note_lease", batch.id, (batch.id, members))
+
+    def _end(self, lease_id: int, now: float, *, may_return: bool = False) -> Row | None:
+        """End a lease and return its request, which is then in no state until it is placed.
+
+        ``may_return``: with the same counts, by which a crash would take it for still in hand.
+        """
         held = self._leases.end(lease_id, now)
         if held is None:
             return None
         batch = held.request.batch
         if batch is not None:
-            batch.open -= 1
-            if not batch.open:
+            del batch.members[held.request.row.seq]
+            if not batch.members:
                 self._journal.append("end_lease", (batch.id,))
+            elif may_return:
+                self._note_batch(batch)
         self._backlog.leased.discard(held.request.row.seq)
         return held.request.row
 
@@ -395,7 +401,7 @@ class SqliteFrontier:
         """Hand leases back untouched."""
         now = self._clock()
         for lease_id in lease_ids:
-            row = self._end(lease_id, now)
+            row = self._end(lease_id, now, may_return=True)
             if row is not None:
                 self._queue(row)
         await self._journal.flush()
@@ -427,7 +433,8 @@ class SqliteFrontier:
         return accepted
 
     def _settle(self, outcome: Outcome, now: float) -> bool:
-        row = self._end(outcome.lease_id, now)
+        may_return = outcome.free or outcome.resolution is Resolution.FAILED
+        row = self._end(outcome.lease_id, now, may_return=may_return)
         if row is None:
             return False
         if outcome.resolution is Resolution.DONE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 import msgspec
@@ -87,6 +88,7 @@ class LiveView:
         console = Console(file=stream)
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._live.start()
+        _log_to(sys.stderr)  # which is above the table now
 
     def show(self, progress: Progress) -> None:
         """Redraw the table."""
@@ -96,6 +98,13 @@ class LiveView:
     def close(self) -> None:
         """Take the table away and show the cursor again."""
         self._live.stop()
+        _log_to(sys.stderr)
+
+
+def _log_to(stream: TextIO) -> None:
+    for handler in logging.getLogger("skitter").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(stream)
 
 
 def progress_table(job: str, progress: Progress, pace: float) -> Table:

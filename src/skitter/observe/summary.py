@@ -137,7 +137,7 @@ def _end_of(state: JobState) -> type_of_end:
 
 def _left(summary: Summary) -> str:
     waiting = summary.queued + summary.delayed + summary.in_flight
-    return f"{waiting:,} requests" if waiting else ""
+    return f"{waiting:,} waiting" if waiting else ""
 
 
 def _with_kinds(total: int, by_kind: dict[str, int]) -> str:

@@ -79,15 +79,19 @@ def check_target(target: Path) -> None:
     Raises :class:`~skitter.errors.StoreError` with a remedy.
     """
     target = Path(os.path.realpath(target))
-    if target.exists() and not target.is_file():
-        what = "a folder" if target.is_dir() else "no ordinary file"
-        raise StoreError(f"cannot write {target}: it is {what}", remedy="name a file, or '-' for stdout")
     draft = _draft_of(target)
     try:
+        _refuse_odd(target)
         draft.touch(exist_ok=False)
         draft.unlink()
     except OSError as error:
         raise disk_error(error, target) from error
+
+
+def _refuse_odd(target: Path) -> None:
+    if target.exists() and not target.is_file():
+        what = "a folder" if target.is_dir() else "no ordinary file"
+        raise StoreError(f"cannot write {target}: it is {what}", remedy="name a file, or '-' for stdout")
 
 
 def _draft_of(target: Path) -> Path:

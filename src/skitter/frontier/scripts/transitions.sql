@@ -19,7 +19,7 @@ DELETE FROM dead WHERE (id) IN (VALUES (?))
 INSERT INTO dead VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: note_lease
-INSERT INTO leases VALUES (?, ?)
+INSERT OR REPLACE INTO leases VALUES (?, ?)
 
 -- name: end_lease
 DELETE FROM leases WHERE (id) IN (VALUES (?))

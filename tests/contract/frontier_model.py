@@ -1,0 +1,177 @@
+"""A frontier in plain words: one list of requests, each in one state. Only what the contract says.
+
+Where chance decides (when a request that was lost twice comes back) the model knows bounds.
+"""
+
+from dataclasses import dataclass, field
+
+FOREVER = float("inf")
+
+
+@dataclass
+class Known:
+    """One request that was added."""
+
+    entry: object
+    number: int
+    due: float
+    """It may be handed out from here on ..."""
+    surely_due: float
+    """... and surely from here on."""
+    state: str = "waiting"
+    attempt: int = 0
+    lost: int = 0
+    worker: str = ""
+    deadline: float = 0.0
+    landed: bool = False
+    letter: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return (-self.entry.priority, self.number)
+
+
+@dataclass
+class Model:
+    lease_seconds: float
+    max_lost: int
+    ttl: float | None
+    stay_known: bool
+    parallelism: int
+    now: float = 0.0
+    requests: dict[bytes, Known] = field(default_factory=dict)
+    """By the record, of which each is unique."""
+    known_until: dict[bytes, float] = field(default_factory=dict)
+    leases: dict[int, Known] = field(default_factory=dict)
+    """In force."""
+    dropped: int = 0
+    number: int = 0
+    lost: int = 0
+    pages: int = 0
+    paused: bool = False
+    seeds_done: bool = False
+
+    def in_state(self, state: str) -> list[Known]:
+        return [one for one in self.requests.values() if one.state == state]
+
+    def is_known(self, fingerprint: bytes) -> bool:
+        return self.known_until.get(fingerprint, 0.0) > self.now
+
+    def add(self, entries) -> int:
+        added = 0
+        for entry in entries:
+            if entry.dedup:
+                if self.is_known(entry.fingerprint):
+                    continue
+                self.known_until[entry.fingerprint] = FOREVER
+            self.number += 1
+            due = max(entry.not_before, self.now + entry.delay)
+            self.requests[entry.record] = Known(entry, self.number, due, due)
+            added += 1
+        return added
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        for lease_id, one in list(self.leases.items()):
+            if one.deadline <= self.now:
+                self.lose(lease_id)
+
+    def end(self, lease_id: int) -> Known:
+        one = self.leases.pop(lease_id)
+        one.state, one.worker = "waiting", ""
+        one.due = one.surely_due = self.now
+        return one
+
+    def lose(self, lease_id: int) -> None:
+        one = self.end(lease_id)
+        one.lost += 1
+        self.lost += 1
+        if one.lost > self.max_lost:
+            self.fail(one)
+        elif one.lost > 1:
+            one.surely_due = self.now + 2.0**one.lost
+
+    def fail(self, one: Known) -> None:
+        one.state = "failed"
+        if one.entry.dedup and not self.stay_known:
+            self.known_until.pop(one.entry.fingerprint, None)
+
+    def commit(self, lease_id: int, resolution: str, after: float, free: bool, entries) -> bool:
+        if lease_id not in self.leases:
+            return False
+        one = self.end(lease_id)
+        if resolution == "done":
+            one.state = "done"
+            if one.entry.dedup and self.ttl is not None:
+                self.known_until[one.entry.fingerprint] = self.now + self.ttl
+        elif resolution == "failed":
+            self.fail(one)
+        else:
+            one.attempt += not free
+            one.due = one.surely_due = self.now + after
+        self.add(entries)
+        self.pages += 1
+        return True
+
+    def abandon(self, worker: str) -> int:
+        held = [lease_id for lease_id, one in self.leases.items() if one.worker == worker]
+        for lease_id in held:
+            self.lose(lease_id)
+        return len(held)
+
+    def replay(self, letters: list[Known]) -> None:
+        for one in letters:
+            one.state, one.attempt, one.lost = "waiting", 0, 0
+            one.due = one.surely_due = self.now
+            if one.entry.dedup:
+                self.known_until[one.entry.fingerprint] = FOREVER
+
+    def drop(self, letters: list[Known]) -> None:
+        self.dropped += len(letters)
+        for one in letters:
+            one.state = "dropped"
+
+    def may_be_replayed(self) -> list[Known]:
+        """Dead letters whose request was not added again since, which only ``stay_known`` rules out."""
+        letters = self.in_state("failed")
+        return [one for one in letters if self.stay_known or not self.is_known(one.entry.fingerprint)]
+
+    def room(self, slot: str) -> int:
+        in_flight = sum(one.entry.slot == slot and not one.landed for one in self.leases.values())
+        return self.parallelism - in_flight
+
+    def take(self, leases, limit: int, worker: str) -> None:
+        """Check what was handed out, and take note of it."""
+        waiting = self.in_state("waiting")
+        least = most = 0
+        for slot in {one.entry.slot for one in waiting}:
+            here = [one for one in waiting if one.entry.slot == slot]
+            surely = sum(one.surely_due <= self.now for one in here)
+            maybe = sum(one.due <= self.now for one in here)
+            least += min(self.room(slot), surely)
+            most += min(self.room(slot), maybe)
+            self._check_order(here, [lease for lease in leases if lease.slot == slot])
+        assert (0 if self.paused else min(limit, least)) <= len(leases) <= (0 if self.paused else min(limit, most))
+        for lease in leases:
+            self._hand_out(lease, worker)
+
+    def _check_order(self, waiting: list[Known], leases) -> None:
+        places = [self.requests[lease.record].place for lease in leases]
+        assert places == sorted(places)
+        records = {lease.record for lease in leases}
+        left = [one.place for one in waiting if one.surely_due <= self.now and one.entry.record not in records]
+        if places and left:
+            assert places[-1] < min(left)
+
+    def _hand_out(self, lease, worker: str) -> None:
+        one = self.requests[lease.record]
+        assert one.state == "waiting"
+        assert one.due <= self.now
+        assert self.room(one.entry.slot) > 0
+        assert lease.id not in self.leases
+        assert (lease.fingerprint, lease.url, lease.slot) == (one.entry.fingerprint, one.entry.url, one.entry.slot)
+        assert (lease.attempt, lease.lost) == (one.attempt, one.lost)
+        one.state, one.worker, one.landed = "leased", worker, False
+        one.deadline = self.now + self.lease_seconds
+        assert abs(lease.deadline - one.deadline) < 1e-3
+        self.leases[lease.id] = one

@@ -1,0 +1,339 @@
+"""What a job still knows in its next life, after an orderly end and after SIGKILL."""
+
+import asyncio
+
+import pytest
+
+from skitter.errors import FrontierError
+from skitter.frontier.base import FrontierOptions, JobState, Landing, Outcome, OutputMark, Resolution, SeedMark
+from skitter.politeness import Rate, SlotPolicy
+
+pytestmark = pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
+
+
+@pytest.fixture(params=["reopen", "kill"])
+def next_life(request):
+    """Name of the way in which the first life ends."""
+    return request.param
+
+
+async def live_again(job, how: str) -> None:
+    await getattr(job, how)()
+
+
+async def test_requests_in_every_state_are_there_again(job, next_life):
+    await job.add("done", "failed", priority=1)
+    await job.add(*range(5))
+    await job.add("delayed", delay=50.0)
+    done, failed = await job.lease(2)
+    await job.done(done)
+    await job.fail(failed)
+    before = await job.counts()
+    await live_again(job, next_life)
+    assert await job.counts() == before == {"queued": 5, "delayed": 1, "done": 1, "failed": 1}
+    assert await job.add("done", "failed", "delayed", *range(5)) == 0
+    await job.clock.advance(50.0)
+    assert await job.urls_left() == ["0", "1", "2", "3", "4", "delayed"]
+
+
+async def test_a_request_is_the_same_as_before(job, next_life):
+    await job.add("a", priority=-5, record=bytes(range(256)))
+    lease = await job.one()
+    await job.retry(lease, after=10.0, record=b"\x01changed")
+    await live_again(job, next_life)
+    assert await job.lease() == []
+    await job.clock.advance(10.0)
+    again = await job.one()
+    assert (again.url, again.fingerprint, again.slot) == (lease.url, lease.fingerprint, lease.slot)
+    assert (again.record, again.attempt, again.lost) == (b"\x01changed", 1, 0)
+
+
+@pytest.mark.parametrize("order", ["priority", "fifo", "lifo"])
+async def test_the_order_is_kept(start, order, next_life):
+    job = await start(order=order)
+    for priority in (0, 3, -3, 2**62):
+        await job.add(f"{priority}a", f"{priority}b", priority=priority)
+    await live_again(job, next_life)
+    await job.add("new", priority=1)
+    middle = ["0a", "0b", "3a", "3b", "-3a", "-3b", f"{2**62}a", f"{2**62}b"]
+    assert await job.urls_left() == {
+        "priority": [*middle[6:], *middle[2:4], "new", *middle[:2], *middle[4:6]],
+        "fifo": [*middle, "new"],
+        "lifo": ["new", *middle[::-1]],
+    }[order]
+
+
+async def test_leases_of_a_killed_life_count_a_loss_and_go_back(job):
+    await job.add("a", "b", "c")
+    leases = await job.lease(2)
+    await job.landed(leases[0])
+    await job.kill()
+    assert await job.counts() == {"queued": 3}
+    again = await job.lease()
+    assert [(lease.url, lease.lost) for lease in again] == [
+        ("http://h.test/a", 1), ("http://h.test/b", 1), ("http://h.test/c", 0),
+    ]  # fmt: skip
+    assert (await job.status()).counters["leases/lost"] == 2
+
+
+async def test_leases_of_an_orderly_end_go_back_without_a_loss(job):
+    await job.add("a", "b")
+    await job.lease()
+    await job.reopen()
+    assert [lease.lost for lease in await job.lease()] == [0, 0]
+
+
+async def test_only_what_was_in_hand_counts_a_loss(job):
+    """Not what was leased together with it and is released, retried or replayed since."""
+    await job.add("in hand", "released", "retried", "free", "replayed")
+    _, released, retried, free, replayed = await job.lease()
+    await job.frontier.release([released.id])
+    await job.retry(retried)
+    await job.retry(free, free=True)
+    await job.fail(replayed)
+    await job.frontier.replay()
+    await job.kill()
+    again = await job.lease()
+    assert {lease.url.rpartition("/")[2]: lease.lost for lease in again} == {
+        "in hand": 1, "released": 0, "retried": 0, "free": 0, "replayed": 0,
+    }  # fmt: skip
+
+
+async def test_a_lease_of_the_old_life_is_worth_nothing(job, next_life):
+    await job.add("a")
+    old = await job.one()
+    await live_again(job, next_life)
+    new = await job.one()
+    assert new.id != old.id
+    assert await job.done(old, entries=job.entries("child"), counters={"pages": 1}) == [False]
+    assert await job.frontier.renew("w", [old.id]) == [old.id]
+    assert await job.counts() == {"leased": 1}
+
+
+async def test_a_request_that_kills_owners_becomes_a_dead_letter(start):
+    job = await start(max_lost=2)
+    await job.add("killer")
+    for lost in range(3):
+        _, lease = await job.wait_for_one()
+        assert lease.lost == lost
+        await job.kill()
+    assert await job.counts() == {"failed": 1}
+    (letter,) = await job.frontier.dead_letters()
+    assert (letter.lost, letter.error[:6]) == (3, "lost: ")
+
+
+async def test_ids_are_never_used_again_after_a_kill(start):
+    """Even if the last that happened was that a lease ran out."""
+    job = await start(max_lost=0, lease_seconds=10.0)
+    ids = set()
+    for life in range(4):
+        await job.add(f"a{life}", f"b{life}")
+        ids |= {lease.id for lease in await job.lease()}
+        await job.clock.advance(10.0)
+        await job.lease()
+        assert len(await job.frontier.dead_letters()) == 2 * (life + 1)
+        await job.kill()
+    assert len(ids) == 8
+    await job.add("c")
+    await job.fail(await job.one())
+    assert len({letter.id for letter in await job.frontier.dead_letters()}) == 9
+
+
+async def test_what_happens_at_once_leaves_each_request_in_one_place(start):
+    job = await start(max_lost=1, lease_seconds=10.0)
+    await job.add(*range(4))
+    await job.lease()
+    await job.frontier.abandon("w")
+    leases = await job.lease()
+    outcomes = [Outcome(lease.id, Resolution.RETRY, error="http/500") for lease in leases]
+    await asyncio.gather(job.frontier.commit(outcomes), job.ask(2, "dying"), job.frontier.abandon("dying"))
+    before = await job.counts()
+    await job.kill()
+    assert await job.counts() == before == {"queued": 2, "failed": 2}
+
+
+@pytest.mark.parametrize(
+    ("asked", "afterwards"),
+    [(JobState.RUNNING, JobState.RUNNING), (JobState.PAUSED, JobState.PAUSED), (JobState.STOPPING, JobState.RUNNING)],
+)
+async def test_a_pause_is_kept_and_a_stop_ends_with_the_run(job, asked, afterwards, next_life):
+    await job.add("a")
+    await job.frontier.control(asked)
+    await live_again(job, next_life)
+    assert (await job.status()).state is afterwards
+
+
+async def test_a_finished_job_stays_finished(job, next_life):
+    await job.add("a")
+    await job.seeds_done()
+    await job.done(await job.one())
+    await live_again(job, next_life)
+    assert (await job.ask()).state is JobState.FINISHED
+    assert await job.frontier.claim_seeds("w") is None
+
+
+async def test_the_next_loader_goes_on_with_the_seeds(job, next_life):
+    claim = await job.frontier.claim_seeds("w")
+    await job.frontier.add(job.entries("a", "b"), SeedMark(claim.token, 2))
+    await live_again(job, next_life)
+    again = await job.frontier.claim_seeds("w")
+    assert again.position == 2
+    await job.frontier.add([], SeedMark(again.token, 2, done=True))
+    await live_again(job, next_life)
+    assert await job.frontier.claim_seeds("w") is None
+
+
+async def test_notes_counters_and_outputs_are_kept(job, next_life):
+    await job.add("a", "b", "c")
+    await job.frontier.remember("robots:h.test", b"\x00rules", 100.0)
+    marks = [(0, 10), (20, 30), (10, 15)]
+    for lease, (begin, end) in zip(await job.lease(), marks, strict=True):
+        await job.done(lease, counters={"pages": 1}, outputs=[OutputMark("part", begin, end)])
+    await live_again(job, next_life)
+    assert (await job.frontier.outputs())["part"] == [(0, 10), (10, 15), (20, 30)]
+    assert (await job.status()).counters["pages"] == 3
+    assert await job.frontier.recall("robots:h.test") == b"\x00rules"
+    await job.clock.advance(100.0)
+    assert await job.frontier.recall("robots:h.test") is None
+
+
+async def test_ranges_are_joined_across_lives(job, next_life):
+    for begin in range(0, 40, 10):
+        await job.add(f"{begin}")
+        await job.done(await job.one(), outputs=[OutputMark("part", begin, begin + 10)])
+        await live_again(job, next_life)
+    assert await job.frontier.outputs() == {"part": [(0, 40)]}
+
+
+async def test_dead_letters_are_kept_and_can_be_replayed(job, next_life):
+    await job.add("a", "b")
+    for lease in await job.lease():
+        await job.fail(lease, error=f"http/404 {lease.url}")
+    before = await job.frontier.dead_letters()
+    await live_again(job, next_life)
+    assert await job.frontier.dead_letters() == before
+    assert await job.frontier.replay([before[0].id]) == 1
+    assert await job.frontier.drop() == 1
+    await live_again(job, next_life)
+    assert await job.counts() == {"queued": 1}
+    assert (await job.one()).url == before[0].url
+
+
+async def test_what_a_retry_after_asked_for_is_kept(start, next_life):
+    job = await start(SlotPolicy(delay=0.0, parallelism=10))
+    await job.add(*range(3))
+    lease = await job.one()
+    await job.lease(0, landed=[Landing(lease.id, 0.1, refused=True, retry_after=500.0)])
+    await live_again(job, next_life)
+    await job.clock.advance(499.0)
+    assert await job.lease() == []
+    await job.clock.advance(1.001)
+    assert len(await job.lease()) == 3
+
+
+async def test_holds_and_crawl_delays_are_kept(job, next_life):
+    await job.add(*range(3))
+    await job.add("a", host="held.test")
+    await job.frontier.set_delay("h.test", 7.0)
+    await job.frontier.hold("held.test", 100.0)
+    await live_again(job, next_life)
+    slots = {slot.key: slot for slot in (await job.status()).busiest}
+    assert slots["h.test"].delay == 7.0
+    assert slots["held.test"].held_for == pytest.approx(100.0)
+    await job.wait_for_one()
+    waited, lease = await job.wait_for_one()
+    assert 7.0 <= waited <= 7.4
+    assert lease.slot == "h.test"
+
+
+async def test_the_distance_of_two_fetches_is_kept_across_lives(start, next_life):
+    job = await start(SlotPolicy(delay=10.0, parallelism=5))
+    await job.add(*range(3))
+    lease = await job.one()
+    await job.clock.advance(0.5)
+    await live_again(job, next_life)
+    waited, _ = await job.wait_for_one()
+    assert 0.5 + waited >= 10.0 + lease.start_within - 0.001
+
+
+async def test_layered_rates_are_kept_across_lives(start, next_life):
+    rate = Rate(4, 100.0)
+    job = await start(SlotPolicy(delay=0.0, parallelism=100, rates=(rate,)))
+    await job.add(*range(20))
+    grants = []
+    for _ in range(40):
+        grants += [(job.clock.now, lease.start_within) for lease in await job.lease(3)]
+        await live_again(job, next_life)
+        await job.clock.advance(12.5)
+    for (early, within), (late, _) in zip(grants, grants[rate.count :], strict=False):
+        assert late - (early + within) >= rate.per - 1e-6
+    assert len(grants) >= 12
+
+
+async def test_a_visited_ttl_goes_on_in_the_next_life(start, next_life):
+    job = await start(visited_ttl=100.0)
+    await job.add("a", "pending")
+    await job.done(*await job.lease(1))
+    await job.clock.advance(60.0)
+    await live_again(job, next_life)
+    assert await job.add("a") == 0
+    await job.clock.advance(40.0)
+    assert await job.add("a", "pending") == 1
+
+
+async def test_what_may_be_added_again_is_so_in_the_next_life(start, next_life):
+    job = await start(failed_stay_known=False)
+    await job.add("a", "b")
+    await job.fail(*await job.lease())
+    await job.add("b")
+    await live_again(job, next_life)
+    assert await job.add("a", "b") == 1
+
+
+async def test_a_long_queue_comes_back_in_order_from_the_file(job, next_life):
+    await job.add(*range(2_000))
+    await job.add(*range(500), host="other.test")
+    await live_again(job, next_life)
+    await job.add("last")
+    leases = await job.lease()
+    own = [lease.url.rpartition("/")[2] for lease in leases if lease.slot == "h.test"]
+    assert own == [*map(str, range(2_000)), "last"]
+    assert len(leases) == 2_501
+
+
+async def test_a_fingerprint_seed_belongs_to_the_job(job, backend, next_life):
+    seed = backend.info.fingerprint_seed
+    await job.add("a")
+    await live_again(job, next_life)
+    assert backend.info.fingerprint_seed == seed
+
+
+@pytest.mark.parametrize("bound", [10, 100])
+async def test_a_seen_set_that_outgrows_memory_stays_exact(start, bound, next_life):
+    job = await start(seen_in_memory=bound)
+    for begin in range(0, 300, 20):
+        assert await job.add(*range(begin, begin + 20)) == 20
+        assert await job.add(*range(begin + 5)) == 0
+        await live_again(job, next_life)
+    prints = [job.entry(number).fingerprint for number in range(310)]
+    assert await job.frontier.unknown(prints) == [False] * 300 + [True] * 10
+
+
+async def test_a_job_may_be_given_other_options_in_its_next_life(job):
+    await job.add("a", priority=1)
+    await job.add("b")
+    job.options = FrontierOptions(order="fifo", lease_seconds=5.0)
+    await job.reopen()
+    await job.add("c", priority=9)
+    leases = await job.lease()
+    assert leases[0].deadline == pytest.approx(job.clock() + 5.0)
+    assert len(leases) == 3
+
+
+async def test_a_second_owner_is_refused_with_a_remedy(job, backend):
+    from skitter.frontier.sqlite import SqliteFrontier
+
+    second = SqliteFrontier(backend.folder / "frontier.db")
+    with pytest.raises(FrontierError, match="being run by process") as refusal:
+        await second.open()
+    assert refusal.value.remedy

@@ -1,0 +1,116 @@
+"""What only a frontier that keeps its queue heads in memory and the rest in a file can get wrong."""
+
+import asyncio
+
+import pytest
+
+from skitter.errors import FrontierError
+from skitter.frontier import backlog, seen_disk
+
+pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def small_heads(monkeypatch):
+    """Heads of two requests, so that nearly all wait in the file."""
+    monkeypatch.setattr(backlog, "_SMALLEST_HEAD", 2)
+    monkeypatch.setattr(backlog, "_LARGEST_HEAD", 2)
+
+
+async def while_reading(job, backend, act):
+    """Lease from the file, and let ``act`` happen between its reading and its answer."""
+    journal = backend.owner._journal
+    read = journal.read
+
+    async def slow_read(query):
+        answer = await read(query)
+        if query.__qualname__.startswith("Backlog.refill"):
+            journal.read = read
+            await act()
+        return answer
+
+    journal.read = slow_read
+    return await job.lease(1)
+
+
+async def leased_from_behind_the_head(job):
+    """Lease a request whose place is, later, behind what its slot keeps in memory."""
+    await job.add("early")
+    early = await job.one()
+    await job.add(*range(3), priority=5)
+    await job.lease(2)
+    return early
+
+
+async def test_heads_come_from_the_file_in_order(start, small_heads):
+    job = await start()
+    await job.add(*range(50))
+    assert await job.urls_left() == [f"{n}" for n in range(50)]
+
+
+async def test_a_request_done_while_its_slot_is_read_does_not_come_back(start, backend, small_heads):
+    job = await start()
+    early = await leased_from_behind_the_head(job)
+    leases = await while_reading(job, backend, lambda: job.done(early))
+    while more := await job.lease():
+        leases += more
+    assert "early" not in {lease.url.rpartition("/")[2] for lease in leases}
+    assert await job.counts() == {"leased": 3, "done": 1}
+
+
+async def test_a_request_retried_while_its_slot_is_read_keeps_its_attempt(start, backend, small_heads):
+    job = await start()
+    early = await leased_from_behind_the_head(job)
+    leases = await while_reading(job, backend, lambda: job.retry(early))
+    while more := await job.lease():
+        leases += more
+    assert [lease.attempt for lease in leases if lease.url == early.url] == [1]
+    assert await job.counts() == {"leased": 4}
+
+
+async def test_what_is_released_or_added_while_a_slot_is_read_waits_once(start, backend, small_heads):
+    job = await start()
+    early = await leased_from_behind_the_head(job)
+
+    async def act():
+        await job.frontier.release([early.id])
+        await job.add(*range(10, 16), priority=5)
+        await job.add("top", "tip", priority=9)
+        await job.add("low", priority=-9)
+
+    leases = await while_reading(job, backend, act)
+    while more := await job.lease():
+        leases += more
+    assert len({lease.url for lease in leases}) == len(leases) == 11
+
+
+async def test_many_workers_at_once_get_each_request_once(start, small_heads):
+    job = await start()
+    hosts = [f"h{n}.test" for n in range(5)]
+    for host in hosts:
+        await job.add(*range(40), host=host)
+
+    async def work(name):
+        while leases := await job.lease(3, name):
+            *finished, last = leases
+            await job.frontier.release([last.id])
+            await job.done(*finished, *await job.lease(1, name))
+
+    await asyncio.gather(*(work(f"w{n}") for n in range(4)))
+    assert await job.counts() == {"done": 200}
+
+
+async def test_a_value_that_no_file_can_hold_is_an_error_and_no_wait_for_ever(job, backend):
+    await job.add("kept")
+    with pytest.raises(FrontierError, match="cannot hold a value"):
+        await backend.owner.add(job.entries("bad", priority=2**64))
+    await job.kill()
+    assert await job.counts() == {"queued": 1}
+
+
+async def test_a_seen_set_on_disk_stays_exact_while_its_recent_keys_change(start, monkeypatch):
+    monkeypatch.setattr(seen_disk, "_RECENT", 4)
+    job = await start(seen_in_memory=5)
+    await job.add(*range(10))
+    for first in range(0, 60, 3):
+        assert await job.add(*range(first, first + 13)) == 3

@@ -1,0 +1,165 @@
+"""A bench for the engine: real workers on a real loopback site, in the test's own event loop."""
+
+import asyncio
+from collections import Counter
+
+from skitter.engine.assembly import Assembly, _scope
+from skitter.engine.job import JobFolder, JobSpec
+from skitter.engine.worker import CrawlFailed
+from skitter.frontier.client import RemoteFrontier
+from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.server import FrontierServer
+from skitter.frontier.sqlite import SqliteFrontier
+from skitter.item import encode_item
+from skitter.settings import build_settings
+from skitter.store.base import GroupError
+from skitter.testing import Answer
+
+QUICK = {"robots": False, "delay": 0, "retry_delay": 0.01, "connect_timeout": 2, "timeout": 5}
+
+
+class Scripted:
+    """A site from a dict of paths.
+
+    A value is an :class:`Answer`, a list of hrefs (a page that links there), a function of the visit, or a tuple
+    of those, given one after the other, the last for ever.
+    """
+
+    def __init__(self, pages):
+        self._pages = pages
+        self.visits = []
+        """All visits, as they came."""
+
+    def __call__(self, visit):
+        self.visits.append(visit)
+        step = self._pages.get(visit.target, Answer(b"<title>Not found</title>", status=404))
+        if isinstance(step, tuple):
+            step = step[min(self.counts[visit.target], len(step)) - 1]
+        if callable(step):
+            step = step(visit)
+        return page(*step) if isinstance(step, list) else step
+
+    @property
+    def counts(self):
+        """How often each path was asked for."""
+        return Counter(visit.target for visit in self.visits)
+
+
+def page(*hrefs, status=200, **fields):
+    """An HTML page with links."""
+    return Answer("".join(f'<a href="{href}">x</a>' for href in hrefs).encode(), status=status, **fields)
+
+
+def redirect(location, status=302, **headers):
+    return Answer(status=status, headers={"Location": location, **headers})
+
+
+class Kept:
+    """A store in memory: what all workers have written, by page."""
+
+    def __init__(self, groups):
+        self._groups = groups
+
+    async def open(self, context):
+        pass
+
+    async def write(self, groups):
+        return [self._take(group) for group in groups]
+
+    def _take(self, group):
+        try:
+            for index, item in enumerate(group.items):
+                encode_item(item)
+        except Exception as error:
+            return GroupError.of(error, index)
+        self._groups[group.fingerprint] = list(group.items)
+        return None
+
+    async def close(self):
+        pass
+
+
+class Ran:
+    """What came of a run."""
+
+    def __init__(self, state, failure, items, letters, status):
+        self.state = state
+        self.failure = failure
+        self.items = items
+        self.letters = letters
+        """Error of each dead letter by its path."""
+        self.status = status
+        self.counters = status.counters
+
+
+class Bench(Assembly):
+    """A job without a command line: ``ran = await Bench(spider, folder, delay=1).run(workers=2)``."""
+
+    def __init__(self, spider, folder, *, frontier="memory", fail_store=None, **settings):
+        self.spec = JobSpec(job="bench", spider="-", home=str(folder))
+        self.folder = JobFolder("bench", folder)
+        self.spider = spider
+        self.settings = build_settings(QUICK, spider.custom_settings, settings)
+        self.scope = _scope(spider, self.settings)
+        self.groups = {}
+        self.running = []
+        self._kind = frontier
+        self._store = fail_store
+        self.frontier = None
+
+    async def _open_stores(self, worker):
+        return [Kept(self.groups) if self._store is None else self._store]
+
+    async def run(self, workers=1):
+        """Run so many workers to their ends; a second call goes on with the same job."""
+        context = self.frontier_context()
+        if self._kind == "memory":
+            self.frontier = self.frontier or MemoryFrontier(context.politeness, context.options)
+            info = await self.frontier.open()
+            return await self._finish(await self._work([self.frontier] * workers, info))
+        await asyncio.to_thread(self.folder.path.mkdir, parents=True, exist_ok=True)
+        path = self.folder.path / "frontier.db"
+        self.frontier = SqliteFrontier(path, context.politeness, context.options)
+        info = await self.frontier.open()
+        try:
+            if self._kind == "sqlite":
+                return await self._finish(await self._work([self.frontier] * workers, info))
+            return await self._over_socket(workers, info)
+        finally:
+            await self.frontier.close()
+
+    async def _over_socket(self, workers, info):
+        server = FrontierServer(self.frontier, info, self.folder.path / "s")
+        await server.start()
+        links = [RemoteFrontier(server.path, f"w{number}") for number in range(workers)]
+        try:
+            for link in links:
+                await link.open()
+            return await self._finish(await self._work(links, info))
+        finally:
+            for link in links:
+                await link.close()
+            await server.close()
+
+    async def _work(self, frontiers, info):
+        return await asyncio.gather(
+            *(
+                self.work(frontier, info, f"w{number}", self.running)
+                for number, frontier in enumerate(frontiers)
+            ),
+            return_exceptions=True,
+        )
+
+    async def _finish(self, ends):
+        failures = [end for end in ends if isinstance(end, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, CrawlFailed):
+                raise failure
+        status = await self.frontier.status()
+        letters = {
+            letter.url.partition("/")[2].partition("/")[2].partition("/")[2]: letter.error
+            for letter in await self.frontier.dead_letters(limit=10_000)
+        }
+        letters = {f"/{path}": error for path, error in letters.items()}
+        items = [item for group in self.groups.values() for item in group]
+        return Ran(status.state, failures[0] if failures else None, items, letters, status)

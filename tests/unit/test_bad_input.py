@@ -1,0 +1,263 @@
+"""Bad input: every mistake of a user is one line with its remedy and exit 2, never a traceback."""
+
+import json
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from cli_command import Running, SlowingSite, complaint, skitter
+from skitter.testing import GeneratedSite
+
+SPIDER = """
+from skitter import Spider
+
+class First(Spider):
+    start_urls = ["http://127.0.0.1:9/"]
+
+    def parse(self, response):
+        yield {}
+"""
+URL = "http://127.0.0.1:9/"
+
+
+@pytest.fixture
+def here(tmp_path):
+    (tmp_path / "first.py").write_text(SPIDER)
+    return tmp_path
+
+
+def write(here, name, text):
+    (here / name).write_text(text)
+    return name
+
+
+@pytest.mark.parametrize(
+    "url", ["example.com", "htp://example.com/", "http://exa mple/", "", "file:///etc/passwd", "//x"]
+)
+def test_wrong_url(url, here):
+    assert "is no absolute http(s) URL" in complaint("crawl", url, cwd=here)
+    assert not (here / ".skitter").exists()
+
+
+def test_a_host_without_its_scheme_is_answered_with_the_url_that_was_meant(here):
+    assert complaint("crawl", "example.com/a", cwd=here).endswith("; write https://example.com/a")
+
+
+def test_wrong_url_to_fetch(here):
+    assert "is no absolute http(s) URL" in complaint("fetch", "example.com", cwd=here)
+    assert "is no absolute http(s) URL" in complaint("shell", "example.com", cwd=here)
+
+
+def test_spider_with_a_syntax_error(here):
+    name = write(here, "bad.py", "from skitter import Spider\nclass A(Spider)\n    pass\n")
+    assert "bad.py line 2: expected ':'" in complaint("run", name, cwd=here)
+
+
+def test_spider_whose_import_fails_on_several_lines(here):
+    name = write(here, "bad.py", "raise ValueError('one\\ntwo')")
+    assert "bad.py cannot be imported: ValueError: one two" in complaint("run", name, cwd=here)
+
+
+def test_spider_that_imports_what_is_not_there(here):
+    name = write(here, "bad.py", "import nowhere_at_all\n")
+    assert "nowhere_at_all" in complaint("run", name, cwd=here)
+
+
+def test_no_such_file_module_or_class(here):
+    assert "there is no file none.py" in complaint("run", "none.py", cwd=here)
+    assert "there is no module 'none'" in complaint("run", "none.spiders:One", cwd=here)
+    assert "has no spider 'Second'; spiders there: First" in complaint("run", "first.py:Second", cwd=here)
+
+
+def test_several_spiders_of_which_none_is_named(here):
+    name = write(here, "two.py", SPIDER + "class Second(First): pass\n")
+    assert "holds several spiders; name one of them, such as two.py:First" in complaint("run", name, cwd=here)
+
+
+def test_a_class_that_is_no_spider_and_a_file_without_one(here):
+    name = write(here, "other.py", "class Thing: pass\n")
+    assert "is no spider" in complaint("run", f"{name}:Thing", cwd=here)
+    assert "holds no spider" in complaint("run", name, cwd=here)
+
+
+def test_arguments_that_the_spider_does_not_take(here):
+    name = write(here, "strict.py", SPIDER + "    def __init__(self): super().__init__()\n")
+    assert "cannot be built" in complaint("run", name, "-a", "colour=red", cwd=here)
+    assert "-a 'colour' has no value" in complaint("run", "first.py", "-a", "colour", cwd=here)
+
+
+def test_unknown_setting_and_values_that_it_cannot_have(here):
+    assert "there is no setting 'paralelism'; did you mean parallelism?" in complaint(
+        "run", "first.py", "-s", "paralelism=2", cwd=here
+    )
+    assert "setting parallelism cannot be 'two'" in complaint(
+        "run", "first.py", "-s", "parallelism=two", cwd=here
+    )
+    assert "setting delay is -1" in complaint("run", "first.py", "--delay", "-1", cwd=here)
+    assert "setting max_pages is 0" in complaint("crawl", URL, "--limit", 0, cwd=here)
+    assert "-s 'robots' has no value" in complaint("run", "first.py", "-s", "robots", cwd=here)
+
+
+def test_unknown_setting_of_the_spider_itself(here):
+    name = write(here, "wrong.py", SPIDER + "    custom_settings = {'dealy': 1}\n")
+    assert "there is no setting 'dealy'; did you mean delay?" in complaint("run", name, cwd=here)
+
+
+def test_bad_regular_expression(here):
+    assert "'[a' is no regular expression" in complaint("crawl", URL, "--allow", "[a", cwd=here)
+    assert "'(' is no regular expression" in complaint("crawl", URL, "--deny", "(", cwd=here)
+
+
+def test_bad_limit_rule_and_rate(here):
+    assert "rate" in complaint("crawl", URL, "-s", 'rates=["often"]', cwd=here)
+    assert "no field" in complaint(
+        "crawl", URL, "-s", 'limit_rules=[{"domain_glob": "a", "speed": 1}]', cwd=here
+    )
+
+
+def test_unwritable_output(here):
+    (here / "folder.jsonl").mkdir()
+    assert "folder.jsonl" in complaint("crawl", URL, "-o", "folder.jsonl", cwd=here)
+    assert "nowhere" in complaint("crawl", URL, "-o", "nowhere/items.jsonl", cwd=here)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no folder in which nobody may write")
+def test_output_in_a_folder_that_may_not_be_written(here):
+    assert "/proc/items.jsonl" in complaint("crawl", URL, "-o", "/proc/items.jsonl", cwd=here)
+
+
+def test_output_of_unknown_kind(here):
+    line = complaint("crawl", URL, "-o", "items.xlsx", cwd=here)
+    assert "items.xlsx" in line
+    assert "jsonl" in line
+
+
+def test_output_that_holds_something_else_is_not_replaced(here):
+    (here / "items.jsonl").write_text("precious\n")
+    line = complaint("crawl", URL, "-o", "items.jsonl", cwd=here)
+    assert "holds something that job '127.0.0.1-9' did not write" in line
+    assert (here / "items.jsonl").read_text() == "precious\n"
+
+
+def test_unwritable_summary(here):
+    assert "summary nowhere/s.json cannot be written" in complaint(
+        "crawl", URL, "--summary", "nowhere/s.json", cwd=here
+    )
+
+
+def test_frontier_file_that_is_no_database(here):
+    (here / "junk.db").write_text("this is a letter to my aunt, and longer than a header" * 100)
+    assert "junk.db is no frontier" in complaint("crawl", URL, "--frontier", "sqlite:junk.db", cwd=here)
+
+
+def test_frontier_file_that_is_no_frontier_is_not_deleted_by_fresh_either(here):
+    with sqlite3.connect(here / "mine.db") as file:
+        file.execute("CREATE TABLE thesis (chapter)")
+    before = (here / "mine.db").read_bytes()
+    for more in ((), ("--fresh",)):
+        line = complaint("crawl", URL, "--frontier", "sqlite:mine.db", *more, cwd=here)
+        assert "mine.db" in line
+        assert "frontier of skitter" in line
+    assert (here / "mine.db").read_bytes() == before
+
+
+def test_frontier_file_of_a_newer_version(here, serve):
+    server = serve(GeneratedSite(pages=2, links_per_page=12))
+    skitter("crawl", server.url, "--job", "j", "-o", "items.jsonl", cwd=here)
+    with sqlite3.connect(here / ".skitter" / "j" / "frontier.db") as file:
+        file.execute("PRAGMA user_version = 99")
+    line = complaint("crawl", server.url, "--job", "j", "-o", "items.jsonl", cwd=here)
+    assert "has frontier format 99" in line
+    assert "--fresh" in line
+    assert "has frontier format 99" in complaint("status", "j", cwd=here)
+
+
+def test_unknown_frontier(here):
+    line = complaint("crawl", URL, "--frontier", "oracle:scott", cwd=here)
+    assert "frontier 'oracle:scott' is of no known kind" in line
+    assert "memory, sqlite" in line
+
+
+def test_a_run_that_could_not_begin_does_not_take_the_name_of_the_job(here, serve):
+    server = serve(GeneratedSite(pages=2, links_per_page=12))
+    complaint("crawl", server.url, "--job", "j", "--frontier", "oracle:scott", cwd=here)
+    complaint("crawl", server.url, "--job", "j", "-o", "nowhere/x.jsonl", cwd=here)
+    assert skitter("crawl", server.url, "--job", "j", cwd=here).returncode == 0
+
+
+def test_fresh_forgets_nothing_if_the_run_cannot_begin(here, serve):
+    server = serve(GeneratedSite(pages=3, links_per_page=12))
+    skitter("crawl", server.url, "--job", "j", "-o", "items.jsonl", cwd=here)
+    for wrong in (
+        ("-o", "nowhere/x.jsonl"),
+        ("-s", "dealy=1"),
+        ("--deny", "("),
+        ("--frontier", "oracle:scott"),
+    ):
+        complaint("crawl", server.url, "--job", "j", "--fresh", *wrong, cwd=here)
+    status = json.loads(skitter("status", "j", "--json", cwd=here).stdout)
+    assert (status["state"], status["counts"]["done"]) == ("finished", 3)
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", "-x", "a b", "x" * 101])
+def test_a_name_that_no_job_can_have(name, here):
+    assert "is no name for a job" in complaint("crawl", URL, f"--job={name}", cwd=here)
+
+
+def test_a_job_that_was_never_begun(here):
+    for command in (
+        ("status",),
+        ("pause",),
+        ("resume",),
+        ("stop",),
+        ("failures", "list"),
+        ("failures", "retry"),
+    ):
+        assert "there is no job 'none'" in complaint(*command, "none", cwd=here)
+
+
+def test_a_note_that_cannot_be_read(here):
+    (here / ".skitter" / "j").mkdir(parents=True)
+    (here / ".skitter" / "j" / "job.json").write_text("{")
+    assert "job.json cannot be read" in complaint("status", "j", cwd=here)
+
+
+@pytest.mark.parametrize("frontier", ["sqlite:", "memory:"])
+def test_a_job_that_is_being_run_is_neither_run_nor_begun_anew_by_another_process(frontier, here, serve):
+    slow = SlowingSite(GeneratedSite(pages=100, links_per_page=12), after=5, delay=1.0)
+    server = serve(slow)
+    command = ("crawl", server.url, "--delay", 0, "--job", "j", "-o", "items.jsonl", "--frontier", frontier)
+    with Running(*command, cwd=here) as running:
+        assert slow.reached.wait(60)
+        for more in ((), ("--fresh",)):
+            line = complaint(*command, *more, cwd=here)
+            assert f"the job is being run by process {running.process.pid}" in line
+        assert json.loads(skitter("status", "j", "--json", cwd=here).stdout)["live"]
+        slow.go_on.set()
+        code, _, stderr = running.end()
+    assert code == 0, stderr
+    assert len((here / "items.jsonl").read_text().splitlines()) == 100
+
+
+def test_a_port_in_use(here):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "cannot listen on 127.0.0.1" in complaint("demo", "--port", taken.getsockname()[1], cwd=here)
+
+
+def test_unknown_commands_and_options_and_what_is_missing(here):
+    for command in (
+        ("crwl", URL), ("crawl",), ("run",), ("crawl", URL, "--dept", 1), ("crawl", URL, "--scope", "world"),
+        ("crawl", URL, "--workers", 0), ("crawl", URL, "--depth", "deep"), ("failures",), ("failures", "list"),
+        ("crawl", URL, "--log-level", "loud"), ("demo", "--port", 99_999),
+    ):  # fmt: skip
+        assert "; see `skitter" in complaint(*command, cwd=here)
+
+
+def test_a_working_folder_that_may_not_be_written_is_told(here):
+    (here / ".skitter").write_text("a file where the jobs should be")
+    line = complaint("crawl", URL, cwd=here)
+    assert ".skitter" in line

@@ -1,0 +1,134 @@
+"""Progress and summary: what people and programs are told of a crawl."""
+
+import io
+import json
+import logging
+
+import pytest
+
+from skitter.engine.crawl import Progress, RunResult
+from skitter.errors import UsageError
+from skitter.frontier.base import FrontierStatus, JobState
+from skitter.observe.figures import Pace, amount, duration, errors, kinds
+from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line
+from skitter.observe.summary import summary_of, summary_rows
+
+COUNTERS = {
+    "pages": 1200, "items": 1100, "bytes": 2_500_000, "failed/status/404": 3, "failed/timeout": 1,
+    "retried/timeout": 4, "refused/duplicate": 9, "status/200": 1200, "status/404": 3,
+}  # fmt: skip
+
+
+def reading(state=JobState.RUNNING, counters=COUNTERS):
+    return FrontierStatus(
+        state=state, added=1300, queued=50, delayed=2, leased=32, done=1212, failed=4, seeds_loading=False,
+        counters=dict(counters), slots=7, busiest=[], oldest_lease=0.0,
+    )  # fmt: skip
+
+
+def look(seconds=12.0):
+    return Progress(reading(), seconds, workers=2)
+
+
+def test_the_pace_is_that_of_the_last_ten_seconds():
+    pace = Pace()
+    assert pace.note(0.0, 500) == 0.0
+    assert pace.note(5.0, 550) == 10.0
+    for second in range(6, 31):
+        last = pace.note(float(second), 550)
+    assert last == 0.0, "nothing came for ten seconds"
+
+
+def test_errors_add_up_what_was_tried_again_and_what_was_given_up():
+    assert errors(COUNTERS) == {"timeout": 5, "status/404": 3}
+    assert kinds(COUNTERS, "failed") == {"status/404": 3, "timeout": 1}
+
+
+def test_a_line_tells_every_figure():
+    assert progress_line(look(), 45.25) == (
+        "1,200 pages, 45.2 pages/s, 1,100 items, 50 queued, 2 delayed, 32 in flight, 4 failed, 7 hosts;"
+        " errors: timeout 5, status/404 3"
+    )
+
+
+def test_where_nobody_watches_a_line_is_logged_every_ten_seconds(caplog):
+    view = make_view("job", io.StringIO(), live=False, quiet=False)
+    assert isinstance(view, LineView)
+    with caplog.at_level(logging.INFO, "skitter.progress"):
+        for half_seconds in range(51):
+            view.show(look(half_seconds / 2))
+    assert len(caplog.records) == 2, "at 10 and 20 of 25 seconds"
+    assert caplog.records[0].fields["status"]["queued"] == 50
+
+
+def test_a_terminal_sees_every_figure_and_gets_its_cursor_back():
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    view = LiveView("shop", screen)
+    view.show(look())
+    view.close()
+    view.close()
+    shown = screen.getvalue()
+    for figure in ("shop: running", "1,200", "1,100", "50", "32", "workers: 2", "timeout 5, status/404 3"):
+        assert figure in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is shown again"
+
+
+def test_quiet_shows_nothing():
+    assert isinstance(make_view("job", io.StringIO(), live=True, quiet=True), NoView)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (59.9, "59.9 s"), (61.2, "1:01 min"), (3599.9, "1:00:00"), (90061, "25:01:01")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (2_500_000, "2.5 MB"), (7 * 10**15, "7,000.0 TB")]
+)
+def test_amounts(size, text):
+    assert amount(size) == text
+
+
+def result(state=JobState.FINISHED, reason=""):
+    before = reading(counters={"pages": 200})
+    return RunResult(
+        job="shop",
+        state=state,
+        reason=reason,
+        seconds=10.0,
+        before=before,
+        status=reading(state),
+        outputs=["a.jsonl"],
+    )
+
+
+def test_a_summary_counts_this_run_and_the_whole_job(tmp_path):
+    summary = summary_of(result(JobState.STOPPING, "interrupted"), 130)
+    summary.write(tmp_path / "s.json")
+    told = json.loads((tmp_path / "s.json").read_text())
+    assert (told["state"], told["reason"], told["exit_code"]) == ("stopped", "interrupted", 130)
+    assert (told["pages"], told["pages_this_run"], told["pages_per_second"]) == (1200, 1000, 100.0)
+    assert told["refused_by_reason"] == {"duplicate": 9}
+    assert told["statuses"] == {"200": 1200, "404": 3}
+
+
+def test_a_summary_that_cannot_be_written_says_so(tmp_path):
+    with pytest.raises(UsageError, match="cannot be written"):
+        summary_of(result(), 0).write(tmp_path / "nowhere" / "s.json")
+
+
+def test_the_summary_for_people_leaves_out_what_is_empty():
+    rows = dict(summary_rows(summary_of(result(), 0)))
+    assert rows["failed"] == "4 (status/404 3, timeout 1)"
+    assert rows["left"] == "84 waiting"
+    assert "reason" not in rows
+    bare = reading(counters={})
+    empty = RunResult(
+        job="j", state=JobState.FINISHED, reason="", seconds=0.0, before=bare, status=bare, outputs=["-"]
+    )
+    assert dict(summary_rows(summary_of(empty, 0)))["output"] == "standard output"
+    assert "refused" not in dict(summary_rows(summary_of(empty, 0)))

@@ -1,0 +1,254 @@
+"""The scheduling core: what may be fetched now, and what never together."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skitter.frontier import slots
+from skitter.frontier.slots import Slot, SlotTable
+from skitter.politeness import Rate, SlotPolicy
+
+BEGIN = 1_000.0
+EPSILON = 1e-6
+
+policies = st.builds(
+    SlotPolicy,
+    delay=st.sampled_from([None, 0.0, 0.05, 0.5, 3.0]),
+    jitter=st.sampled_from([0.0, 0.0, 0.4]),
+    parallelism=st.integers(1, 5),
+    rates=st.sampled_from([(), (), (Rate(1, 2.0),), (Rate(2, 1.0), Rate(5, 6.0)), (Rate(3, 0.5),)]),
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 0.1, 0.3, 1.0, 5.0])),
+        st.tuples(st.just("take"), st.floats(0.0, 1.0)),
+        st.tuples(st.just("take"), st.sampled_from([0.0, 1.0])),
+        st.tuples(st.just("land"), st.sampled_from(["quick", "slow", "refused", "nothing"])),
+        st.tuples(st.just("floor"), st.sampled_from([0.0, 0.1, 0.7])),
+        st.tuples(st.just("hold"), st.sampled_from([0.1, 2.0])),
+    ),
+    min_size=20,
+    max_size=150,
+)
+LANDINGS = {
+    "quick": (0.02, False, None),
+    "slow": (3.0, False, None),
+    "refused": (0.1, True, 0.5),
+    "nothing": (None, False, None),
+}
+
+
+class OneHost:
+    """One host with endless requests, and the log of its server."""
+
+    def __init__(self, policy: SlotPolicy) -> None:
+        self.policy = policy
+        self.table = SlotTable(lambda _: policy)
+        self.slot = self.table.get("h")
+        self.now = BEGIN
+        self.waiting = 0
+        self.in_flight: list[float] = []
+        self.log: list[tuple[float, float]] = []
+        """When each fetch began, and the floor that held when it was granted."""
+        self.held_until = 0.0
+
+    def wait(self, seconds):
+        self.now += seconds
+
+    def take(self, lateness):
+        """Take what may be fetched; the worker begins as late as it may, or earlier."""
+        self.waiting += 1
+        self.table.push(self.slot, (0, self.waiting, None))
+        if self.table.take(self.now) is None:
+            return
+        assert self.now >= self.held_until
+        self.in_flight.append(self.now)
+        assert len(self.in_flight) <= self.policy.parallelism
+        self.log.append((self.now + lateness * (self.slot.start_within or 0.0), self.slot.floor))
+
+    def land(self, how):
+        if self.in_flight:
+            latency, refused, retry_after = LANDINGS[how]
+            self.slot.land(self.now, self.in_flight.pop(0), latency, refused, retry_after)
+            self.table.arm(self.slot)
+            if refused:
+                self.held_until = max(self.held_until, self.now + retry_after)
+
+    def floor(self, seconds):
+        self.table.set_floor(self.slot, seconds, self.now)
+
+    def hold(self, seconds):
+        self.table.hold(self.slot, self.now + seconds)
+        self.held_until = max(self.held_until, self.now + seconds)
+
+    def check_it_goes_on(self):
+        """What waits is handed out when the table said, or as soon as a place is free."""
+        if self.slot.waiting and self.slot.in_flight < self.policy.parallelism:
+            assert self.table.take(self.table.next_at()) is not None
+
+
+@settings(max_examples=400, deadline=None)
+@given(policies, steps)
+def test_no_host_is_fetched_faster_than_promised_wherever_fetches_begin(policy, script):
+    host = OneHost(policy)
+    for step, value in script:
+        getattr(host, step)(value)
+    for (early, floor), (late, later_floor) in pairwise(host.log):
+        if distance := max(policy.delay or 0.0, min(floor, later_floor)):
+            assert late - early >= distance - EPSILON
+    begun = sorted(start for start, _ in host.log)
+    for rate in policy.rates:
+        for early, late in zip(begun, begun[rate.count :], strict=False):
+            assert late - early >= rate.per - EPSILON
+    host.check_it_goes_on()
+
+
+@settings(max_examples=50, deadline=None)
+@given(policies)
+def test_a_host_is_not_fetched_slower_than_it_must_be(policy):
+    """Each wait is at most the delay, the jitter, and a grace."""
+    host = OneHost(SlotPolicy(policy.delay or 0.0, policy.jitter, policy.parallelism))
+    for _ in range(20):
+        host.take(0.0)
+        host.land("nothing")
+        if host.table.next_at() is not None:
+            host.now = max(host.now, host.table.next_at())
+    longest = (policy.delay or 0.0) + policy.jitter + 0.25
+    assert all(late - early <= longest + EPSILON for (early, _), (late, _) in pairwise(host.log))
+    assert len(host.log) >= 10
+
+
+def test_the_heap_stays_bounded_however_often_slots_change():
+    table = SlotTable(lambda _: SlotPolicy(delay=1.0, parallelism=10))
+    for number in range(100):
+        slot = table.get(f"h{number}")
+        table.push(slot, (0, number, None))
+    for turn in range(500):
+        for slot in table:
+            table.hold(slot, BEGIN + turn)
+    assert len(table._heap) <= 2 * 100 + 1025
+    assert sum(table.take(1e9) is not None for _ in range(200)) == 100
+
+
+def test_the_slot_that_may_be_fetched_longest_goes_first():
+    table = SlotTable(lambda _: SlotPolicy(delay=1.0, parallelism=10))
+    for number, until in enumerate([30.0, 10.0, 20.0]):
+        slot = table.get(f"{until}")
+        table.push(slot, (0, number, None))
+        table.hold(slot, until)
+    assert [table.take(100.0)[0].key for _ in range(3)] == ["10.0", "20.0", "30.0"]
+
+
+def test_of_slots_ready_at_the_same_time_the_higher_priority_goes_first():
+    table = SlotTable(lambda _: SlotPolicy(delay=0.0))
+    for number, rank in enumerate([0, -5, 5]):
+        table.push(table.get(f"{rank}"), (rank, number, None))
+    assert [table.take(1.0)[0].key for _ in range(3)] == ["-5", "0", "5"]
+
+
+def test_a_full_slot_waits_for_no_time():
+    table = SlotTable(lambda _: SlotPolicy(delay=0.0, parallelism=1))
+    slot = table.get("h")
+    for number in range(2):
+        table.push(slot, (0, number, None))
+    table.take(1.0)
+    assert table.next_at() is None
+    slot.land(2.0, 1.0, 0.1, refused=False, retry_after=None)
+    table.arm(slot)
+    assert table.next_at() is not None
+
+
+def test_a_grace_that_shrinks_does_not_shorten_an_older_promise():
+    """A Crawl-delay that makes the grace smaller must not let a rate forget how late a fetch may have begun."""
+    slot = Slot("h", SlotPolicy(delay=0.0, parallelism=9, rates=(Rate(1, 10.0),)))
+    slot.grant(BEGIN)
+    begun_by = BEGIN + slot.start_within
+    slot.floor = 0.1
+    assert slot.start_within < begun_by - BEGIN
+    assert slot.ready_at() >= begun_by + 10.0
+
+
+@pytest.mark.parametrize(
+    ("delay", "within"), [(0.01, 0.02), (0.2, 0.02), (1.0, 0.1), (2.5, 0.25), (60.0, 0.25)]
+)
+def test_the_grace_is_a_tenth_of_the_delay_within_bounds(delay, within):
+    assert Slot("h", SlotPolicy(delay=delay)).start_within == pytest.approx(within)
+
+
+def test_an_adapted_delay_follows_the_latency_up_and_down():
+    slot = Slot("h", SlotPolicy())
+    delays = []
+    for latency in [1.0, 9.0, 9.0, 9.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]:
+        slot.grant(BEGIN)
+        slot.land(BEGIN, BEGIN, latency, refused=False, retry_after=None)
+        delays.append(slot.delay)
+    assert delays[:4] == sorted(delays[:4])
+    assert delays[3:] == sorted(delays[3:], reverse=True)
+    assert delays[3] == pytest.approx(9.0 * slots.ADAPTIVE_SHARE, rel=0.2)
+
+
+def test_an_adapted_delay_is_capped():
+    slot = Slot("h", SlotPolicy())
+    slot.grant(BEGIN)
+    slot.land(BEGIN, BEGIN, 1e6, refused=False, retry_after=None)
+    assert slot.delay == slots.ADAPTIVE_CAP
+
+
+def table_with_idle_slots(monkeypatch, policy, change=None):
+    monkeypatch.setattr(slots, "_FIRST_TIDY", 4)
+    table = SlotTable(lambda _: policy)
+    for number in range(6):
+        slot = table.get(f"{number}")
+        table.push(slot, (0, number, None))
+        table.take(BEGIN)
+        slot.land(BEGIN, BEGIN, None, refused=False, retry_after=None)
+        if change:
+            change(table, slot)
+    return table
+
+
+def test_idle_slots_are_let_go(monkeypatch):
+    table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=1.0))
+    table.tidy(BEGIN + 5.0)
+    assert len(table) == 0
+
+
+def test_the_slots_are_looked_at_again_only_when_their_number_has_doubled(monkeypatch):
+    table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=1.0))
+    table.tidy(BEGIN)  # their delay still runs
+    table.tidy(BEGIN + 5.0)
+    assert len(table) == 6
+    for number in range(6, 12):
+        table.get(f"{number}")
+    table.tidy(BEGIN + 5.0)
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table, slot: table.push(slot, (0, 99, None)),
+        lambda table, slot: setattr(slot, "beyond", 1),
+        lambda table, slot: slot.grant(BEGIN),
+        lambda table, slot: table.set_floor(slot, 1.0, BEGIN),
+        lambda table, slot: table.hold(slot, BEGIN + 1e6),
+        lambda table, slot: (slot.grant(BEGIN), slot.land(BEGIN, BEGIN, 0.1, refused=True, retry_after=None)),
+    ],
+    ids=["waiting", "beyond", "in flight", "floor", "held", "backing off"],
+)
+def test_a_slot_with_something_to_remember_is_kept(monkeypatch, change):
+    table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=1.0), change)
+    table.tidy(BEGIN + 5.0)
+    assert len(table) == 6
+
+
+def test_a_slot_is_kept_while_its_rates_count_a_fetch(monkeypatch):
+    """Else a host that is let go and met again would get a fresh allowance."""
+    table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=0.0, rates=(Rate(20, 60.0),)))
+    table.tidy(BEGIN + 5.0)
+    assert len(table) == 6
+    table._tidy_at = 0
+    table.tidy(BEGIN + 61.0)
+    assert len(table) == 0
