@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from w3lib.encoding import (
     html_body_declared_encoding,
@@ -85,15 +85,13 @@ def portable_detector() -> Detector:
     return guess
 
 
+@cache
 def load_detector() -> Detector:
-    """Return the best detector that is installed."""
+    """Return the best detector that is installed, loaded when a page first needs one."""
     try:
         return statistical_detector()
     except ImportError:
         return portable_detector()
-
-
-_guess = load_detector()
 
 
 def detect(body: bytes, content_type: str = "") -> str:
@@ -165,7 +163,7 @@ def _by_content(body: bytes) -> str:
         pass
     else:
         return "utf-8"
-    label = _guess(body[:_DETECTION_BYTES])
+    label = load_detector()(body[:_DETECTION_BYTES])
     codec = _usable(resolve_encoding(label)) if label else None
     # The sample may be valid UTF-8 up to where it was cut while the whole body is not.
     return LAST_RESORT if codec is None or codec == "utf-8" else codec

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-import parsel
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from skitter import media
@@ -15,10 +14,14 @@ from skitter.encoding import decode, detect
 from skitter.errors import RequestError, UsageError
 from skitter.headers import Headers, find_header, parse_headers
 from skitter.links import Links
+from skitter.markup.foreign import is_parsel
 from skitter.request import Request
 from skitter.selector import Selector, foreign_selector, from_parsel
 from skitter.selector_list import SelectorList
 from skitter.urls import join_all, normalize
+
+if TYPE_CHECKING:
+    import parsel
 
 # Queries that one compiled call can answer, and the attribute that they ask for.
 _LINK_QUERIES = (
@@ -318,8 +321,8 @@ class Response:
 def _href_of(link: str | Selector | parsel.Selector) -> str:
     if isinstance(link, str):
         return link
-    if isinstance(link, parsel.Selector):
-        link = from_parsel(link)
+    if is_parsel(link):
+        link = from_parsel(cast("parsel.Selector", link))
     href = link.link if isinstance(link, Selector) else None
     if href is None:
         raise RequestError(

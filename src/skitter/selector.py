@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from re import Pattern
-from typing import Any, overload
-
-import parsel
-from parsel.utils import extract_regex
+from typing import TYPE_CHECKING, Any, overload
 
 from skitter.errors import UsageError
 from skitter.markup.engine import Engine, load_engine
+from skitter.markup.foreign import parsel_selector
 from skitter.markup.page import Page, reparsed
 from skitter.markup.query import CssQuery, Take, compile_css
 from skitter.selector_list import SelectorList, ValueList
+
+if TYPE_CHECKING:
+    import parsel
 
 _engine = load_engine()
 
@@ -112,6 +113,8 @@ class Selector:
 
         Character references in them are replaced, but for ``&lt;`` and ``&amp;``.
         """
+        from parsel.utils import extract_regex  # noqa: PLC0415 - see skitter.markup.foreign
+
         return extract_regex(regex, self.get(), replace_entities=replace_entities)
 
     def re_first(
@@ -261,7 +264,7 @@ class _Value(Selector):
         return bool(self._value)
 
     def _twin(self) -> parsel.Selector:
-        return parsel.Selector(text=self._value, type="text")
+        return parsel_selector(text=self._value, type="text")
 
 
 class _Foreign(Selector):
@@ -315,7 +318,7 @@ class _Foreign(Selector):
 
 def foreign_selector(text: str, kind: str) -> Selector:
     """Return the selector of an ``"xml"`` or ``"json"`` text."""
-    return _Foreign(parsel.Selector(text=text, type=kind))
+    return _Foreign(parsel_selector(text=text, type=kind))
 
 
 def from_parsel(inner: parsel.Selector) -> Selector:

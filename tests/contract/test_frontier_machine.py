@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from frontier_model import Model
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -263,6 +263,7 @@ def test_whatever_happens_frontier_and_model_agree(backend, job_kind, monkeypatc
             stateful_step_count=40,
             deadline=None,
             derandomize=True,
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -155,3 +155,14 @@ def test_stopping_a_job_that_nobody_runs_says_so(serve, tmp_path):
     server = serve(GeneratedSite(pages=3, links_per_page=12))
     skitter(*crawl(server), cwd=tmp_path)
     assert skitter("stop", "shop", cwd=tmp_path).stderr == "job shop is not being run\n"
+
+
+def test_a_job_that_is_paused_can_be_stopped(site, slow, server, tmp_path):
+    with Running(*crawl(server, "--workers", 2), cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        skitter("pause", "shop", cwd=tmp_path)
+        assert skitter("stop", "shop", cwd=tmp_path).stderr.startswith("job shop is stopped")
+        assert running.end()[0] == 0
+    slow.go_on.set()
+    assert skitter(*crawl(server), cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)

@@ -288,10 +288,13 @@ def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(ser
         f"        yield {server.url!r}\n"
         "        raise RuntimeError('the list of shops\\nis gone')\n"
     )
-    result = skitter("run", "failing.py", "-o", "items.jsonl", cwd=tmp_path)
+    result = skitter("run", "failing.py", "-o", "items.jsonl", "--summary", "sum.json", cwd=tmp_path)
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert "RuntimeError: the list of shops is gone" in line
+    summary = counts(tmp_path / "sum.json")
+    assert (summary["state"], summary["exit_code"]) == ("failed", 1)
+    assert "the list of shops" in summary["reason"]
 
 
 def test_a_reader_of_standard_output_that_goes_away_ends_the_crawl_quietly(serve, tmp_path):
@@ -338,3 +341,16 @@ def read_until(screen, text):
             break
     assert text in shown
     return shown
+
+
+def test_where_nobody_watches_the_library_for_screens_is_not_loaded(serve, tmp_path):
+    server = serve(lambda _: Answer(b"<title>Home</title>"))
+    (tmp_path / "looking.py").write_text(
+        "import sys\n"
+        "from skitter import Spider\n"
+        "class Looking(Spider):\n"
+        f"    start_urls = [{server.url!r}]\n"
+        "    def parse(self, response):\n"
+        "        yield {'rich': 'rich' in sys.modules}\n"
+    )
+    assert json.loads(skitter("run", "looking.py", cwd=tmp_path).stdout) == {"rich": False}

@@ -143,15 +143,16 @@ def test_undeclared_encodings_are_told_by_their_letters(text, codec):
 
 @pytest.mark.parametrize(("text", "codec"), [(RUSSIAN, "cp1251"), (JAPANESE, "cp932"), (CHINESE, "gb18030")])
 def test_the_fallback_detector_tells_the_common_ones_too(monkeypatch, text, codec):
-    monkeypatch.setattr(encoding, "_guess", portable_detector())
+    monkeypatch.setattr(encoding, "load_detector", portable_detector)
     assert read(text.encode(codec)) == text
 
 
 def test_without_turbohtml_the_fallback_detector_is_loaded(monkeypatch):
+    load = encoding.load_detector.__wrapped__  # without its cache
     monkeypatch.setitem(sys.modules, "turbohtml.detect", None)
-    assert encoding.load_detector().__qualname__.startswith("portable_detector")
+    assert load().__qualname__.startswith("portable_detector")
     monkeypatch.undo()
-    assert encoding.load_detector().__qualname__ == statistical_detector().__qualname__
+    assert load().__qualname__ == statistical_detector().__qualname__
 
 
 def test_a_page_cut_inside_a_late_letter_is_not_taken_for_utf8():

@@ -74,9 +74,9 @@ class Committer:
 
     async def _commit(self, pages: list[Page]) -> None:
         marks = await self._store(pages)
-        for page in pages:
-            if page.items and self._hooks["after_save"]:
-                await self._after_save(page)
+        for page, page_marks in zip(pages, marks, strict=True):
+            if page.items and self._hooks["after_save"] and not await self._after_save(page):
+                page_marks.clear()
         entries = await self._new_entries(pages)
         outcomes = [
             Outcome(
@@ -118,15 +118,21 @@ class Committer:
         page.counters = {}
         page.finish(Verdict(Resolution.FAILED, error))
 
-    async def _after_save(self, page: Page) -> None:
+    async def _after_save(self, page: Page) -> bool:
+        """Ask the hooks; returns whether the page is to be committed."""
         try:
             signal = await self._hooks.ask("after_save", page.response, page.items)
-        except Exception as error:  # noqa: BLE001 - user code: any error is an outcome of this page
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: any error is an outcome of this page
             log.error("%s: hook after_save: %s", page.lease.url, describe(error))  # noqa: TRY400 - one line
             page.count("errors/hook")
-        else:
-            if signal in {Signal.STOP, Signal.FAIL}:
-                self._signal(signal, f"hook after_save at {page.lease.url}")
+            return True
+        where = f"hook after_save at {page.lease.url}"
+        if signal in {Signal.STOP, Signal.FAIL}:
+            self._signal(signal, where)
+        if signal is Signal.FAIL:
+            page.counters = {}
+            page.finish(Verdict(Resolution.RETRY, f"{where} failed the crawl", free=True))
+        return signal is not Signal.FAIL
 
     async def _new_entries(self, pages: list[Page]) -> list[list[Entry]]:
         """Build entries for the links that are new; the known ones, most of them, cost only their test."""

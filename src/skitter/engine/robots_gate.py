@@ -16,6 +16,11 @@ from skitter.settings import Settings
 log = logging.getLogger("skitter.engine")
 
 
+_ROBOTS_FAILURES = 5
+"""So many failures in a row, 10, 20, 40 and 80 seconds apart, and the pages of the host are given up: they can
+be replayed from the dead letters when the host is back."""
+
+
 class Passage(StrEnum):
     """What the gate says."""
 
@@ -51,7 +56,7 @@ class RobotsGate:
         self._desk = RobotsDesk(
             fetcher,
             settings.user_agent,
-            RobotsSettings(ttl=settings.robots_ttl),
+            RobotsSettings(ttl=settings.robots_ttl, first_deferral=10.0, max_failures=_ROBOTS_FAILURES),
             recall=frontier.recall,
             remember=frontier.remember,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import parsel
+from typing import TYPE_CHECKING, Any
 
 from skitter.markup.engine import Engine
+from skitter.markup.foreign import parsel_selector
 from skitter.markup.query import CssQuery, Take
+
+if TYPE_CHECKING:
+    import parsel
 
 
 class Page:
@@ -24,7 +26,7 @@ class Page:
     def twin(self) -> parsel.Selector:
         """Return parsel's selector of the same text, parsed when first asked for."""
         if self._twin is None:
-            self._twin = parsel.Selector(text=self.text, type="html")
+            self._twin = parsel_selector(text=self.text, type="html")
         return self._twin
 
     def take(self, query: CssQuery, nodes: list[Any]) -> list[str]:
@@ -43,6 +45,6 @@ class Page:
 
 def reparsed(html: str, tag: str) -> parsel.Selector:
     """Return parsel's selector of one element, made from its outer HTML alone."""
-    page = parsel.Selector(text=html, type="html")
+    page = parsel_selector(text=html, type="html")
     element = next(page.root.iter(tag), None)
-    return page if element is None else parsel.Selector(root=element, type="html")
+    return page if element is None else parsel_selector(root=element, type="html")

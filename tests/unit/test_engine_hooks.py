@@ -1,0 +1,258 @@
+"""Hooks: order, several per point, every signal at every point that it concerns, plain and coroutine functions."""
+
+import pytest
+from engine_bench import Bench, Scripted, page
+
+from skitter import Request, Spider
+from skitter.engine.hooks import POINTS, Hooks, Signal
+from skitter.errors import SpiderError
+from skitter.frontier.base import JobState
+from skitter.testing import Answer
+
+PAGES = {"/": ["/a", "/b"], "/a": [], "/b": []}
+
+
+class Hooked(Spider):
+    """One item a page; what its hooks answer is set from outside."""
+
+    answers = {}
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.calls = []
+        self.hooks = [Recorder(self, point) for point in POINTS]
+
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        if response.url.endswith("/raise"):
+            raise ValueError("in the callback")
+        yield {"url": response.url, "status": response.status}
+        yield response.follow_all("a")
+
+
+class Recorder:
+    """A collection with one hook, which tells the spider and answers what that says."""
+
+    def __init__(self, spider, point):
+        async def hook(subject, *_rest):
+            where = getattr(subject, "url", "")
+            spider.calls.append((point, "/" + where.rpartition("/")[2]))
+            answer = spider.answers.get((point, "/" + where.rpartition("/")[2]))
+            if isinstance(answer, Exception):
+                raise answer
+            return answer.pop(0) if isinstance(answer, list) and answer else None if answer == [] else answer
+
+        setattr(self, point, hook)
+
+
+@pytest.fixture
+def run(serve, tmp_path):
+    async def run_it(answers=None, pages=PAGES, spider_class=Hooked, **settings):
+        site = Scripted(pages)
+        server = serve(site)
+        spider = spider_class(url=server.url, answers=answers or {})
+        bench = Bench(spider, tmp_path, **settings)
+        ran = await bench.run()
+        ran.site, ran.spider, ran.bench = site, spider, bench
+        return ran
+
+    return run_it
+
+
+def paths(ran):
+    return sorted("/" + item["url"].rpartition("/")[2] for item in ran.items)
+
+
+async def test_the_points_of_a_page_come_in_the_order_of_the_loop(run):
+    ran = await run(pages={"/": []})
+    assert [point for point, _ in ran.spider.calls] == [
+        "on_start", "before_request", "after_request", "before_save", "after_save", "on_stop",
+    ]  # fmt: skip
+
+
+async def test_a_failed_attempt_asks_on_error_each_time(run):
+    ran = await run(pages={"/": Answer(status=500)}, max_retries=2)
+    assert [point for point, _ in ran.spider.calls].count("on_error") == 3
+
+
+async def test_hooks_of_one_point_run_in_order_and_the_first_decision_ends_the_round():
+    order = []
+    hooks = Hooks()
+
+    def plain(_request):
+        order.append("plain")
+
+    async def coroutine(_request):
+        order.append("coroutine")
+        return Signal.DROP
+
+    hooks.register("on_error", plain)
+    hooks.register("on_error", coroutine)
+    hooks.register("on_error", plain)
+    assert await hooks.ask("on_error", None) is Signal.DROP
+    assert order == ["plain", "coroutine"]
+
+
+async def test_each_hook_gets_the_request_as_the_one_before_it_left_it():
+    hooks = Hooks()
+    hooks.register("before_request", lambda request: request.replace(priority=1))
+
+    async def second(request):
+        return request.replace(depth=request.priority + 1)
+
+    hooks.register("before_request", second)
+    request, signal = await hooks.rewrite(Request("http://h.test/"))
+    assert (request.priority, request.depth, signal) == (1, 2, Signal.GO_ON)
+
+
+async def test_the_name_of_a_signal_is_as_good_as_the_signal():
+    hooks = Hooks()
+    hooks.register("on_error", lambda: "retry")
+    assert await hooks.ask("on_error") is Signal.RETRY
+
+
+async def test_an_answer_that_is_no_signal_names_the_hook():
+    hooks = Hooks()
+    hooks.register("on_error", lambda: 7)
+    with pytest.raises(SpiderError, match=r"<lambda> answered 7"):
+        await hooks.ask("on_error")
+
+
+def test_an_unknown_point_is_refused():
+    with pytest.raises(SpiderError, match="no hook point 'before_lunch'"):
+        Hooks().register("before_lunch", print)
+
+
+def test_the_spiders_own_methods_are_hooks_before_its_collections():
+    class Own(Spider):
+        def on_error(self, request, error):
+            return None
+
+    hooks = Hooks()
+    spider = Own()
+    hooks.register_all(spider)
+    assert hooks["on_error"] == [spider.on_error]
+    assert not hooks["before_request"]
+
+
+async def test_before_request_may_have_another_request_fetched(run):
+    class Rewriting(Hooked):
+        def before_request(self, request):
+            return request.replace(headers={"X-Mark": "seen"})
+
+    ran = await run(spider_class=Rewriting)
+    assert {visit.headers.get("x-mark") for visit in ran.site.visits} == {"seen"}
+    assert paths(ran) == ["/", "/a", "/b"]
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])
+async def test_drop_finishes_a_request_without_output(run, point):
+    ran = await run({(point, "/a"): Signal.DROP})
+    assert paths(ran) == ["/", "/b"]
+    assert (ran.status.done, ran.status.failed, ran.letters) == (3, 0, {})
+    assert ran.counters["refused/hook"] == 1
+    assert ran.site.counts["/a"] == (point != "before_request")
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])
+async def test_retry_tries_again_and_counts_once(run, point):
+    ran = await run({(point, "/a"): [Signal.RETRY, Signal.RETRY]})
+    assert paths(ran) == ["/", "/a", "/b"]
+    assert ran.counters[f"retried/hook/{point}"] == 2
+    assert (ran.counters["pages"], ran.counters["items"], ran.counters["links"]) == (3, 3, 2)
+    assert ran.site.counts["/a"] == (1 if point == "before_request" else 3)
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])
+async def test_retry_without_end_is_given_up(run, point):
+    ran = await run({(point, "/a"): Signal.RETRY}, max_retries=2)
+    assert ran.letters == {"/a": f"hook/{point}: asked for a retry"}
+    assert paths(ran) == ["/", "/b"]
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "after_save"])
+async def test_stop_goes_on_with_the_request_and_stops_the_crawl(run, point):
+    ran = await run({(point, "/a"): Signal.STOP}, pages={**PAGES, "/a": ["/c"], "/c": []}, concurrency=1)
+    assert ran.state is JobState.STOPPING
+    assert "/a" in paths(ran)
+    assert "/c" not in paths(ran)
+    assert ran.status.leased == 0
+    assert ran.failure is None
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "on_error", "after_save"])
+async def test_fail_fails_the_crawl_and_a_rerun_resumes(run, point):
+    pages = {**PAGES, "/a": (Answer(status=500), page())} if point == "on_error" else PAGES
+    ran = await run({(point, "/a"): [Signal.FAIL]}, pages=pages)
+    assert f"hook {point} at" in str(ran.failure)
+    assert ran.failure.remedy
+    assert (ran.status.leased, ran.state) == (0, JobState.RUNNING)
+    again = await ran.bench.run()
+    assert again.state is JobState.FINISHED
+    assert paths(again) == ["/", "/a", "/b"]
+    assert again.letters == {}
+
+
+async def test_ignore_gives_a_bad_status_to_the_callback(run):
+    ran = await run({("on_error", "/a"): Signal.IGNORE}, pages={**PAGES, "/a": page(status=404)})
+    assert {"/" + item["url"].rpartition("/")[2]: item["status"] for item in ran.items} == {
+        "/": 200, "/a": 404, "/b": 200,
+    }  # fmt: skip
+    assert ran.letters == {}
+
+
+async def test_ignore_after_a_fetch_gives_any_status_to_the_callback(run):
+    ran = await run({("after_request", "/a"): Signal.IGNORE}, pages={**PAGES, "/a": page(status=503)})
+    assert paths(ran) == ["/", "/a", "/b"]
+
+
+async def test_ignore_lets_a_failed_callback_pass_without_a_dead_letter(run):
+    pages = {"/": ["/raise"], "/raise": []}
+    ran = await run({("on_error", "/raise"): Signal.IGNORE}, pages=pages)
+    assert (paths(ran), ran.letters) == (["/"], {})
+    assert (ran.counters["errors/ignored"], ran.status.done) == (1, 2)
+
+
+async def test_drop_in_on_error_spares_the_dead_letters(run):
+    ran = await run({("on_error", "/a"): Signal.DROP}, pages={**PAGES, "/a": page(status=404)})
+    assert (ran.letters, ran.counters["refused/hook"], ran.status.done) == ({}, 1, 3)
+
+
+async def test_retry_in_on_error_tries_what_would_have_been_given_up(run):
+    pages = {**PAGES, "/a": (Answer(status=404), page())}
+    ran = await run({("on_error", "/a"): [Signal.RETRY]}, pages=pages)
+    assert (paths(ran), ran.letters) == (["/", "/a", "/b"], {})
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "on_error"])
+async def test_an_exception_in_a_hook_fails_its_request_alone(run, point):
+    pages = {**PAGES, "/a": page(status=404)} if point == "on_error" else PAGES
+    ran = await run({(point, "/a"): RuntimeError("oops")}, pages=pages)
+    assert list(ran.letters) == ["/a"]
+    assert "RuntimeError: oops" in ran.letters["/a"]
+    assert paths(ran) == ["/", "/b"]
+    assert ran.state is JobState.FINISHED
+
+
+async def test_an_exception_after_the_save_is_counted_and_the_items_stay(run):
+    ran = await run({("after_save", "/a"): RuntimeError("oops")})
+    assert (paths(ran), ran.letters, ran.counters["errors/hook"]) == (["/", "/a", "/b"], {}, 1)
+
+
+async def test_before_save_may_change_the_items(run):
+    class Changing(Hooked):
+        def before_save(self, response, items):
+            items[0]["length"] = len(response.body)
+            items.append({"url": response.url, "second": True})
+
+    ran = await run(pages={"/": []}, spider_class=Changing)
+    assert [set(item) for item in ran.items] == [{"url", "status", "length"}, {"url", "second"}]
+    assert ran.counters["items"] == 2
+
+
+async def test_an_exception_at_the_start_fails_the_crawl_before_anything_is_fetched(run):
+    ran = await run({("on_start", "/"): RuntimeError("no database")})
+    assert "hook on_start: RuntimeError: no database" in str(ran.failure)
+    assert ran.site.visits == []
