@@ -72,6 +72,11 @@ def urls_of(path):
     return sorted(item["url"] for item in lines_of(path))
 
 
+def truth_of(site, server):
+    """Return the URLs of a whole site, as `urls_of` would read them."""
+    return sorted(site.truth(server.origins))
+
+
 class SlowingSite:
     """Answers as another site does, but once so many requests have come it takes its time.
 

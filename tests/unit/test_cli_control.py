@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from cli_command import Running, SlowingSite, skitter, urls_of
+from cli_command import Running, SlowingSite, skitter, truth_of, urls_of
 from skitter.testing import GeneratedSite
 
 PAGES = 60
@@ -29,10 +29,6 @@ def server(slow, serve):
 
 def crawl(server, *more):
     return ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", *more)
-
-
-def truth_of(site, server):
-    return sorted(site.truth(server.origins))
 
 
 def status(folder, job="shop"):

@@ -3,10 +3,9 @@
 import json
 import os
 import pty
-import signal
 import subprocess
 
-from cli_command import SKITTER, Running, SlowingSite, lines_of, skitter, urls_of
+from cli_command import SKITTER, Running, SlowingSite, lines_of, skitter, truth_of, urls_of
 from skitter.testing import Answer, GeneratedSite
 
 SPIDER = """
@@ -23,10 +22,6 @@ class Titles(Spider):
         yield {"url": response.url, "title": response.css("title::text").get(), "word": self.word}
         yield response.follow_all("a")
 """
-
-
-def truth_of(site, server):
-    return sorted(site.truth(server.origins))
 
 
 def counts(path):
@@ -217,66 +212,6 @@ def test_with_a_json_log_every_line_on_standard_error_is_json(serve, tmp_path):
     records = [json.loads(line) for line in result.stderr.splitlines()]
     assert records[-1]["message"].startswith("job ")
     assert records[-1]["summary"]["pages"] == 2
-
-
-def test_the_first_interruption_drains_and_the_output_holds_what_was_committed(serve, tmp_path):
-    site = GeneratedSite(pages=80, links_per_page=12)
-    slow = SlowingSite(site, after=20)
-    server = serve(slow)
-    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--summary", "sum.json")
-    with Running(*command, cwd=tmp_path) as running:
-        assert slow.reached.wait(60)
-        running.interrupt()
-        code, _, stderr = running.end()
-    assert code == 130, stderr
-    assert "interrupted; `skitter resume" in stderr
-    first = urls_of(tmp_path / "items.jsonl")
-    assert len(first) == len(set(first)) == counts(tmp_path / "sum.json")["pages"]
-    assert 15 <= len(first) < 80
-    slow.go_on.set()
-    assert skitter("resume", json_name(tmp_path), cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
-
-
-def test_a_fleet_is_interrupted_as_a_whole_and_a_rerun_resumes(serve, tmp_path):
-    site = GeneratedSite(pages=80, links_per_page=12)
-    slow = SlowingSite(site, after=20)
-    server = serve(slow)
-    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--workers", 2)
-    with Running(*command, cwd=tmp_path) as running:
-        assert slow.reached.wait(60)
-        running.process.send_signal(signal.SIGTERM)
-        code, _, stderr = running.end()
-    assert code == 130, stderr
-    assert len(urls_of(tmp_path / "items.jsonl")) < 80
-    slow.go_on.set()
-    assert skitter(*command, cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
-    twice = len(server.log.hits) - len({hit.target for hit in server.log.hits})
-    assert twice <= 1, "what was in flight was finished, not fetched again (robots.txt is asked for twice)"
-
-
-def test_the_second_interruption_stops_at_once_and_a_rerun_resumes(serve, tmp_path):
-    site = GeneratedSite(pages=60, links_per_page=12)
-    slow = SlowingSite(site, after=20, delay=120)
-    server = serve(slow)
-    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--workers", 2)
-    with Running(*command, cwd=tmp_path) as running:
-        assert slow.reached.wait(60)
-        running.interrupt()
-        assert "once more" in running.process.stderr.readline()
-        running.interrupt()
-        code, _, stderr = running.end()
-    assert code == 130
-    assert "stopped at once; everything committed is kept" in stderr
-    slow.go_on.set()
-    assert skitter(*command, cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
-
-
-def json_name(folder):
-    (note,) = (folder / ".skitter").glob("*/job.json")
-    return note.parent.name
 
 
 def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(serve, tmp_path):

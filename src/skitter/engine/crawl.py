@@ -110,11 +110,11 @@ class Crawl:
         was committed is merged into the outputs all the same, and the same call resumes.
         """
         lock = self._assembly.folder.lock()
-        lock.acquire()
+        await asyncio.to_thread(lock.acquire)
         try:
             return await self._run()
         finally:
-            lock.release()
+            await asyncio.to_thread(lock.release)
 
     async def _run(self) -> RunResult:
         began = time.monotonic()

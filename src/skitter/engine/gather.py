@@ -7,6 +7,7 @@ yielded one by one.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -164,6 +165,7 @@ class Gatherer:
     @staticmethod
     def _template(links: Links, parent: Request, depth: int) -> Entry:
         request = Request("", **{**links.fields, "depth": depth, "referer": parent.url})
+        _check_order(request, links.base_url)
         return Entry(
             b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
         )
@@ -204,16 +206,23 @@ class Gatherer:
             return refusal
         if url != request.url:
             request = request.replace(url=url)
+        _check_order(request, url)
         return Entry(
             fingerprint(request, self._seed), self._politeness.slot_of(host), url, encode_request(request),
-            _int64(request.priority, request.url), request.not_before, request.delay,
-            dedup=not request.dont_filter,
+            request.priority, request.not_before, request.delay, dedup=not request.dont_filter,
         )  # fmt: skip
 
 
-def _int64(priority: int, url: str) -> int:
-    if not -(2**63) < priority < 2**63:
+def _check_order(request: Request, url: str) -> None:
+    """Refuse what a frontier could not put in order."""
+    priority = request.priority
+    if not isinstance(priority, int) or not -(2**63) < priority < 2**63:
         raise RequestError(
-            f"request {url!r} has priority {priority}", remedy="a priority is a 64-bit integer"
+            f"request {url!r} has priority {priority!r}", remedy="a priority is a 64-bit integer"
         )
-    return priority
+    for name in ("delay", "not_before"):
+        seconds = getattr(request, name)
+        if not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
+            raise RequestError(
+                f"request {url!r} has {name} {seconds!r}", remedy=f"{name} is a number of seconds"
+            )

@@ -98,10 +98,13 @@ class FolderMemory:
         return left
 
     def note_known(self, href: str) -> None:
-        """Remember an href whose URL is in the frontier."""
+        """Remember an href whose URL is in the frontier, unless it may mean something else on another page.
+
+        It may if it begins with ``?`` or ``#``, or with white space or a control character, which parsers skip.
+        """
         if href.startswith(_HOST_WIDE):
             self._host.known.add(href)
-        elif href[:1] > " " and href[0] not in "?#":  # those, and what follows skipped white space, differ by page
+        elif href[:1] > " " and href[0] not in "?#":
             self.known.add(href)
 
     def note_refused(self, href: str, reason: str) -> None:

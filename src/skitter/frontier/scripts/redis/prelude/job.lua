@@ -1,0 +1,97 @@
+-- Prelude 1: the job. Every script but open begins with the files of this folder.
+--
+-- KEYS: all keys of the job, always in this order.
+-- ARGV: 1 generation, 2 time ('' for the server's), 3 client, 4 call ('' if it may be repeated blindly),
+--       5.. what the script says.
+local JOB, QUEUE, DELAYED, READY, SLOTS, BUSY, GRANTS, LEASES, DEADLINES, GRANTED, SEEN, DEAD, COUNTERS,
+  OUTPUTS, NOTES, ANSWERS = unpack(KEYS)
+local call, pack, decode = redis.call, struct.pack, cmsgpack.unpack
+local sub, byte, format = string.sub, string.byte, string.format
+local min, max = math.min, math.max
+
+local meta = call('HMGET', JOB, 'generation', 'config', 'sequence', 'state', 'seeds_done')
+if meta[1] ~= ARGV[1] then
+  return redis.error_reply('GONE the job is not the one that was opened')
+end
+
+-- A call whose answer was lost on the way is answered again, not done again.
+if ARGV[4] ~= '' then
+  local before = call('HGET', ANSWERS, ARGV[3])
+  if before and sub(before, 1, #ARGV[4]) == ARGV[4] then
+    return sub(before, #ARGV[4] + 9)
+  end
+end
+
+local config = decode(meta[2])
+local sequence = tonumber(meta[3])
+local first_sequence = sequence
+local finished_requests = 0
+local counted = {}
+local AT_ONCE = 500 -- delayed requests, and lost leases, that one script takes back
+
+local now
+if ARGV[2] == '' then
+  local time = call('TIME')
+  now = time[1] + time[2] / 1000000
+else
+  now = tonumber(ARGV[2])
+end
+
+local random_is_seeded = false
+local function random()
+  if not random_is_seeded then -- else every script would draw the same numbers
+    math.randomseed(call('TIME')[2])
+    random_is_seeded = true
+  end
+  return math.random()
+end
+
+local function next_number()
+  sequence = sequence + 1
+  return pack('>I6', sequence)
+end
+
+local function text(number)
+  return format('%.17g', number)
+end
+
+local function count(name, amount)
+  counted[name] = (counted[name] or 0) + amount
+end
+
+-- Lua's stack bounds how many values one call may have.
+local function call_with_many(command, key, values)
+  for first = 1, #values, 1000 do
+    call(command, key, unpack(values, first, min(first + 999, #values)))
+  end
+end
+
+local function limit_reached()
+  local limits = config.limits
+  if not limits then
+    return ''
+  end
+  local amounts = call('HMGET', COUNTERS, 'pages', 'items', 'bytes')
+  if limits.pages and tonumber(amounts[1] or 0) >= limits.pages then
+    return 'pages'
+  elseif limits.items and tonumber(amounts[2] or 0) >= limits.items then
+    return 'items'
+  elseif limits.errors and call('ZCARD', DEAD) >= limits.errors then
+    return 'errors'
+  elseif limits.bytes and tonumber(amounts[3] or 0) >= limits.bytes then
+    return 'bytes'
+  end
+  return ''
+end
+
+-- State of the job, and the limit that stops it. Only after everything is written.
+local function current_state()
+  local left = call('ZCARD', QUEUE) + call('ZCARD', DELAYED) + call('HLEN', LEASES)
+  local limit = limit_reached()
+  if left == 0 and call('HGET', JOB, 'seeds_done') == '1' then
+    return 'finished', limit
+  elseif limit ~= '' then
+    return 'stopping', limit
+  end
+  return call('HGET', JOB, 'state'), limit
+end

@@ -1,0 +1,195 @@
+-- Prelude 3: requests and leases.
+--
+-- A request is one string that is in exactly one place: QUEUE, DELAYED, a lease or a dead letter.
+--   slot \0 rank(8) number(6) attempt(2) lost(2) dedup(1) fingerprint(16) url-length(4) url record
+-- "key" below is rank and number: within a slot, the order of the bytes is the order of the queue.
+-- A lease is: landed(1) granted(8, double) worker-length(1) worker request.
+local to_queue, to_delayed = {}, {}
+local ended_ids, ended = {}, {}
+
+local function split(request)
+  local zero = string.find(request, '\0', 1, true)
+  return sub(request, 1, zero - 1), sub(request, zero + 1, zero + 14), sub(request, zero + 15)
+end
+
+local function comes_before(key, other)
+  -- Not key < other: Lua compares texts by the rules of a language.
+  local a1, a2, a3 = struct.unpack('>I4I4I6', key)
+  local b1, b2, b3 = struct.unpack('>I4I4I6', other)
+  if a1 ~= b1 then
+    return a1 < b1
+  elseif a2 ~= b2 then
+    return a2 < b2
+  end
+  return a3 < b3
+end
+
+-- Put a request that is nowhere else into its queue, or among the delayed ones.
+local function place(request, slot, key, at)
+  if at > now then
+    to_delayed[#to_delayed + 1] = at
+    to_delayed[#to_delayed + 1] = request
+    return
+  end
+  to_queue[#to_queue + 1] = 0
+  to_queue[#to_queue + 1] = request
+  if slot.queued == 0 or comes_before(key, slot.head) then
+    slot.head = key
+  end
+  slot.queued = slot.queued + 1
+  slot.touched = true
+end
+
+local function place_again(name, key, rest, at)
+  place(name .. '\0' .. key .. rest, slot_of(name), key, at)
+end
+
+local function is_known(fingerprint)
+  if not config.visited_ttl then
+    return call('SISMEMBER', SEEN, fingerprint) == 1
+  end
+  local score = call('ZSCORE', SEEN, fingerprint)
+  return score and (score == 'inf' or tonumber(score) > now)
+end
+
+-- Make a fingerprint known for as long as its request is pending; false if it is known already.
+local function learn(fingerprint)
+  if not config.visited_ttl then
+    return call('SADD', SEEN, fingerprint) == 1
+  end
+  if is_known(fingerprint) then
+    return false
+  end
+  call('ZADD', SEEN, 'inf', fingerprint)
+  return true
+end
+
+-- Add new requests; names: of slots and their policies; returns how many were not known.
+-- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
+local function insert(names, entries)
+  local added = 0
+  for _, entry in ipairs(entries) do
+    local rest = entry[3]
+    if byte(rest, 5) == 0 or learn(sub(rest, 6, 21)) then
+      local name = names[entry[1]]
+      local slot = slot_of(name[1], name[2])
+      local number = next_number()
+      local rank = entry[2] ~= '' and entry[2] or pack('>I8', 2 ^ 53 - sequence)
+      local key = rank .. number
+      place(slot.name .. '\0' .. key .. rest, slot, key, max(entry[4] or 0, now + (entry[5] or 0)))
+      added = added + 1
+    end
+  end
+  if added < #entries then
+    count('refused/duplicate', #entries - added)
+  end
+  return added
+end
+
+local function lease_of(id)
+  local packed = not ended[id] and call('HGET', LEASES, id)
+  if not packed then
+    return nil
+  end
+  local request_at = 11 + byte(packed, 10)
+  return {
+    id = id, landed = sub(packed, 1, 1) == '1', granted_at = struct.unpack('<d', packed, 2),
+    worker = sub(packed, 11, request_at - 1), request = sub(packed, request_at),
+  }
+end
+
+local function write_lease(lease)
+  call('HSET', LEASES, lease.id, (lease.landed and '1' or '0') .. pack('<d', lease.granted_at)
+    .. string.char(#lease.worker) .. lease.worker .. lease.request)
+end
+
+-- End a lease, landed or not; its request is nowhere until it is placed or buried.
+local function end_lease(lease)
+  ended[lease.id] = true
+  ended_ids[#ended_ids + 1] = lease.id
+  local name, key, rest = split(lease.request)
+  local slot = slot_of(name)
+  slot.leased = slot.leased - 1
+  slot.touched = true
+  if not lease.landed then
+    land(slot, lease.granted_at)
+  end
+  return name, key, rest
+end
+
+-- A dead letter is: number(6) time(8, double) error-length(4) error request.
+local function bury(name, key, rest, reason)
+  call('ZADD', DEAD, 0, next_number() .. pack('<d', now) .. pack('>I4', #reason) .. reason
+    .. name .. '\0' .. key .. rest)
+  if not config.failed_stay_known and byte(rest, 5) == 1 then
+    call(config.visited_ttl and 'ZREM' or 'SREM', SEEN, sub(rest, 6, 21))
+  end
+end
+
+-- The worker is gone or silent: give its request back, with one loss more.
+local function lose(lease)
+  local name, key, rest = end_lease(lease)
+  local attempt, lost = struct.unpack('>I2I2', rest)
+  lost = min(lost + 1, 65535)
+  rest = pack('>I2I2', attempt, lost) .. sub(rest, 5)
+  count('leases/lost', 1)
+  if lost > config.max_lost then
+    bury(name, key, rest, format('lost: %d workers were lost with this request', lost))
+  else
+    -- Suspects spread out in time, so that the one that kills workers does not take the rest along.
+    place_again(name, key, rest, lost > 1 and now + random() * 2 ^ lost or now)
+  end
+end
+
+-- Queue what was delayed until now and take back leases that ran out; true if some are left for later.
+local function wake()
+  local due = call('ZRANGE', DELAYED, '-inf', text(now), 'BYSCORE', 'LIMIT', 0, AT_ONCE)
+  local late = call('ZRANGE', DEADLINES, '-inf', text(now), 'BYSCORE', 'LIMIT', 0, AT_ONCE)
+  call_with_many('ZREM', DELAYED, due)
+  call_with_many('ZREM', DEADLINES, late)
+  for _, request in ipairs(due) do
+    local name, key = split(request)
+    place(request, slot_of(name), key, now)
+  end
+  for _, id in ipairs(late) do
+    local lease = lease_of(id)
+    if lease then
+      lose(lease)
+    end
+  end
+  return #due == AT_ONCE or #late == AT_ONCE
+end
+
+-- Write what the script has decided.
+local function settle()
+  call_with_many('HDEL', LEASES, ended_ids)
+  call_with_many('ZREM', DEADLINES, ended_ids)
+  call_with_many('ZREM', GRANTED, ended_ids)
+  call_with_many('ZADD', QUEUE, to_queue)
+  call_with_many('ZADD', DELAYED, to_delayed)
+  ended_ids, to_queue, to_delayed = {}, {}, {}
+  for _, slot in pairs(slots) do
+    if slot.touched then
+      arm(slot)
+    end
+  end
+end
+
+-- Write everything, and keep the answer for a caller that asks the same again.
+local function finish(answer)
+  settle()
+  write_slots()
+  for name, amount in pairs(counted) do
+    call('HINCRBY', COUNTERS, name, amount)
+  end
+  if sequence ~= first_sequence then
+    call('HSET', JOB, 'sequence', text(sequence))
+  end
+  if finished_requests > 0 then
+    call('HINCRBY', JOB, 'done', finished_requests)
+  end
+  if ARGV[4] ~= '' then
+    call('HSET', ANSWERS, ARGV[3], ARGV[4] .. pack('<d', now) .. answer)
+  end
+  return answer
+end

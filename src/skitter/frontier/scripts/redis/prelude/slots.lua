@@ -1,0 +1,161 @@
+-- Prelude 2: slots, the arithmetic of frontier/slots.py over the state that is kept in SLOTS.
+local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
+local slots = {} -- those that this script has touched
+
+local function slot_of(name, policy)
+  local slot = slots[name]
+  if not slot then
+    local packed = call('HGET', SLOTS, name)
+    if packed then
+      local v = decode(packed)
+      slot = {
+        name = name, policy = v[1], next_at = v[2], held_until = v[3], floor = v[4], adapted = v[5],
+        backoff = v[6], refused_at = v[7], in_flight = v[8], queued = v[9], leased = v[10], head = v[11],
+        armed = v[12], armed_at = v[13],
+      }
+    else
+      slot = {
+        name = name, policy = policy or 1, next_at = 0, held_until = 0, floor = 0, adapted = 0,
+        backoff = 0, refused_at = 0, in_flight = 0, queued = 0, leased = 0, head = '',
+        armed = '', armed_at = 0,
+      }
+    end
+    slots[name] = slot
+  end
+  if policy then
+    slot.policy = policy
+  end
+  slot.limits = config.policies[slot.policy] or config.policies[1]
+  return slot
+end
+
+local function packed_slot(s)
+  return cmsgpack.pack({
+    s.policy, s.next_at, s.held_until, s.floor, s.adapted, s.backoff, s.refused_at, s.in_flight, s.queued,
+    s.leased, s.head, s.armed, s.armed_at,
+  })
+end
+
+local function delay_of(slot)
+  return max(slot.limits.delay or slot.adapted, slot.floor)
+end
+
+-- Grace in which a granted fetch must begin; nil where no distance is promised.
+local function start_within(slot)
+  local promised
+  for _, rate in ipairs(slot.limits.rates) do
+    promised = min(promised or rate[2] / rate[1], rate[2] / rate[1])
+  end
+  local distance = max(slot.limits.delay or 0, slot.floor)
+  if distance > 0 then
+    promised = min(promised or distance, distance)
+  end
+  return promised and min(0.25, max(0.02, 0.1 * promised))
+end
+
+local function grants_of(slot)
+  slot.grants = slot.grants or call('HGET', GRANTS, slot.name) or ''
+  return slot.grants
+end
+
+local function ready_at(slot)
+  local at = max(slot.next_at, slot.held_until)
+  local rates = slot.limits.rates
+  if #rates > 0 then
+    local grants, grace = grants_of(slot), start_within(slot)
+    for _, rate in ipairs(rates) do
+      local oldest = #grants - 8 * rate[1]
+      if oldest >= 0 then
+        at = max(at, struct.unpack('<d', grants, oldest + 1) + rate[2] + grace)
+      end
+    end
+  end
+  return at
+end
+
+-- Put a slot in order anew, after anything that may have moved its next time.
+local function arm(slot)
+  slot.touched = true
+  local head = ''
+  if slot.queued > 0 and slot.in_flight < slot.limits.parallelism then
+    head = slot.head
+  end
+  local at = head ~= '' and ready_at(slot) or 0
+  if slot.armed ~= '' and slot.armed ~= head then
+    call('ZREM', READY, slot.armed .. slot.name)
+  end
+  if head ~= '' and (slot.armed ~= head or slot.armed_at ~= at) then
+    call('ZADD', READY, at, head .. slot.name)
+  end
+  slot.armed, slot.armed_at = head, at
+end
+
+local function grant(slot)
+  slot.in_flight = slot.in_flight + 1
+  slot.leased = slot.leased + 1
+  local distance, jitter = delay_of(slot), slot.limits.jitter
+  slot.next_at = now
+  if distance > 0 or jitter > 0 then
+    slot.next_at = now + distance + (jitter > 0 and random() * jitter or 0) + (start_within(slot) or 0)
+  end
+  local most = 0
+  for _, rate in ipairs(slot.limits.rates) do
+    most = max(most, rate[1])
+  end
+  if most > 0 then
+    slot.grants = sub(grants_of(slot) .. pack('<d', now), -8 * most)
+    slot.has_granted = true
+  end
+end
+
+local function back_off(slot, granted_at, retry_after)
+  -- Eight fetches in flight that are all refused are one refusal, not eight doublings.
+  if granted_at > slot.refused_at or slot.backoff == 0 then
+    slot.backoff = min(max(FIRST_BACKOFF, slot.backoff * 2), LONGEST_BACKOFF)
+    slot.refused_at = now
+  end
+  -- Retry-After: 0 does not switch the back-off off.
+  slot.held_until = max(slot.held_until, now + max(slot.backoff, retry_after or 0))
+end
+
+-- Take note of how a fetch ended: free its place, adapt, back off.
+local function land(slot, granted_at, latency, refused, retry_after)
+  slot.in_flight = slot.in_flight - 1
+  slot.touched = true
+  if refused then
+    back_off(slot, granted_at, retry_after)
+  elseif latency then
+    if granted_at > slot.refused_at then
+      slot.backoff = slot.backoff > FIRST_BACKOFF and slot.backoff / 2 or 0
+    end
+    if not slot.limits.delay then
+      local target = min(latency * ADAPTIVE_SHARE, ADAPTIVE_CAP)
+      slot.adapted = slot.adapted > 0 and (slot.adapted + target) / 2 or target
+    end
+  end
+end
+
+local function write_slots()
+  local states, busy, idle, grants = {}, {}, {}, {}
+  for name, slot in pairs(slots) do
+    if slot.touched then
+      arm(slot)
+      states[#states + 1] = name
+      states[#states + 1] = packed_slot(slot)
+      if slot.queued + slot.leased > 0 then
+        busy[#busy + 1] = slot.queued
+        busy[#busy + 1] = name
+      else
+        idle[#idle + 1] = name
+      end
+      if slot.has_granted then
+        grants[#grants + 1] = name
+        grants[#grants + 1] = slot.grants
+      end
+    end
+  end
+  call_with_many('HSET', SLOTS, states)
+  call_with_many('ZADD', BUSY, busy)
+  call_with_many('ZREM', BUSY, idle)
+  call_with_many('HSET', GRANTS, grants)
+end

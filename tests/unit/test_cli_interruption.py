@@ -1,0 +1,71 @@
+"""Interruptions: the first drains, the second stops at once, and either way the job goes on later."""
+
+import json
+import signal
+
+from cli_command import Running, SlowingSite, skitter, truth_of, urls_of
+from skitter.testing import GeneratedSite
+
+
+def counts(path):
+    return json.loads(path.read_text())
+
+
+def test_the_first_interruption_drains_and_the_output_holds_what_was_committed(serve, tmp_path):
+    site = GeneratedSite(pages=80, links_per_page=12)
+    slow = SlowingSite(site, after=20)
+    server = serve(slow)
+    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--summary", "sum.json")
+    with Running(*command, cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        running.interrupt()
+        code, _, stderr = running.end()
+    assert code == 130, stderr
+    assert "interrupted; `skitter resume" in stderr
+    first = urls_of(tmp_path / "items.jsonl")
+    assert len(first) == len(set(first)) == counts(tmp_path / "sum.json")["pages"]
+    assert 15 <= len(first) < 80
+    slow.go_on.set()
+    assert skitter("resume", json_name(tmp_path), cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def test_a_fleet_is_interrupted_as_a_whole_and_a_rerun_resumes(serve, tmp_path):
+    site = GeneratedSite(pages=80, links_per_page=12)
+    slow = SlowingSite(site, after=20)
+    server = serve(slow)
+    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--workers", 2)
+    with Running(*command, cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        running.process.send_signal(signal.SIGTERM)
+        code, _, stderr = running.end()
+    assert code == 130, stderr
+    assert len(urls_of(tmp_path / "items.jsonl")) < 80
+    slow.go_on.set()
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    twice = len(server.log.hits) - len({hit.target for hit in server.log.hits})
+    assert twice <= 1, "what was in flight was finished, not fetched again (robots.txt is asked for twice)"
+
+
+def test_the_second_interruption_stops_at_once_and_a_rerun_resumes(serve, tmp_path):
+    site = GeneratedSite(pages=60, links_per_page=12)
+    slow = SlowingSite(site, after=20, delay=120)
+    server = serve(slow)
+    command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--workers", 2)
+    with Running(*command, cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        running.interrupt()
+        assert "once more" in running.process.stderr.readline()
+        running.interrupt()
+        code, _, stderr = running.end()
+    assert code == 130
+    assert "stopped at once; everything committed is kept" in stderr
+    slow.go_on.set()
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def json_name(folder):
+    (note,) = (folder / ".skitter").glob("*/job.json")
+    return note.parent.name
