@@ -6,6 +6,7 @@ from collections import Counter
 from skitter.engine.assembly import Assembly, _scope
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.engine.worker import CrawlFailed
+from skitter.errors import StoreError
 from skitter.frontier.client import RemoteFrontier
 from skitter.frontier.memory import MemoryFrontier
 from skitter.frontier.server import FrontierServer
@@ -67,11 +68,11 @@ class Kept:
         return [self._take(group) for group in groups]
 
     def _take(self, group):
-        try:
-            for index, item in enumerate(group.items):
+        for index, item in enumerate(group.items):
+            try:
                 encode_item(item)
-        except Exception as error:
-            return GroupError.of(error, index)
+            except StoreError as error:
+                return GroupError.of(error, index)
         self._groups[group.fingerprint] = list(group.items)
         return None
 

@@ -102,7 +102,7 @@ def detect(body: bytes, content_type: str = "") -> str:
     from_mark, _ = read_bom(body)
     if from_mark is not None:
         return from_mark
-    declared = _usable(http_content_type_encoding(content_type)) if content_type else None
+    declared = _declared_by(content_type) if content_type else None
     if declared is not None:
         return _with_byte_order(declared, body)
     return _by_zero_bytes(body) or _declared_inside(body) or _by_content(body)
@@ -115,6 +115,11 @@ def decode(body: bytes, encoding: str) -> str:
     """
     text = body.decode("utf-8", "replace") if encoding == "utf-8" else to_unicode(body, encoding)
     return text.removeprefix("\ufeff")
+
+
+@lru_cache(maxsize=1024)
+def _declared_by(content_type: str) -> str | None:
+    return _usable(http_content_type_encoding(content_type))
 
 
 @lru_cache(maxsize=256)

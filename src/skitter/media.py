@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _SILENT = frozenset({"", "application/octet-stream", "unknown/unknown", "application/unknown", "*/*"})
@@ -20,6 +21,7 @@ _SNIFFED_BYTES = 1445
 _MARKS = (b"\xef\xbb\xbf", b"\xfe\xff", b"\xff\xfe")
 
 
+@lru_cache(maxsize=1024)  # a site sends the same few values all the time
 def media_type(content_type: str) -> str:
     """Return the media type of a Content-Type value, in lower case and without parameters."""
     return content_type.partition(";")[0].strip().lower()

@@ -7,6 +7,7 @@ line (``-s NAME=VALUE`` and the named options).
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -115,6 +116,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise SettingsError(f"setting {name} is {value}", remedy="give zero or more")
+        for name in _POSITIVE + _NOT_NEGATIVE:
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise SettingsError(
+                    f"setting {name} is {value}", remedy="give a number, or none for no limit"
+                )
 
     def politeness(self) -> Politeness:
         """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""

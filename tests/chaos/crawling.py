@@ -26,7 +26,16 @@ class Crawling:
     """
 
     def __init__(
-        self, folder, spider, *, output="items.jsonl", workers=1, settings=(), arguments=(), prefix=(), limits=None
+        self,
+        folder,
+        spider,
+        *,
+        output="items.jsonl",
+        workers=1,
+        settings=(),
+        arguments=(),
+        prefix=(),
+        limits=None,
     ):
         self.folder = folder
         self.output = folder / output

@@ -25,7 +25,11 @@ class PoliteSite:
             self._throttled = None
             return Answer(b"slowly!", status=429, headers={"Retry-After": "1"})
         paths = [*(f"/p{number}" for number in range(self._pages)), "/private/1", "/private/2"]
-        hrefs = [f"http://{origin}{path}" for path in paths for origin in visit.origins] if visit.path == "/" else []
+        hrefs = (
+            [f"http://{origin}{path}" for path in paths for origin in visit.origins]
+            if visit.path == "/"
+            else []
+        )
         return Answer("".join(f'<a href="{href}">x</a>' for href in hrefs).encode())
 
     def _robots_txt(self, place):

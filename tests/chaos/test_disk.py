@@ -69,7 +69,9 @@ def at_most(size):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(("spider", "size"), [("Everything", 400_000), ("Heavy", 700_000)], ids=["frontier", "items"])
+@pytest.mark.parametrize(
+    ("spider", "size"), [("Everything", 400_000), ("Heavy", 700_000)], ids=["frontier", "items"]
+)
 def test_a_file_that_cannot_grow_ends_the_crawl_and_a_rerun_completes(job, pages, spider, size, workers):
     crawl = job(spider, workers=workers, limits=at_most(size))
     assert crawl.run() == 1, crawl.errors

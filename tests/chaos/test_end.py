@@ -5,8 +5,8 @@ import random
 
 import pytest
 from crawling import check_exact, served
-from engine_bench import Bench, Scripted, redirect
 
+from engine_bench import Bench, Scripted, redirect
 from skitter import Request, Spider
 from skitter.frontier.base import JobState
 from skitter.testing import Answer

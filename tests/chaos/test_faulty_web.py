@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from sites.cases import Reason
 from sites.faulty import BODY_LIMIT, READ_TIMEOUT, RETRIES, TOTAL_TIMEOUT, FaultySite
 
@@ -23,7 +24,9 @@ def explains(error, reason: Reason):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_all_that_can_be_had_is_had_and_the_rest_is_a_dead_letter_with_its_reason(crawling, site_process, workers):
+def test_all_that_can_be_had_is_had_and_the_rest_is_a_dead_letter_with_its_reason(
+    crawling, site_process, workers
+):
     site = site_process("sites.faulty:FaultySite", hosts=2)
     truth = FaultySite().truth(site.origins)
     crawl = crawling("Everything", workers=workers, settings=SETTINGS, arguments={"url": site.url})

@@ -119,7 +119,9 @@ def test_a_worker_that_wakes_after_its_leases_ran_out_commits_nothing(job, site,
     pages, gone = truth
     place = sorted(pages)[20]
     marker = job().folder / "stopped.pid"
-    crawl = job(spider="Sleepy", arguments={"stop_at": place, "stopped": marker}, settings={"lease_seconds": 1})
+    crawl = job(
+        spider="Sleepy", arguments={"stop_at": place, "stopped": marker}, settings={"lease_seconds": 1}
+    )
     crawl.start()
     assert crawl.wait_for(marker.exists, "the worker that stops")
     sleeper = psutil.Process(int(marker.read_text()))
@@ -157,6 +159,8 @@ def test_the_second_interrupt_ends_at_once_and_a_rerun_completes(crawling, site_
     assert crawl.wait() == 130, crawl.errors
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive, "workers outlived their owner"
-    assert all(hit.ended - hit.received < STALL for hit in site.hits()), "it did not wait for the stalled pages"
+    assert all(hit.ended - hit.received < STALL for hit in site.hits()), (
+        "it did not wait for the stalled pages"
+    )
     assert crawl.run() == 0, crawl.errors
     check_exact(crawl, HoleySite(**arguments).truth(site.origins))

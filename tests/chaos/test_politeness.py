@@ -115,7 +115,9 @@ def test_of_limit_rules_the_first_match_wins_and_a_rule_can_be_one_pool(crawl_po
 
 
 def test_what_robots_txt_forbids_is_never_fetched(crawl_politely):
-    site, crawl = crawl_politely({"delay": 0}, hosts=3, pages=10, robots="User-agent: *\nDisallow: /private/\n")
+    site, crawl = crawl_politely(
+        {"delay": 0}, hosts=3, pages=10, robots="User-agent: *\nDisallow: /private/\n"
+    )
     for hits in by_host(site).values():
         targets = [hit.target for hit in hits]
         assert not [target for target in targets if target.startswith("/private/")]

@@ -33,7 +33,13 @@ def check_against_walk(crawl, found):
 
 @pytest.fixture(scope="module", params=[1, 50], ids=["one host", "50 hosts"])
 def generated(request, start_site):
-    arguments = {"pages": PAGES, "every": 61, "hosts": request.param, "page_bytes": 3000, "links_per_page": 24}
+    arguments = {
+        "pages": PAGES,
+        "every": 61,
+        "hosts": request.param,
+        "page_bytes": 3000,
+        "links_per_page": 24,
+    }
     return start_site("holey:HoleySite", arguments, hosts=request.param)
 
 
@@ -56,7 +62,9 @@ def test_a_generated_site_is_obtained_exactly(crawling, generated, workers):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_real_site_is_obtained_exactly(crawling, docs, workers):
     settings = {**SETTINGS, "scope": "any", "allow": docs.origins[0]}
-    crawl = crawling("Everything", workers=workers, settings=settings, arguments={"url": docs.url_of("/index.html")})
+    crawl = crawling(
+        "Everything", workers=workers, settings=settings, arguments={"url": docs.url_of("/index.html")}
+    )
     assert crawl.run() == 0, crawl.errors
     found = walked(docs.url_of("/index.html"), docs.origins)
     assert len(found) > 400

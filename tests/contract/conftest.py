@@ -7,9 +7,11 @@ A new backend joins by a subclass of :class:`Backend` in ``BACKENDS``. All times
 import contextlib
 import hashlib
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
+from services.redis_servers import running
 
 from skitter.errors import FrontierError
 from skitter.frontier.base import (
@@ -123,7 +125,28 @@ class OverSocket(OnSqlite):
         await super().stop()
 
 
-BACKENDS = {backend.name: backend for backend in (InMemory, OnSqlite, OverSocket)}
+class OnValkey(Backend):
+    name = "valkey"
+
+    async def start(self, politeness, options, clock):
+        from skitter.frontier.redis.frontier import RedisFrontier
+
+        url = running(self.name).url
+        self.job = f"job{uuid.uuid4().hex}"
+        self.frontier = RedisFrontier(url, self.job, politeness, options, clock=clock)
+        await self.frontier.open()
+        return self.frontier
+
+    async def stop(self):
+        await self.frontier.close()
+        await self.frontier.erase()
+
+
+class OnRedis(OnValkey):
+    name = "redis"
+
+
+BACKENDS = {backend.name: backend for backend in (InMemory, OnSqlite, OverSocket, OnValkey, OnRedis)}
 
 
 class Sound:

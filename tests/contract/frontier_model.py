@@ -151,7 +151,11 @@ class Model:
             least += min(self.room(slot), surely)
             most += min(self.room(slot), maybe)
             self._check_order(here, [lease for lease in leases if lease.slot == slot])
-        assert (0 if self.paused else min(limit, least)) <= len(leases) <= (0 if self.paused else min(limit, most))
+        assert (
+            (0 if self.paused else min(limit, least))
+            <= len(leases)
+            <= (0 if self.paused else min(limit, most))
+        )
         for lease in leases:
             self._hand_out(lease, worker)
 
@@ -159,7 +163,9 @@ class Model:
         places = [self.requests[lease.record].place for lease in leases]
         assert places == sorted(places)
         records = {lease.record for lease in leases}
-        left = [one.place for one in waiting if one.surely_due <= self.now and one.entry.record not in records]
+        left = [
+            one.place for one in waiting if one.surely_due <= self.now and one.entry.record not in records
+        ]
         if places and left:
             assert places[-1] < min(left)
 
@@ -169,7 +175,11 @@ class Model:
         assert one.due <= self.now
         assert self.room(one.entry.slot) > 0
         assert lease.id not in self.leases
-        assert (lease.fingerprint, lease.url, lease.slot) == (one.entry.fingerprint, one.entry.url, one.entry.slot)
+        assert (lease.fingerprint, lease.url, lease.slot) == (
+            one.entry.fingerprint,
+            one.entry.url,
+            one.entry.slot,
+        )
         assert (lease.attempt, lease.lost) == (one.attempt, one.lost)
         one.state, one.worker, one.landed = "leased", worker, False
         one.deadline = self.now + self.lease_seconds

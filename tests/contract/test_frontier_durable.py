@@ -5,8 +5,14 @@ import asyncio
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import FrontierOptions, JobState, Landing, Outcome, OutputMark, Resolution, SeedMark
-from skitter.politeness import Rate, SlotPolicy
+from skitter.frontier.base import (
+    FrontierOptions,
+    JobState,
+    Outcome,
+    OutputMark,
+    Resolution,
+    SeedMark,
+)
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
 
@@ -56,11 +62,14 @@ async def test_the_order_is_kept(start, order, next_life):
     await live_again(job, next_life)
     await job.add("new", priority=1)
     middle = ["0a", "0b", "3a", "3b", "-3a", "-3b", f"{2**62}a", f"{2**62}b"]
-    assert await job.urls_left() == {
-        "priority": [*middle[6:], *middle[2:4], "new", *middle[:2], *middle[4:6]],
-        "fifo": [*middle, "new"],
-        "lifo": ["new", *middle[::-1]],
-    }[order]
+    assert (
+        await job.urls_left()
+        == {
+            "priority": [*middle[6:], *middle[2:4], "new", *middle[:2], *middle[4:6]],
+            "fifo": [*middle, "new"],
+            "lifo": ["new", *middle[::-1]],
+        }[order]
+    )
 
 
 async def test_leases_of_a_killed_life_count_a_loss_and_go_back(job):
@@ -154,7 +163,11 @@ async def test_what_happens_at_once_leaves_each_request_in_one_place(start):
 
 @pytest.mark.parametrize(
     ("asked", "afterwards"),
-    [(JobState.RUNNING, JobState.RUNNING), (JobState.PAUSED, JobState.PAUSED), (JobState.STOPPING, JobState.RUNNING)],
+    [
+        (JobState.RUNNING, JobState.RUNNING),
+        (JobState.PAUSED, JobState.PAUSED),
+        (JobState.STOPPING, JobState.RUNNING),
+    ],
 )
 async def test_a_pause_is_kept_and_a_stop_ends_with_the_run(job, asked, afterwards, next_life):
     await job.add("a")
@@ -217,57 +230,6 @@ async def test_dead_letters_are_kept_and_can_be_replayed(job, next_life):
     await live_again(job, next_life)
     assert await job.counts() == {"queued": 1}
     assert (await job.one()).url == before[0].url
-
-
-async def test_what_a_retry_after_asked_for_is_kept(start, next_life):
-    job = await start(SlotPolicy(delay=0.0, parallelism=10))
-    await job.add(*range(3))
-    lease = await job.one()
-    await job.lease(0, landed=[Landing(lease.id, 0.1, refused=True, retry_after=500.0)])
-    await live_again(job, next_life)
-    await job.clock.advance(499.0)
-    assert await job.lease() == []
-    await job.clock.advance(1.001)
-    assert len(await job.lease()) == 3
-
-
-async def test_holds_and_crawl_delays_are_kept(job, next_life):
-    await job.add(*range(3))
-    await job.add("a", host="held.test")
-    await job.frontier.set_delay("h.test", 7.0)
-    await job.frontier.hold("held.test", 100.0)
-    await live_again(job, next_life)
-    slots = {slot.key: slot for slot in (await job.status()).busiest}
-    assert slots["h.test"].delay == 7.0
-    assert slots["held.test"].held_for == pytest.approx(100.0)
-    await job.wait_for_one()
-    waited, lease = await job.wait_for_one()
-    assert 7.0 <= waited <= 7.4
-    assert lease.slot == "h.test"
-
-
-async def test_the_distance_of_two_fetches_is_kept_across_lives(start, next_life):
-    job = await start(SlotPolicy(delay=10.0, parallelism=5))
-    await job.add(*range(3))
-    lease = await job.one()
-    await job.clock.advance(0.5)
-    await live_again(job, next_life)
-    waited, _ = await job.wait_for_one()
-    assert 0.5 + waited >= 10.0 + lease.start_within - 0.001
-
-
-async def test_layered_rates_are_kept_across_lives(start, next_life):
-    rate = Rate(4, 100.0)
-    job = await start(SlotPolicy(delay=0.0, parallelism=100, rates=(rate,)))
-    await job.add(*range(20))
-    grants = []
-    for _ in range(40):
-        grants += [(job.clock.now, lease.start_within) for lease in await job.lease(3)]
-        await live_again(job, next_life)
-        await job.clock.advance(12.5)
-    for (early, within), (late, _) in zip(grants, grants[rate.count :], strict=False):
-        assert late - (early + within) >= rate.per - 1e-6
-    assert len(grants) >= 12
 
 
 async def test_a_visited_ttl_goes_on_in_the_next_life(start, next_life):

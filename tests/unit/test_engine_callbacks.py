@@ -4,8 +4,8 @@ import asyncio
 import sys
 
 import pytest
-from engine_bench import Bench, Scripted, page
 
+from engine_bench import Bench, Scripted, page
 from skitter import Request, Spider
 from skitter.engine.callbacks import describe, find_callback, run_callback
 from skitter.errors import SpiderError
@@ -61,16 +61,19 @@ def test_a_missing_callback_is_named():
 
 
 def test_an_error_is_described_in_one_line_with_its_place():
-    try:
-        raise ValueError("two\nlines")
-    except ValueError as error:
-        line = describe(error)
-    assert line.startswith("ValueError: two lines (line ")
-    assert "test_engine_callbacks.py, in test_an_error_is" in line
+    with pytest.raises(KeyError) as caught:
+        raise_something("two\nlines")
+    line = describe(caught.value)
+    assert line.startswith("KeyError: 'two\\nlines' (line ")
+    assert line.endswith("of test_engine_callbacks.py, in raise_something)")
 
 
-def raise_something():
-    raise KeyError("missing")
+def test_an_error_of_several_lines_becomes_one():
+    assert describe(ValueError("two\n  lines")) == "ValueError: two lines"
+
+
+def raise_something(what="missing"):
+    raise KeyError(what)
 
 
 async def wait_for_what_is_cancelled():
@@ -231,7 +234,10 @@ async def test_cb_kwargs_meta_and_priority_travel_with_a_request(run):
 
     ran = await run({"/": [], "/b": (Answer(status=500), page())}, Travelling)
     meta = {"deep": {"list": [1, 2.5, None, "é"]}}
-    assert ran.items == [{"who": "a", "meta": meta, "priority": 0}, {"who": "b", "meta": meta, "priority": -5}]
+    assert ran.items == [
+        {"who": "a", "meta": meta, "priority": 0},
+        {"who": "b", "meta": meta, "priority": -5},
+    ]
 
 
 async def test_of_requests_that_wait_the_one_of_highest_priority_is_fetched_first(run):

@@ -1,8 +1,8 @@
 """Gather: what callbacks give becomes items and entries; every refused URL is counted by its reason."""
 
 import pytest
-from engine_bench import Bench, Scripted
 
+from engine_bench import Bench, Scripted
 from skitter import Request, Spider
 from skitter.engine.gather import Gatherer
 from skitter.errors import RequestError, SpiderError
@@ -121,7 +121,17 @@ def test_links_that_are_no_urls_are_counted(gatherer):
 def test_links_that_mean_something_else_on_another_page_are_looked_at_again(gatherer):
     """``http.html`` is no absolute URL, and ``?page=2`` belongs to its page."""
     one = gatherer()
-    hrefs = ["http.html", "https", "http:x.html", "?page=2", "#top", "", " ?page=3", "\x01?page=4", "\n?page=5"]
+    hrefs = [
+        "http.html",
+        "https",
+        "http:x.html",
+        "?page=2",
+        "#top",
+        "",
+        " ?page=3",
+        "\x01?page=4",
+        "\n?page=5",
+    ]
     for folder in ("a", "b"):
         for page in ("one.html", "two.html"):
             base = f"http://h.test/{folder}/{page}"

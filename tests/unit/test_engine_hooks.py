@@ -1,8 +1,8 @@
 """Hooks: order, several per point, every signal at every point that it concerns, plain and coroutine functions."""
 
 import pytest
-from engine_bench import Bench, Scripted, page
 
+from engine_bench import Bench, Scripted, page
 from skitter import Request, Spider
 from skitter.engine.hooks import POINTS, Hooks, Signal
 from skitter.errors import SpiderError
@@ -15,9 +15,8 @@ PAGES = {"/": ["/a", "/b"], "/a": [], "/b": []}
 class Hooked(Spider):
     """One item a page; what its hooks answer is set from outside."""
 
-    answers = {}
-
     def __init__(self, **arguments):
+        self.answers = {}
         super().__init__(**arguments)
         self.calls = []
         self.hooks = [Recorder(self, point) for point in POINTS]
@@ -182,7 +181,9 @@ async def test_stop_goes_on_with_the_request_and_stops_the_crawl(run, point):
     assert ran.failure is None
 
 
-@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "on_error", "after_save"])
+@pytest.mark.parametrize(
+    "point", ["before_request", "after_request", "before_save", "on_error", "after_save"]
+)
 async def test_fail_fails_the_crawl_and_a_rerun_resumes(run, point):
     pages = {**PAGES, "/a": (Answer(status=500), page())} if point == "on_error" else PAGES
     ran = await run({(point, "/a"): [Signal.FAIL]}, pages=pages)

@@ -1,8 +1,8 @@
 """Redirects: new requests through the frontier, by the rules of RFC 9110, scope checked at each hop."""
 
 import pytest
-from engine_bench import Bench, Scripted, page, redirect
 
+from engine_bench import Bench, Scripted, page, redirect
 from skitter import Request, Response, Spider
 from skitter.engine.redirect import RedirectError, redirected
 from skitter.frontier.base import JobState
@@ -77,7 +77,7 @@ def test_a_location_that_leads_nowhere_is_an_error(location, error):
 
 
 def test_a_loop_is_an_error_at_its_first_repetition():
-    with pytest.raises(RedirectError, match="^redirect/loop: "):
+    with pytest.raises(RedirectError, match=r"^redirect/loop: "):
         follow(location="/start", redirects=("http://h.test/start",))
 
 
@@ -89,7 +89,7 @@ def test_a_redirect_to_itself_that_sets_a_cookie_is_tried_again():
 def test_a_chain_may_be_as_long_as_the_limit():
     chain = tuple(f"http://h.test/{number}" for number in range(4))
     assert len(follow(redirects=chain, limit=5).redirects) == 5
-    with pytest.raises(RedirectError, match="^redirect/limit: more than 4"):
+    with pytest.raises(RedirectError, match=r"^redirect/limit: more than 4"):
         follow(redirects=chain, limit=4)
 
 
@@ -131,7 +131,11 @@ async def test_a_target_that_is_known_is_not_fetched_again(run):
 
 async def test_a_page_behind_its_own_cookie_is_obtained(run):
     def wall(visit):
-        return page() if "seen=1" in visit.headers.get("cookie", "") else redirect("/", **{"Set-Cookie": "seen=1"})
+        return (
+            page()
+            if "seen=1" in visit.headers.get("cookie", "")
+            else redirect("/", **{"Set-Cookie": "seen=1"})
+        )
 
     ran = await run({"/": wall})
     assert [item["url"] for item in ran.items] == [ran.server.url]

@@ -1,10 +1,10 @@
 """Verdict: what is tried again, how often and after how long."""
 
 import pytest
-from engine_bench import Bench, Scripted, page
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_bench import Bench, Scripted, page
 from skitter import Request, Spider
 from skitter.engine.verdict import after_failure, after_status, backoff
 from skitter.frontier.base import Resolution
@@ -27,7 +27,9 @@ def test_the_wait_doubles_up_to_a_cap_and_half_of_it_is_chance(attempt, first, c
 
 def test_what_may_pass_is_retried_as_often_as_the_settings_say():
     settings = Settings(max_retries=2)
-    verdicts = [after_failure(settings, REQUEST, n, "timeout: x", retryable=True).resolution for n in range(4)]
+    verdicts = [
+        after_failure(settings, REQUEST, n, "timeout: x", retryable=True).resolution for n in range(4)
+    ]
     assert verdicts == [Resolution.RETRY, Resolution.RETRY, Resolution.FAILED, Resolution.FAILED]
 
 
@@ -50,7 +52,10 @@ def test_statuses_that_may_pass_are_retried(status):
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451, 501, 505, 304, 999])
 def test_statuses_that_stay_are_given_up(status):
     verdict = after_status(Settings(), REQUEST, 0, status, None)
-    assert (verdict.resolution, verdict.error) == (Resolution.FAILED, f"status/{status}: the server answered {status}")
+    assert (verdict.resolution, verdict.error) == (
+        Resolution.FAILED,
+        f"status/{status}: the server answered {status}",
+    )
 
 
 @pytest.mark.parametrize("status", [429, 503])

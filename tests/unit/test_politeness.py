@@ -21,7 +21,9 @@ def test_a_rate_is_read(text, rate):
     assert Rate.parse(text) == rate
 
 
-@pytest.mark.parametrize("text", ["", "20", "20/", "/s", "20/60", "-1/s", "0/s", "1/0s", "1.5/s", "1/2d", "x/s"])
+@pytest.mark.parametrize(
+    "text", ["", "20", "20/", "/s", "20/60", "-1/s", "0/s", "1/0s", "1.5/s", "1/2d", "x/s"]
+)
 def test_a_wrong_rate_is_an_error_with_a_remedy(text):
     with pytest.raises(SettingsError) as error:
         Rate.parse(text)
@@ -63,7 +65,11 @@ def delay_of(politeness: Politeness, host: str) -> float | None:
             ["www.example.com", "a.b.example.com", "www.example.com:8080"],
             ["example.com", "www.example.com.evil.test", "example.org"],
         ),
-        ({"domain_glob": "example.com"}, ["example.com", "example.com:81"], ["www.example.com", "xexample.com"]),
+        (
+            {"domain_glob": "example.com"},
+            ["example.com", "example.com:81"],
+            ["www.example.com", "xexample.com"],
+        ),
         (
             {"domain_regexp": r"(?:www|shop)\d*\.example\.com"},
             ["www.example.com", "shop12.example.com", "www.example.com:8080"],
@@ -139,7 +145,9 @@ def test_a_rule_may_be_one_pool_for_all_its_hosts():
 
 def test_a_domain_that_a_rule_names_does_not_lend_its_limits_to_other_hosts_of_it():
     """The slot ``example.com`` of www.example.com is not the host that the rule means."""
-    politeness = Politeness(SlotPolicy(delay=1.0), [LimitRule(domain_glob="example.com", delay=9.0)], "domain")
+    politeness = Politeness(
+        SlotPolicy(delay=1.0), [LimitRule(domain_glob="example.com", delay=9.0)], "domain"
+    )
     assert delay_of(politeness, "example.com") == 9.0
     assert delay_of(politeness, "www.example.com") == 1.0
 

@@ -141,7 +141,8 @@ async def test_a_filter_that_has_filled_up_is_made_anew(journal, monkeypatch):
 
 numbers = st.integers(0, 40)
 changes = st.lists(
-    st.tuples(st.sampled_from(["add", "visited", "forget", "look"]), st.lists(numbers, max_size=8)), max_size=25
+    st.tuples(st.sampled_from(["add", "visited", "forget", "look"]), st.lists(numbers, max_size=8)),
+    max_size=25,
 )
 
 

@@ -14,7 +14,7 @@ from skitter.frontier.base import Frontier, JobState, Landing, Lease
 DRAIN_SECONDS = 15.0
 """Longest wait for fetches in flight when a crawl is stopped; what is left is handed back."""
 _LOOK_EVERY = 0.1
-"""Seconds between two looks at the job while there is no room for more."""
+"""Seconds between two looks at the job while there is no room for more, or nothing is given out."""
 
 _GATHER_LANDINGS = 0.004
 """Seconds for which ended fetches gather before the frontier is asked for more, unless a quarter of the
@@ -91,7 +91,9 @@ class Pump:
             if not self._hungry and self._tasks:
                 await self._wait(None)
             else:
-                await self._wait(max(result.ask_again, 0.001) if room else _LOOK_EVERY)
+                # Nothing given although there is something ready: a pause or a limit, and no cause to ask at once.
+                may_come = room > 0 and result.ask_again > 0
+                await self._wait(max(result.ask_again, 0.001) if may_come else _LOOK_EVERY)
 
     def _room(self) -> int:
         if self._draining:

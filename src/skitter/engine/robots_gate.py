@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from enum import StrEnum
 
 import msgspec
 
-from skitter.fetch.base import Fetcher
+from skitter.fetch.base import Fetcher, UnresolvedHost
 from skitter.fetch.robots import Deferred, RobotsPolicy, RobotsSettings
 from skitter.fetch.robots_desk import RobotsDesk
 from skitter.frontier.base import Frontier, Lease
@@ -19,6 +20,10 @@ log = logging.getLogger("skitter.engine")
 _ROBOTS_FAILURES = 5
 """So many failures in a row, 10, 20, 40 and 80 seconds apart, and the pages of the host are given up: they can
 be replayed from the dead letters when the host is back."""
+
+
+_UNRESOLVED = 2
+"""A host name that does not resolve so often is hardly there."""
 
 
 class Passage(StrEnum):
@@ -61,6 +66,8 @@ class RobotsGate:
             remember=frontier.remember,
         )
         self._delays: dict[str, float] = {}
+        self._unresolved: Counter[str] = Counter()
+        """How often the name of a slot's host was looked up in vain."""
 
     async def check(self, url: str, lease: Lease) -> Answer:
         """Decide whether the URL may be fetched within this lease."""
@@ -69,18 +76,24 @@ class RobotsGate:
         if verdict is None:
             verdict = await self._desk.verdict(url)
         if isinstance(verdict, Deferred):
-            if verdict.exhausted:
-                return Answer(Passage.EXHAUSTED, error=verdict.error)
-            if asked:
-                text = "%s: robots.txt cannot be had (%s); the host has to wait %.0f s"
-                log.warning(text, lease.slot, verdict.error, verdict.seconds)
-            await self._frontier.hold(lease.slot, verdict.seconds)
-            return Answer(Passage.DEFERRED, verdict.seconds, verdict.error)
+            return await self._defer(verdict, lease, asked=asked)
         if verdict.crawl_delay and await self._slow_down(verdict, lease):
             return _SPENT
         if not verdict.allowed(url):
             return _FORBIDDEN
         return _SPENT if asked and lease.start_within is not None else _OPEN
+
+    async def _defer(self, verdict: Deferred, lease: Lease, *, asked: bool) -> Answer:
+        """Leave the host alone for a while, unless robots.txt failed too often or the host has no address."""
+        if asked:
+            text = "%s: robots.txt cannot be had (%s); the host has to wait %.0f s"
+            log.warning(text, lease.slot, verdict.error, verdict.seconds)
+            if verdict.error.startswith(UnresolvedHost.kind):
+                self._unresolved[lease.slot] += 1
+        if verdict.exhausted or self._unresolved[lease.slot] >= _UNRESOLVED:
+            return Answer(Passage.EXHAUSTED, error=verdict.error)
+        await self._frontier.hold(lease.slot, verdict.seconds)
+        return Answer(Passage.DEFERRED, verdict.seconds, verdict.error)
 
     async def _slow_down(self, policy: RobotsPolicy, lease: Lease) -> bool:
         """Make a Crawl-delay known; returns whether the lease was granted without it."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 from skitter.engine.gather import Gatherer
 from skitter.errors import SpiderError
@@ -86,8 +88,10 @@ class SeedLoader:
 
 
 async def _stream(spider: Spider) -> AsyncIterator[object]:
-    """Run ``start``, which may be an async generator, a generator or return an iterable."""
-    started = spider.start()
+    """Run ``start``, which may be an async generator, a generator, or return an iterable, awaited or not."""
+    started: Any = spider.start()
+    if inspect.isawaitable(started):
+        started = await started
     if hasattr(started, "__aiter__"):
         async for seed in started:
             yield seed

@@ -89,6 +89,9 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     """Seconds after which asking again may give more (an upper bound: a commit may bring work sooner)."""
     reason: str = ""
     """Why the job stops, if a limit was reached."""
+    setback: bool = False
+    """The backend may have lost what it last took (a fail-over, a restart): nothing is known for certain to be in
+    it that was not learnt from this answer on."""
 
 
 class Resolution(StrEnum):
@@ -271,6 +274,8 @@ class FrontierContext(msgspec.Struct, frozen=True):
     """The job's own folder on this machine; exists."""
     politeness: Politeness
     options: FrontierOptions = FrontierOptions()
+    joining: bool = False
+    """Others are at work on the job: a backend that is away is waited for, also to open it."""
 
 
 class JobInfo(msgspec.Struct, frozen=True):

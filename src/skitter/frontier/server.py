@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Coroutine
 from pathlib import Path
@@ -14,6 +15,8 @@ import msgspec
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.base import Frontier, JobInfo
 from skitter.frontier.wire import METHODS, Answer, Call, Unframer, encode, frame
+
+log = logging.getLogger(__name__)
 
 _read_call = msgspec.msgpack.Decoder(Call).decode
 _read_arguments = {name: msgspec.msgpack.Decoder(types[0]).decode for name, types in METHODS.items()}
@@ -73,9 +76,9 @@ class FrontierServer:
             self._server.close()
         for link in list(self._links):
             link.cut()
-        while self.tasks:
-            await asyncio.gather(*self.tasks, return_exceptions=True)
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
+        while self.tasks:  # also of the connections just cut, whose workers are abandoned
+            await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
 class _Link(asyncio.Protocol):
@@ -109,6 +112,10 @@ class _Link(asyncio.Protocol):
             answer = Answer(call.number, "", msgspec.Raw(encode(result)))
         except SkitterError as error:
             what = msgspec.Raw(encode([str(error), error.remedy]))
+            answer = Answer(call.number, type(error).__name__, what)
+        except Exception as error:  # the caller must not wait for ever
+            log.exception("the call %s of a worker failed", call.method)
+            what = msgspec.Raw(encode([ascii(error), "this is a defect of skitter: please report it"]))
             answer = Answer(call.number, type(error).__name__, what)
         if self._transport is not None:
             self._transport.write(frame(answer))

@@ -9,9 +9,9 @@ from pathlib import Path
 from skitter.errors import StoreError
 from skitter.frontier.base import OutputMark
 from skitter.item import encode_item
+from skitter.own_thread import OwnThread
 from skitter.store.base import GroupError, ItemGroup, StoreContext, parts_folder
 from skitter.store.disk import disk_error, sync_file, sync_folder
-from skitter.own_thread import OwnThread
 
 ITEMS_STREAM = "items"
 """Folder of the part files below ``parts``. One for all file outputs of a job: the format is applied when

@@ -12,9 +12,9 @@ from typing import Any
 
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields
+from skitter.own_thread import OwnThread
 from skitter.store.base import GroupError, ItemGroup, StoreContext, item_id
 from skitter.store.columns import ID_COLUMN, Columns, quoted
-from skitter.own_thread import OwnThread
 
 type_of_row = tuple[tuple[str, ...], list[Any]]
 

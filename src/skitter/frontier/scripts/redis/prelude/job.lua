@@ -22,6 +22,16 @@ if ARGV[4] ~= '' then
   end
 end
 
+-- A server without memory left refuses the first write of a script or none of them. What adds requests may be
+-- refused, and is then tried again; what takes them away must not be, nor a renewal.
+local function begin(adds)
+  if adds then
+    call('HSET', JOB, 'grows', '')
+  else
+    call('HDEL', JOB, 'grows')
+  end
+end
+
 local config = decode(meta[2])
 local sequence = tonumber(meta[3])
 local first_sequence = sequence

@@ -160,6 +160,28 @@ local function wake()
   return #due == AT_ONCE or #late == AT_ONCE
 end
 
+-- Take dead letters out: those named by number, or the first ones up to a number.
+local function exhume(numbers, last)
+  local letters = {}
+  if numbers then
+    for _, number in ipairs(numbers) do
+      local first, after = '[' .. pack('>I6', number), '(' .. pack('>I6', number + 1)
+      local found = call('ZRANGE', DEAD, first, after, 'BYLEX')
+      if found[1] then
+        call('ZREM', DEAD, found[1])
+        letters[#letters + 1] = found[1]
+      end
+    end
+  else
+    letters = call('ZRANGE', DEAD, '-', '(' .. pack('>I6', last + 1), 'BYLEX', 'LIMIT', 0, AT_ONCE)
+    call_with_many('ZREM', DEAD, letters)
+  end
+  for i, letter in ipairs(letters) do
+    letters[i] = sub(letter, 19 + struct.unpack('>I4', letter, 15))
+  end
+  return letters
+end
+
 -- Write what the script has decided.
 local function settle()
   call_with_many('HDEL', LEASES, ended_ids)

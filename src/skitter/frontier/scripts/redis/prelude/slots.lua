@@ -15,15 +15,16 @@ local function slot_of(name, policy)
       }
     else
       slot = {
-        name = name, policy = policy or 1, next_at = 0, held_until = 0, floor = 0, adapted = 0,
+        name = name, policy = 1, next_at = 0, held_until = 0, floor = 0, adapted = 0,
         backoff = 0, refused_at = 0, in_flight = 0, queued = 0, leased = 0, head = '',
         armed = '', armed_at = 0,
       }
     end
     slots[name] = slot
   end
-  if policy then
+  if policy and policy ~= slot.policy then
     slot.policy = policy
+    slot.touched = true
   end
   slot.limits = config.policies[slot.policy] or config.policies[1]
   return slot
@@ -135,11 +136,11 @@ local function land(slot, granted_at, latency, refused, retry_after)
   end
 end
 
+-- Only when all slots that were touched are armed.
 local function write_slots()
   local states, busy, idle, grants = {}, {}, {}, {}
   for name, slot in pairs(slots) do
     if slot.touched then
-      arm(slot)
       states[#states + 1] = name
       states[#states + 1] = packed_slot(slot)
       if slot.queued + slot.leased > 0 then

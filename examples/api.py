@@ -1,0 +1,32 @@
+"""A JSON API with pages, asked by POST. Each body is a request of its own; items are dataclasses."""
+
+import json
+from dataclasses import dataclass
+
+from skitter import Request, Spider
+
+
+@dataclass
+class Quote:
+    id: int
+    author: str
+    text: str
+
+
+class Api(Spider):
+    site = "http://127.0.0.1:8000"
+    token = "secret"  # noqa: S105 - of the example's site
+
+    async def start(self):
+        yield self.page(after=0)
+
+    def page(self, after):
+        headers = {"Content-Type": "application/json", "X-Token": self.token}
+        return Request(f"{self.site}/api", method="POST", body=json.dumps({"after": after}), headers=headers)
+
+    def parse(self, response):
+        found = response.json()
+        for quote in found["quotes"]:
+            yield Quote(**quote)
+        if found["next"] is not None:
+            yield self.page(after=found["next"])

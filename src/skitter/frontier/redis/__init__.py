@@ -1,0 +1,1 @@
+"""The frontier on a Valkey or Redis server, shared by any number of machines."""

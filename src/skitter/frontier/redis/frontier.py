@@ -1,0 +1,416 @@
+"""Redis frontier: one job on a Valkey or Redis server, for workers on any number of machines.
+
+All decisions are made on the server, by the scripts in ``scripts/redis``, under its clock.
+``docs/redis-frontier.md`` explains the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from skitter.errors import FrontierError
+from skitter.frontier.base import (
+    AddResult,
+    DeadLetter,
+    Entry,
+    FrontierContext,
+    FrontierOptions,
+    FrontierStatus,
+    JobInfo,
+    JobState,
+    Landing,
+    Lease,
+    LeaseResult,
+    Outcome,
+    SeedClaim,
+    SeedMark,
+    SlotStatus,
+)
+from skitter.frontier.memory import wait_for
+from skitter.frontier.redis.address import parse_address
+from skitter.frontier.redis.config import JobConfig
+from skitter.frontier.redis.keys import FORMAT_VERSION, SEEN, SLOTS, keys_of
+from skitter.frontier.redis.records import (
+    EntryWriter,
+    encode,
+    id_bytes,
+    known_numbers,
+    read_lease,
+    read_letter,
+    read_ranges,
+    text,
+    to_bytes,
+    write_landing,
+    write_outcome,
+)
+from skitter.frontier.redis.server import Argument, Server
+from skitter.politeness import Politeness
+from skitter.request import FINGERPRINT_VERSION
+
+_LEASES_AT_ONCE = 500
+_OUTCOMES_AT_ONCE = 256
+_ENTRIES_AT_ONCE = 1_000
+_FINGERPRINTS_AT_ONCE = 5_000
+_SLOTS_AT_ONCE = 1_000
+_TIDIED_AT_ONCE = 200
+"""How much one script does at most: no other worker is served meanwhile. One outcome is never divided."""
+
+
+class RedisFrontier:
+    """A frontier on a Valkey or Redis server.
+
+    ``patient``: also :meth:`open` waits for a server that is away, as every other call does.
+    """
+
+    shared: ClassVar[bool] = True
+    """Every worker process reaches it by itself; there is no owner."""
+
+    def __init__(
+        self,
+        url: str,
+        job: str,
+        politeness: Politeness | None = None,
+        options: FrontierOptions | None = None,
+        *,
+        clock: Callable[[], float] | None = None,
+        patient: bool = False,
+    ) -> None:
+        self._options = options if options is not None else FrontierOptions()
+        self._config = JobConfig(politeness if politeness is not None else Politeness(), self._options)
+        self._server = Server(parse_address(url))
+        self._job = job
+        self._keys = keys_of(job)
+        self._clock = clock
+        self._patient = patient
+        self._generation: bytes = b""
+        self._client_name = secrets.token_bytes(8)
+        self._calling = asyncio.Lock()
+        """One call at a time of those whose answer the server keeps."""
+        self._seed_positions: dict[int, int] = {}
+        self._restarts = 0
+
+    @classmethod
+    def from_url(cls, url: str, context: FrontierContext) -> RedisFrontier:
+        """Build the frontier that ``redis:``, ``rediss:``, ``unix:`` or ``redis+sentinel:`` names."""
+        return cls(url, context.job, context.politeness, context.options, patient=context.joining)
+
+    # --- opening and closing ---------------------------------------------------------------------------
+
+    async def open(self) -> JobInfo:
+        """Create the job on the server, or join it.
+
+        Raises :class:`~skitter.errors.FrontierError` if the server cannot be reached or used, or if what is
+        there under the job's name is no frontier of this format.
+        """
+        await self._server.connect(patient=self._patient)
+        try:
+            info = await self._join()
+        except BaseException:
+            await self._server.close()
+            raise
+        self._restarts = self._server.restarts
+        return info
+
+    async def _join(self) -> JobInfo:
+        config = self._config
+        answer = await self._server.run(
+            "open", self._keys,
+            (FORMAT_VERSION, secrets.token_hex(8), secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
+             config.rules, config.visits),
+            patient=self._patient,
+        )  # fmt: skip
+        if answer[0] != b"ok":
+            raise self._refusal(*(word.decode() for word in answer))
+        _, self._generation, seed, version, has_other_rules = answer
+        if has_other_rules == b"1":
+            await self._assign_policies()
+        return JobInfo(int(seed), int(version), self._options.lease_seconds)
+
+    def _refusal(self, kind: str, detail: str = "") -> FrontierError:
+        place = f"job {self._job!r} on {self._server.where}"
+        if kind == "format":
+            return FrontierError(
+                f"{place} has frontier format {detail}, this skitter reads {FORMAT_VERSION}",
+                remedy="use the skitter that wrote it, or start anew with --fresh",
+            )
+        if kind == "visits":
+            was, now = ("without", "with") if detail == "exact" else ("with", "without")
+            return FrontierError(
+                f"{place} was begun {was} visited_ttl and cannot go on {now} it",
+                remedy="set visited_ttl as before, or start anew with --fresh",
+            )
+        if kind == "headless":
+            return FrontierError(
+                f"{place} has lost its head: something removed a part of its keys",
+                remedy="set maxmemory-policy noeviction on the server, and start anew with --fresh",
+            )
+        return FrontierError(
+            f"{self._keys[0]} on {self._server.where} is no frontier of skitter",
+            remedy="choose another database or another --job",
+        )
+
+    async def _assign_policies(self) -> None:
+        """Tell the slots that are there which policy the new rules give them."""
+        cursor: bytes = b"0"
+        while True:
+            cursor, fields = await self._server.command(
+                "HSCAN", self._keys[SLOTS], cursor, "COUNT", _SLOTS_AT_ONCE
+            )
+            names = [(text(name), self._config.policy_of(_words(name))) for name in fields[::2]]
+            for start in range(0, len(names), _SLOTS_AT_ONCE):
+                await self._run("assign", encode(names[start : start + _SLOTS_AT_ONCE]))
+            if cursor == b"0":
+                return
+
+    async def close(self) -> None:
+        """Disconnect. Leases stay what they are."""
+        await self._server.close()
+
+    async def erase(self) -> None:
+        """Remove the job from the server, before it is opened. Workers that are at work on it end."""
+        await self._server.connect(patient=False)
+        try:
+            await self._server.command("UNLINK", *self._keys)
+        finally:
+            await self._server.close()
+
+    # --- calling ---------------------------------------------------------------------------------------
+
+    async def _run(self, script: str, *arguments: Argument, repeated: int | None = None) -> Any:
+        return await self._server.run(script, self._keys, self._given(b"", arguments), repeated=repeated)
+
+    async def _run_once(self, script: str, *arguments: Argument) -> bytes:
+        """Run a script whose answer the server keeps, so that a lost one is answered again."""
+        async with self._calling:
+            given = self._given(secrets.token_bytes(8), arguments)
+            answer: bytes = await self._server.run(script, self._keys, given)
+            return answer
+
+    def _given(self, call: bytes, arguments: tuple[Argument, ...]) -> list[Argument]:
+        now = "" if self._clock is None else repr(self._clock())
+        return [self._generation, now, self._client_name, call, *arguments]
+
+    def _writer(self) -> EntryWriter:
+        return EntryWriter(self._options.order, self._config.policy_of)
+
+    # --- adding ------------------------------------------------------------------------------------------
+
+    async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Tell which fingerprints are new."""
+        mask: list[bool] = []
+        for start in range(0, len(fingerprints), _FINGERPRINTS_AT_ONCE):
+            asked = fingerprints[start : start + _FINGERPRINTS_AT_ONCE]
+            if self._options.visited_ttl is None:
+                known = await self._server.command("SMISMEMBER", self._keys[SEEN], *asked)
+                mask += [not is_known for is_known in known]
+            else:
+                mask += [is_new == 1 for is_new in await self._run("unknown", *asked)]
+        return mask
+
+    async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
+        """Add requests with atomic de-duplication."""
+        size = _ENTRIES_AT_ONCE if seeds is None else max(1, len(entries))
+        added = known = 0
+        for start in range(0, max(1, len(entries)), size):
+            result = await self._add(entries[start : start + size], seeds)
+            added, known = added + result.added, known + result.known
+        return AddResult(added, known)
+
+    async def _add(self, entries: Sequence[Entry], seeds: SeedMark | None) -> AddResult:
+        if not entries and seeds is None:
+            return AddResult(0, 0)
+        writer = self._writer()
+        written = [writer.write(entry) for entry in entries]
+        progress = None
+        if seeds is not None:
+            before = self._seed_positions.get(seeds.token)
+            progress = (str(seeds.token), before, seeds.position, seeds.done)
+        answer = await self._run_once("add", encode((writer.names, written, progress)))
+        if seeds is not None:
+            self._seed_positions[seeds.token] = seeds.position
+        added, known = answer.split()
+        return AddResult(int(added), int(known))
+
+    async def claim_seeds(self, worker: str) -> SeedClaim | None:
+        """Take the duty of loading the seeds, if nobody has it."""
+        token = secrets.randbits(62)
+        position = await self._run("claim_seeds", worker, token)
+        if position is None:
+            return None
+        self._seed_positions = {token: int(position)}
+        return SeedClaim(token, int(position))
+
+    # --- leases ------------------------------------------------------------------------------------------
+
+    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+        """Hand out what may be fetched now."""
+        leases: list[Lease] = []
+        while True:
+            wanted = min(limit - len(leases), _LEASES_AT_ONCE)
+            answer = await self._lease(worker, wanted, landed)
+            state, reached, now, ready, delayed, has_more, found = answer
+            leases += [read_lease(data) for data in found]
+            landed = ()
+            if len(leases) >= limit or not (has_more or len(found) == wanted):
+                break
+        ask_again = wait_for(
+            float(ready) if ready else None, float(delayed) if delayed else float("inf"), float(now), leases
+        )
+        reason = self._reason(reached)
+        return LeaseResult(leases, JobState(state.decode()), ask_again, reason, self._had_setback())
+
+    async def _lease(self, worker: str, wanted: int, landed: Sequence[Landing]) -> Any:
+        # The ids are ours: a server that has lost its last second must not give one of them to anybody else.
+        prefix = bytes((secrets.randbelow(128), *secrets.token_bytes(5)))
+        landings = encode([write_landing(landing) for landing in landed])
+        return await self._run("lease", worker, wanted, prefix, b"0", landings, repeated=7)
+
+    def _had_setback(self) -> bool:
+        had = self._restarts != self._server.restarts
+        self._restarts = self._server.restarts
+        return had
+
+    def _reason(self, limit: bytes) -> str:
+        name = limit.decode()
+        return f"{getattr(self._options.limits, name)} {name}" if name else ""
+
+    async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
+        """Extend leases; return those that are gone."""
+        gone: list[int] = []
+        for ids in _packed_ids(lease_ids):
+            gone += [int.from_bytes(lost, "big") for lost in await self._run("renew", worker, ids)]
+        await self._run("tidy", _TIDIED_AT_ONCE)
+        return gone
+
+    async def release(self, lease_ids: Sequence[int]) -> None:
+        """Hand leases back untouched."""
+        if lease_ids:
+            for ids in _packed_ids(lease_ids):
+                await self._run("release", ids)
+
+    async def abandon(self, worker: str) -> int:
+        """Take back what a dead worker held."""
+        return int(await self._run("abandon", worker))
+
+    # --- committing --------------------------------------------------------------------------------------
+
+    async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        """Close leases, each as a whole or not at all."""
+        accepted: list[bool] = []
+        for batch in _batches(outcomes):
+            writer = self._writer()
+            written = [write_outcome(outcome, writer) for outcome in batch]
+            answer = await self._run_once("commit", encode((writer.names, written)))
+            accepted += [taken == ord("1") for taken in answer]
+        return accepted
+
+    # --- reading and control -----------------------------------------------------------------------------
+
+    async def status(self) -> FrontierStatus:
+        """Read all counts at one moment."""
+        while True:
+            answer = await self._run("status")
+            if not answer[11]:
+                break
+        state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
+        counters, busiest = answer[12:]
+        return FrontierStatus(
+            state=JobState(state.decode()),
+            added=queued + delayed + leased + int(done) + failed,
+            queued=queued, delayed=delayed, leased=leased, done=int(done), failed=failed,
+            seeds_loading=seeds_done != b"1",
+            counters={_words(n): int(v) for n, v in zip(counters[::2], counters[1::2], strict=True)},
+            slots=slots,
+            busiest=[
+                SlotStatus(_words(name), waiting, held, float(delay), float(held_for))
+                for name, waiting, held, delay, held_for in busiest
+            ],
+            oldest_lease=max(0.0, float(now) - float(oldest)) if oldest else 0.0,
+            reason=self._reason(limit),
+        )  # fmt: skip
+
+    async def control(self, state: JobState) -> JobState:
+        """Set what the fleet is to do."""
+        return JobState((await self._run("control", state.value)).decode())
+
+    async def hold(self, slot: str, seconds: float) -> None:
+        """Give out nothing of a slot for so long."""
+        await self._run("hold", to_bytes(slot), self._config.policy_of(slot), seconds)
+
+    async def set_delay(self, slot: str, seconds: float) -> None:
+        """Set the smallest delay of one slot."""
+        await self._run("set_delay", to_bytes(slot), self._config.policy_of(slot), seconds)
+
+    async def recall(self, key: str) -> bytes | None:
+        """Read a shared note."""
+        note: bytes | None = await self._run("recall", to_bytes(key))
+        return note
+
+    async def remember(self, key: str, value: bytes, ttl: float) -> None:
+        """Keep a shared note."""
+        await self._run("remember", to_bytes(key), value, ttl)
+
+    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """List requests given up, oldest first."""
+        return [read_letter(data) for data in await self._run("letters", after, limit)]
+
+    async def replay(self, ids: Sequence[int] | None = None) -> int:
+        """Put dead letters back in the queue."""
+        return await self._exhume("replay", ids)
+
+    async def drop(self, ids: Sequence[int] | None = None) -> int:
+        """Forget dead letters."""
+        return await self._exhume("drop", ids)
+
+    async def _exhume(self, script: str, ids: Sequence[int] | None) -> int:
+        if ids is None:
+            return await self._exhume_all(script)
+        numbers = known_numbers(ids)
+        exhumed = 0
+        for start in range(0, len(numbers), _LEASES_AT_ONCE):
+            chosen = encode(numbers[start : start + _LEASES_AT_ONCE])
+            exhumed += int(await self._run_once(script, chosen, ""))
+        return exhumed
+
+    async def _exhume_all(self, script: str) -> int:
+        """Take out all that is dead now, not what fails again meanwhile."""
+        last = int(await self._run("last_letter"))
+        exhumed = 0
+        while count := int(await self._run_once(script, "", last)):
+            exhumed += count
+        return exhumed
+
+    async def recrawl(self) -> bool:
+        """Begin a finished job again."""
+        return await self._run_once("recrawl") == b"1"
+
+    async def outputs(self) -> dict[str, list[tuple[int, int]]]:
+        """Return committed byte ranges of each part file."""
+        return read_ranges(await self._run("outputs"))
+
+
+def _words(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _packed_ids(lease_ids: Sequence[int]) -> Iterator[bytes]:
+    """Give ids in batches for the scripts, at least one."""
+    for start in range(0, max(1, len(lease_ids)), _LEASES_AT_ONCE):
+        yield encode([text(id_bytes(lease_id)) for lease_id in lease_ids[start : start + _LEASES_AT_ONCE]])
+
+
+def _batches(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
+    """Divide outcomes so that no script is long."""
+    batch: list[Outcome] = []
+    entries = 0
+    for outcome in outcomes:
+        entries += len(outcome.entries)
+        if batch and (len(batch) == _OUTCOMES_AT_ONCE or entries > _ENTRIES_AT_ONCE):
+            yield batch
+            batch, entries = [], len(outcome.entries)
+        batch.append(outcome)
+    if batch:
+        yield batch

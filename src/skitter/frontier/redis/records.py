@@ -1,0 +1,153 @@
+"""Records: how requests, leases and dead letters are written for the scripts, and read again.
+
+``scripts/redis/prelude/requests.lua`` describes the layout of a request.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from skitter.errors import FrontierError
+from skitter.frontier.base import DeadLetter, Entry, Landing, Lease, Outcome, QueueOrder, Resolution
+
+encode = msgspec.msgpack.Encoder().encode
+
+_UNSIGNED = 1 << 63
+"""What makes a signed 64-bit number an unsigned one of the same order."""
+_HIGHEST = (1 << 64) - 1
+_REST = struct.Struct(">4xB16sI")
+_LEASE = struct.Struct("<8s2d")
+_LETTER = struct.Struct("<6sd")
+_WAITING = struct.Struct(">14xHHB16sI")
+"""After the slot: rank, number; attempt, lost, dedup, fingerprint, length of the URL."""
+_CODES = {Resolution.DONE: 0, Resolution.RETRY: 1, Resolution.FAILED: 2}
+_LAST_NUMBER = (1 << 48) - 1
+
+
+def text(data: bytes) -> msgspec.Raw:
+    """Return bytes as a MessagePack text, the only kind of bytes that Lua's decoder knows."""
+    return msgspec.Raw(b"\xdb" + len(data).to_bytes(4, "big") + data)
+
+
+def to_bytes(words: str) -> bytes:
+    """Encode any text, also one that is no valid Unicode."""
+    return words.encode("utf-8", "surrogatepass")
+
+
+def id_bytes(lease_id: int) -> bytes:
+    """Return a lease id as the scripts know it."""
+    return lease_id.to_bytes(8, "big")
+
+
+def known_numbers(numbers: Sequence[int]) -> list[int]:
+    """Leave out what cannot be the number of a dead letter."""
+    return [number for number in dict.fromkeys(numbers) if 0 < number <= _LAST_NUMBER]
+
+
+class EntryWriter:
+    """Writes the entries of one call, with the slots they belong to and the policies of these."""
+
+    def __init__(self, order: QueueOrder, policy_of: Callable[[str], int]) -> None:
+        self._order = order
+        self._policy_of = policy_of
+        self._places: dict[str, int] = {}
+        self.names: list[tuple[msgspec.Raw, int]] = []
+
+    def write(self, entry: Entry) -> tuple[Any, ...]:
+        """Return one entry for the scripts."""
+        place = self._places.get(entry.slot)
+        if place is None:
+            place = self._place(entry.slot)
+        url = to_bytes(entry.url)
+        rest = _REST.pack(entry.dedup, entry.fingerprint, len(url)) + url + entry.record
+        if entry.not_before or entry.delay:
+            return (place, text(self._rank(entry)), text(rest), entry.not_before, entry.delay)
+        return (place, text(self._rank(entry)), text(rest))
+
+    def _place(self, slot: str) -> int:
+        if "\0" in slot:
+            raise FrontierError(f"slot {slot!r} holds a NUL character", remedy="name it otherwise")
+        self.names.append((text(to_bytes(slot)), self._policy_of(slot)))
+        self._places[slot] = len(self.names)
+        return len(self.names)
+
+    def _rank(self, entry: Entry) -> bytes:
+        """Return the bytes that sort before the number of a request; low first."""
+        if self._order == "priority":
+            rank = _UNSIGNED + ~entry.priority
+            if not 0 <= rank <= _HIGHEST:
+                raise FrontierError(
+                    f"{entry.url}: priority {entry.priority} is no 64-bit integer", remedy="use a smaller one"
+                )
+            return rank.to_bytes(8, "big")
+        if self._order == "lifo":
+            return b""  # the script knows the number
+        return (random.getrandbits(62) if self._order == "random" else 0).to_bytes(8, "big")
+
+
+def write_outcome(outcome: Outcome, writer: EntryWriter) -> tuple[Any, ...]:
+    """Return an outcome for the scripts."""
+    return (
+        text(id_bytes(outcome.lease_id)),
+        _CODES[outcome.resolution],
+        [writer.write(entry) for entry in outcome.entries],
+        outcome.counters,
+        [(text(to_bytes(mark.part)), mark.start, mark.end) for mark in outcome.outputs],
+        text(to_bytes(outcome.error)),
+        outcome.after,
+        outcome.free,
+        None if outcome.record is None else text(outcome.record),
+    )
+
+
+def write_landing(landing: Landing) -> tuple[Any, ...]:
+    """Return a landing for the scripts."""
+    return (text(id_bytes(landing.lease_id)), landing.latency, landing.refused, landing.retry_after)
+
+
+def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int, int]:
+    """Return fingerprint, slot, URL, record, attempt and losses of the request that begins at ``start``."""
+    zero = data.index(0, start)
+    attempt, lost, _, fingerprint, url_length = _WAITING.unpack_from(data, zero + 1)
+    url_at = zero + 1 + _WAITING.size
+    record_at = url_at + url_length
+    slot = data[start:zero].decode("utf-8", "surrogatepass")
+    url = data[url_at:record_at].decode("utf-8", "surrogatepass")
+    return fingerprint, slot, url, data[record_at:], attempt, lost
+
+
+def read_lease(data: bytes) -> Lease:
+    """Read a lease that was handed out."""
+    lease_id, deadline, start_within = _LEASE.unpack_from(data)
+    fingerprint, slot, url, record, attempt, lost = _read_request(data, _LEASE.size)
+    return Lease(
+        int.from_bytes(lease_id, "big"), fingerprint, slot, url, record, attempt, lost, deadline,
+        None if start_within < 0 else start_within,
+    )  # fmt: skip
+
+
+def read_letter(data: bytes) -> DeadLetter:
+    """Read a dead letter."""
+    number, failed_at = _LETTER.unpack_from(data)
+    error_at = _LETTER.size + 4
+    request_at = error_at + int.from_bytes(data[_LETTER.size : error_at], "big")
+    fingerprint, slot, url, record, attempt, lost = _read_request(data, request_at)
+    error = data[error_at:request_at].decode("utf-8", "surrogatepass")
+    return DeadLetter(
+        int.from_bytes(number, "big"), fingerprint, slot, url, record, error, attempt + 1, lost, failed_at
+    )
+
+
+def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
+    """Read the committed ranges of all part files."""
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for name, packed in zip(fields[::2], fields[1::2], strict=True):
+        start, end = struct.unpack("<2d", packed)
+        part = name.partition(b"\0")[0].decode("utf-8", "surrogatepass")
+        ranges.setdefault(part, []).append((int(start), int(end)))
+    return {part: sorted(known) for part, known in ranges.items()}

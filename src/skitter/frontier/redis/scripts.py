@@ -1,0 +1,35 @@
+"""Scripts: the state transitions in Lua, each with the shared functions before it."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+_PRELUDE = ("job", "slots", "requests")
+_ALONE = {"open"}
+"""Scripts without the prelude."""
+
+
+class Script:
+    """One script as the server gets it."""
+
+    __slots__ = ("sha", "source")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+
+@cache
+def all_scripts() -> dict[str, Script]:
+    """Read all scripts of ``scripts/redis`` by their names. Blocks at the first call."""
+    folder = files("skitter.frontier.scripts") / "redis"
+    prelude = "\n".join((folder / "prelude" / f"{name}.lua").read_text("utf-8") for name in _PRELUDE)
+    scripts = {}
+    for file in folder.iterdir():
+        name, dot, kind = file.name.partition(".")
+        if dot and kind == "lua":
+            own = file.read_text("utf-8")
+            scripts[name] = Script(own if name in _ALONE else f"{prelude}\n{own}")
+    return scripts

@@ -1,0 +1,189 @@
+"""Server: runs scripts on a Valkey or Redis server, and waits for it while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, RedisError
+
+from skitter.errors import FrontierError
+from skitter.frontier.redis.address import Address
+from skitter.frontier.redis.scripts import Script, all_scripts
+from skitter.frontier.redis.troubles import Trouble, explained, trouble_of
+
+log = logging.getLogger("skitter.frontier")
+
+Answer = TypeVar("Answer")
+Argument = bytes | str | int | float
+
+_OLDEST = (6, 2)
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+class Server:
+    """A server with the scripts of the frontier.
+
+    Every call may be repeated: what came of it is unknown when the connection breaks. The scripts are written
+    so that a repetition does nothing twice.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._client: Redis | None = None
+        self._scripts: dict[str, Script] = {}
+        self._run_id = b""
+        self.restarts = 0
+        """How often another life of the server, or another server, was met: it may have lost its last second."""
+        self._troubled: dict[Trouble, float] = {}
+        """Troubles in force, with their beginnings."""
+
+    @property
+    def where(self) -> str:
+        """The server's name for people."""
+        return self._address.where
+
+    async def connect(self, *, patient: bool) -> None:
+        """Find out whether the server can serve. Raises :class:`~skitter.errors.FrontierError`.
+
+        ``patient``: wait for it if it is away.
+        """
+        self._scripts = await asyncio.to_thread(all_scripts)
+        self._client = self._address.client(self._greet)
+        try:
+            info = await self._trying(lambda _: self._info(), patience=self._patience(patient))
+            self._check(info)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _info(self) -> dict[str, Any]:
+        info: dict[str, Any] = await self._connected.info()
+        return info
+
+    def _check(self, info: dict[str, Any]) -> None:
+        version = str(info["redis_version"])
+        if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+            raise FrontierError(
+                f"frontier {self.where} is Redis {version}", remedy="use Valkey, or Redis 6.2 or later"
+            )
+        if info.get("role") == "slave":
+            raise FrontierError(
+                f"frontier {self.where} is a read-only replica",
+                remedy=f"name its primary, {info.get('master_host')}:{info.get('master_port')}",
+            )
+        if info.get("maxmemory") and str(info.get("maxmemory_policy")).startswith("allkeys"):
+            raise FrontierError(
+                f"frontier {self.where} throws away keys when its memory is full"
+                f" (maxmemory-policy {info['maxmemory_policy']})",
+                remedy="set maxmemory-policy noeviction on the server, or use another one",
+            )
+        if not info.get("aof_enabled"):
+            log.info(
+                "%s keeps no log of its writes: if it dies, the job goes back to its last snapshot"
+                " (set appendonly yes there)",
+                self.where,
+            )
+
+    @property
+    def _connected(self) -> Redis:
+        if self._client is None:
+            raise FrontierError("the frontier is not open")
+        return self._client
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.aclose()
+
+    async def _greet(self, connection: Any) -> None:
+        """See a new connection before anybody uses it: is the server the same as before?"""
+        await connection.on_connect()
+        await connection.send_command("INFO", "server")
+        answer: bytes = await connection.read_response()
+        run_id = answer.partition(b"run_id:")[2].partition(b"\r\n")[0]
+        if self._run_id and run_id != self._run_id:
+            self.restarts += 1
+        self._run_id = run_id
+
+    async def run(
+        self,
+        name: str,
+        keys: Sequence[str],
+        arguments: Sequence[Argument],
+        *,
+        repeated: int | None = None,
+        patient: bool = True,
+    ) -> Any:
+        """Run a script. ``repeated``: which argument is to be ``1`` where the call is not the first.
+
+        Raises :class:`~skitter.errors.FrontierError` if the server cannot do it, or is away for longer than
+        it is waited for.
+        """
+        script = self._scripts[name]
+
+        async def attempt(is_again: bool) -> Any:
+            given = list(arguments)
+            if repeated is not None and is_again:
+                given[repeated] = b"1"
+            client = self._connected
+            try:
+                return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *given)
+            except NoScriptError:
+                return await client.execute_command("EVAL", script.source, len(keys), *keys, *given)
+
+        return await self._trying(attempt, patience=self._patience(patient))
+
+    async def command(self, *words: Argument) -> Any:
+        """Run one command that reads."""
+        return await self._trying(
+            lambda _: self._connected.execute_command(*words), patience=self._address.patience
+        )
+
+    def _patience(self, patient: bool) -> float:
+        return self._address.patience if patient else 0.0
+
+    async def _trying(self, attempt: Callable[[bool], Awaitable[Answer]], patience: float) -> Answer:
+        """Try until it is done; wait between two attempts while the server cannot do it."""
+        trouble: Trouble | None = None
+        begun, pause = 0.0, _FIRST_PAUSE
+        while True:
+            try:
+                answer = await attempt(trouble is not None)
+            except RedisError as error:
+                now = time.monotonic()
+                begun = begun or now
+                trouble = trouble_of(error)
+                if trouble is None or now - begun >= patience:
+                    raise explained(error, self.where) from error
+                self._tell(trouble, patience, error)
+            else:
+                if trouble is not None:
+                    self._tell_end()
+                return answer
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _tell(self, trouble: Trouble, patience: float, error: RedisError) -> None:
+        if trouble not in self._troubled:
+            self._troubled[trouble] = time.monotonic()
+            log.warning(
+                "frontier %s: %s (%s); it is waited for, at most %.0f s",
+                self.where,
+                trouble.what,
+                error,
+                patience,
+            )
+
+    def _tell_end(self) -> None:
+        if self._troubled:
+            begun = min(self._troubled.values())
+            self._troubled.clear()
+            log.warning("frontier %s is back after %.1f s", self.where, time.monotonic() - begun)

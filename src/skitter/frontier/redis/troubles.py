@@ -1,0 +1,84 @@
+"""Troubles: what may be wrong with the server, in words, and whether waiting helps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from redis import exceptions as kinds
+
+from skitter.errors import FrontierError
+
+
+class Trouble(NamedTuple):
+    """Something that passes by itself, or by an operator's hand."""
+
+    kind: type[kinds.RedisError]
+    mark: str
+    """What the server's answer holds, where the client has no class for it."""
+    what: str
+    remedy: str
+
+
+_AWAY = "start it, or correct the URL of --frontier"
+_TROUBLES = (
+    Trouble(kinds.OutOfMemoryError, "OOM command not allowed", "its memory is full (maxmemory)",
+            "raise maxmemory of the server; nothing is lost meanwhile"),
+    Trouble(kinds.ReadOnlyError, "READONLY ", "it is a read-only replica", "name its primary with --frontier"),
+    Trouble(kinds.ResponseError, "MISCONF ", "it cannot write its data to its disk",
+            "free some space there; nothing is lost meanwhile"),
+    Trouble(kinds.BusyLoadingError, "LOADING ", "it is loading its data", "wait until it has started"),
+    Trouble(kinds.MasterDownError, "MASTERDOWN ", "it has lost its primary",
+            "start the primary, or name another server with --frontier"),
+    Trouble(kinds.ResponseError, "NOREPLICAS ", "it has too few replicas", "start its replicas"),
+    Trouble(kinds.ResponseError, "BUSY ", "it is busy with a script", "see what SLOWLOG says on the server"),
+    Trouble(kinds.ClusterDownError, "CLUSTERDOWN ", "its cluster is down", "start the nodes of the cluster"),
+    Trouble(kinds.TryAgainError, "TRYAGAIN ", "its cluster moves keys", "wait until it has moved them"),
+    Trouble(kinds.ConnectionError, "", "it does not answer", _AWAY),
+    Trouble(kinds.TimeoutError, "", "it does not answer in time", _AWAY),
+)  # fmt: skip
+_REFUSALS = (kinds.AuthenticationError, kinds.AuthorizationError, kinds.NoPermissionError)
+
+
+class JobGone(FrontierError):
+    """The job that was opened is no longer on the server."""
+
+
+def trouble_of(error: kinds.RedisError) -> Trouble | None:
+    """Return the trouble that an error tells of, if it is one that passes."""
+    if isinstance(error, _REFUSALS):
+        return None
+    text = str(error)
+    for trouble in _TROUBLES:
+        if trouble.kind is not kinds.ResponseError and isinstance(error, trouble.kind):
+            return trouble
+        if trouble.mark and isinstance(error, kinds.ResponseError) and trouble.mark in text:
+            return trouble
+    return None
+
+
+def explained(error: kinds.RedisError, where: str) -> FrontierError:
+    """Return what is wrong in words, and what to do about it."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, (kinds.AuthenticationError, kinds.AuthorizationError)):
+        return FrontierError(
+            f"{where} refuses the user or the password: {text}",
+            remedy="write them into the URL: redis://USER:PASSWORD@HOST",
+        )
+    if isinstance(error, kinds.NoPermissionError):
+        return FrontierError(
+            f"{where} does not permit what a frontier does: {text}",
+            remedy="give the user ~skitter:* and +@all -@dangerous +info",
+        )
+    if text.startswith("GONE "):
+        return JobGone(
+            f"the job on {where} was removed, or begun anew by somebody else",
+            remedy="run the same command again to work on the job that is there now",
+        )
+    trouble = trouble_of(error)
+    if trouble is not None:
+        detail = f": {text}" if trouble.remedy == _AWAY else ""
+        return FrontierError(f"frontier {where}: {trouble.what}{detail}", remedy=trouble.remedy)
+    return FrontierError(
+        f"{where} answers: {text}",
+        remedy="use Valkey, or Redis 6.2 or later, and let nothing else write to skitter's keys",
+    )

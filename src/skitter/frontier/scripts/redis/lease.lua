@@ -1,0 +1,67 @@
+-- lease: note which fetches have ended, then hand out what may be fetched now.
+-- ARGV: 5 worker, 6 how many, 7 first 6 bytes of the new ids, 8 '1' if this was asked before,
+--       9 landings (id, latency, refused, retry-after)
+begin(false)
+local worker, wanted, prefix = ARGV[5], tonumber(ARGV[6]), ARGV[7]
+for _, landing in ipairs(decode(ARGV[9])) do
+  local lease = lease_of(landing[1])
+  if lease and not lease.landed then
+    lease.landed = true
+    write_lease(lease)
+    land(slot_of((split(lease.request))), lease.granted_at, landing[2], landing[3], landing[4])
+  end
+end
+local more = wake()
+settle()
+local state, limit = current_state()
+local answer, leases, deadlines, granted = {}, {}, {}, {}
+
+local function hand_out(lease, slot, deadline)
+  answer[#answer + 1] = lease.id .. pack('<dd', deadline, start_within(slot) or -1) .. lease.request
+end
+
+local function take(name)
+  local slot = slot_of(name)
+  local waiting = call('ZRANGE', QUEUE, '[' .. name .. '\0', '(' .. name .. '\1', 'BYLEX', 'LIMIT', 0, 2)
+  call('ZREM', QUEUE, waiting[1])
+  slot.queued = slot.queued - 1
+  slot.head = waiting[2] and sub(waiting[2], #name + 2, #name + 15) or ''
+  grant(slot)
+  arm(slot)
+  local lease = {id = prefix .. pack('>I2', #answer), landed = false, granted_at = now, worker = worker,
+    request = waiting[1]}
+  write_lease(lease)
+  deadlines[#deadlines + 1] = now + config.lease_seconds
+  deadlines[#deadlines + 1] = lease.id
+  granted[#granted + 1] = now
+  granted[#granted + 1] = lease.id
+  hand_out(lease, slot, now + config.lease_seconds)
+end
+
+if ARGV[8] == '1' then
+  for i = 0, wanted - 1 do
+    local lease = lease_of(prefix .. pack('>I2', i))
+    if lease then
+      hand_out(lease, slot_of((split(lease.request))), tonumber(call('ZSCORE', DEADLINES, lease.id)))
+    end
+  end
+end
+if #answer == 0 and state == 'running' then
+  if config.limits and config.limits.pages then
+    local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
+    wanted = min(wanted, config.limits.pages - pages - call('HLEN', LEASES))
+  end
+  while #answer < wanted do
+    local first = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
+    if not first[1] or tonumber(first[2]) > now then
+      break
+    end
+    take(sub(first[1], 15))
+  end
+  call_with_many('ZADD', DEADLINES, deadlines)
+  call_with_many('ZADD', GRANTED, granted)
+end
+finish('')
+local ready = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
+local delayed = call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')
+return {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, answer}

@@ -1,0 +1,10 @@
+-- recrawl: begin a finished job again. Returns 1, or 0 if it is not finished.
+begin(false)
+if current_state() ~= 'finished' then
+  return finish('0')
+end
+if not config.visited_ttl then
+  call('UNLINK', SEEN)
+end
+call('HSET', JOB, 'seeds_done', '0', 'seed_position', '0')
+return finish('1')

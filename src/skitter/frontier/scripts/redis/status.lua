@@ -1,0 +1,17 @@
+-- status: read all counts at one moment.
+begin(false)
+local more = wake()
+finish('')
+local state, limit = current_state()
+local job = call('HMGET', JOB, 'done', 'seeds_done')
+local oldest = call('ZRANGE', GRANTED, 0, 0, 'WITHSCORES')
+local busiest = {}
+for i, name in ipairs(call('ZRANGE', BUSY, 0, 19, 'REV')) do
+  local slot = slot_of(name)
+  busiest[i] = {name, slot.queued, slot.leased, text(delay_of(slot)), text(max(0, slot.held_until - now))}
+end
+return {
+  state, limit, text(now), call('ZCARD', QUEUE), call('ZCARD', DELAYED), call('HLEN', LEASES), job[1],
+  call('ZCARD', DEAD), job[2], call('ZCARD', BUSY), oldest[2] or '', more and 1 or 0,
+  call('HGETALL', COUNTERS), busiest,
+}

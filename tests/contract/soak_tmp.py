@@ -1,0 +1,273 @@
+"""Random lives of a job, compared step by step with a plain model."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from frontier_model import Model
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from skitter.frontier import backlog
+from skitter.frontier.base import FrontierOptions, JobState, Landing, Outcome, Resolution
+from skitter.politeness import Politeness, SlotPolicy
+
+LEASE_SECONDS = 10.0
+NAMES = range(8)
+HOSTS = ("one.test", "two.test")
+WORKERS = st.sampled_from(["ann", "ben"])
+choices = st.lists(st.integers(0, 100), max_size=6)
+links = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": st.sampled_from(NAMES),
+            "host": st.sampled_from(HOSTS),
+            "priority": st.sampled_from([0, 0, 0, 1, -1, 2**63 - 1, -(2**63)]),
+            "delay": st.sampled_from([0.0, 0.0, 0.0, 3.0, 15.0]),
+            "not_before": st.sampled_from([0.0, 0.0, 5.0]),
+            "dedup": st.sampled_from([True, True, True, False]),
+        }
+    ),
+    max_size=5,
+)
+
+
+class FrontierMachine(RuleBasedStateMachine):
+    """Everything that workers and people do to a job, in any order."""
+
+    backend_kind: type
+    job_kind: type
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.backend = self.backend_kind(Path(self.folder.name))
+        self.serial = 0
+        self.handed_out = []
+        """All leases ever, of which the machine also uses the old ones."""
+
+    def run(self, work):
+        return self.runner.run(work)
+
+    @initialize(
+        ttl=st.sampled_from([None, 0.0, 20.0]),
+        stay=st.booleans(),
+        parallelism=st.sampled_from([1, 2, 100]),
+    )
+    def begin(self, ttl, stay, parallelism):
+        options = FrontierOptions(
+            lease_seconds=LEASE_SECONDS, max_lost=2, visited_ttl=ttl, failed_stay_known=stay
+        )
+        politeness = Politeness(SlotPolicy(delay=0.0, parallelism=parallelism))
+        self.job = self.job_kind(self.backend, politeness, options)
+        self.model = Model(LEASE_SECONDS, 2, ttl, stay, parallelism, now=self.job.clock.now)
+        self.run(self.job.open())
+
+    def entries(self, found):
+        built = []
+        for link in found:
+            self.serial += 1
+            fields = dict(link)
+            if fields["not_before"]:
+                fields["not_before"] += self.model.now
+            record = b"\x01" + str(self.serial).encode()
+            built.append(self.job.entry(fields.pop("name"), fields.pop("host"), record=record, **fields))
+        return built
+
+    def some_leases(self, numbers):
+        """Choose leases, mostly of those in force."""
+        recent = self.handed_out[-8:] + list(self.model.leases)
+        return list(dict.fromkeys(recent[number % len(recent)] for number in numbers)) if recent else []
+
+    @rule(found=links)
+    def add(self, found):
+        entries = self.entries(found)
+        result = self.run(self.job.frontier.add(entries))
+        assert result.added == self.model.add(entries)
+        assert result.known == len(entries) - result.added
+
+    @rule(worker=WORKERS, limit=st.sampled_from([1, 2, 5, 100]), landed=choices)
+    def lease(self, worker, limit, landed):
+        ids = self.some_leases(landed)
+        for lease_id in ids:
+            if lease_id in self.model.leases:
+                self.model.leases[lease_id].landed = True
+        answer = self.run(self.job.ask(limit, worker, [Landing(lease_id, 0.1) for lease_id in ids]))
+        new = [lease.id for lease in answer.leases]
+        assert len(set(new)) == len(new)
+        assert not set(new) & set(self.handed_out)
+        self.handed_out += new
+        self.model.take(answer.leases, limit, worker)
+
+    @rule(
+        chosen=choices,
+        resolution=st.sampled_from(Resolution),
+        after=st.sampled_from([0.0, 4.0]),
+        free=st.booleans(),
+        found=links,
+    )
+    def commit(self, chosen, resolution, after, free, found):
+        ids = self.some_leases(chosen)
+        children = [self.entries(found) for _ in ids]
+        outcomes = [
+            Outcome(lease_id, resolution, new, {"pages": 1}, error="e", after=after, free=free)
+            for lease_id, new in zip(ids, children, strict=True)
+        ]
+        expected = [
+            self.model.commit(lease_id, resolution.value, after, free, new)
+            for lease_id, new in zip(ids, children, strict=True)
+        ]
+        assert self.run(self.job.frontier.commit(outcomes)) == expected
+
+    @rule(chosen=choices)
+    def release(self, chosen):
+        ids = self.some_leases(chosen)
+        self.run(self.job.frontier.release(ids))
+        for lease_id in set(ids) & set(self.model.leases):
+            self.model.end(lease_id)
+
+    @rule(worker=WORKERS, chosen=choices)
+    def renew(self, worker, chosen):
+        ids = self.some_leases(chosen)
+        gone = self.run(self.job.frontier.renew(worker, ids))
+        held = [one for one in ids if one in self.model.leases and self.model.leases[one].worker == worker]
+        assert sorted(gone) == sorted(set(ids) - set(held))
+        for lease_id in held:
+            self.model.leases[lease_id].deadline = self.model.now + LEASE_SECONDS
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 6.0, 10.0, 25.0]))
+    def advance(self, seconds):
+        self.run(self.job.clock.advance(seconds))
+        self.run(self.job.status())  # a frontier takes leases back when it is asked next
+        self.model.advance(seconds)
+
+    @rule(worker=WORKERS)
+    def abandon(self, worker):
+        assert self.run(self.job.frontier.abandon(worker)) == self.model.abandon(worker)
+
+    @rule(action=st.sampled_from(["replay", "replay", "drop"]), chosen=choices)
+    def settle_letters(self, action, chosen):
+        letters = self.model.may_be_replayed()
+        picked = list({number % len(letters): None for number in chosen}) if letters else []
+        # Two letters of one page can be replayed only one after the other.
+        wanted = {letters[number].entry.fingerprint: letters[number] for number in picked}.values()
+        ids = {letter.record: letter.id for letter in self.run(self.job.frontier.dead_letters())}
+        act = getattr(self.job.frontier, action)
+        assert self.run(act([ids[one.entry.record] for one in wanted])) == len(wanted)
+        getattr(self.model, action)(list(wanted))
+
+    @rule()
+    def finish_seeds(self):
+        if not self.model.seeds_done:
+            self.model.seeds_done = True
+            self.run(self.job.seeds_done())
+
+    @rule(paused=st.booleans())
+    def control(self, paused):
+        self.model.paused = paused
+        self.run(self.job.frontier.control(JobState.PAUSED if paused else JobState.RUNNING))
+
+    @precondition(lambda self: self.backend.durable)
+    @rule()
+    def end_in_good_order(self):
+        self.run(self.job.reopen())
+        for lease_id in list(self.model.leases):
+            self.model.end(lease_id)
+
+    @precondition(lambda self: self.backend.durable)
+    @rule()
+    def kill(self):
+        self.run(self.job.kill())
+        for lease_id in list(self.model.leases):
+            self.model.lose(lease_id)
+
+    @invariant()
+    def frontier_and_model_agree(self):
+        if not hasattr(self, "model"):
+            return
+        status = self.run(self.job.status())
+        model = self.model
+        waiting = model.in_state("waiting")
+        assert status.added == len(model.requests) - model.dropped
+        assert status.leased == len(model.leases)
+        assert status.done == len(model.in_state("done"))
+        assert status.failed == len(model.in_state("failed"))
+        surely = sum(one.surely_due <= model.now for one in waiting)
+        maybe = sum(one.due <= model.now for one in waiting)
+        assert surely <= status.queued <= maybe
+        assert status.queued + status.delayed == len(waiting)
+        assert status.counters.get("pages", 0) == model.pages
+        assert status.counters.get("leases/lost", 0) == model.lost
+        over = model.seeds_done and not waiting and not model.leases
+        paused = JobState.PAUSED if model.paused else JobState.RUNNING
+        assert status.state is (JobState.FINISHED if over else paused)
+
+    @invariant()
+    def the_same_is_known(self):
+        if hasattr(self, "model"):
+            prints = [self.job.entry(name, host).fingerprint for name in NAMES for host in HOSTS]
+            known = [not new for new in self.run(self.job.frontier.unknown(prints))]
+            assert known == [self.model.is_known(one) for one in prints]
+
+    @invariant()
+    def dead_letters_are_what_failed(self):
+        if hasattr(self, "model"):
+            letters = self.run(self.job.frontier.dead_letters(0, 10_000))
+            failed = {one.entry.record: one for one in self.model.in_state("failed")}
+            assert {letter.record for letter in letters} == set(failed)
+            assert len(letters) == len(failed)
+            for letter in letters:
+                one = failed[letter.record]
+                assert (letter.attempts, letter.lost) == (one.attempt + 1, one.lost)
+
+    def finish_the_job(self):
+        """Whatever happened: all that was added can be leased and done, and then the job is over."""
+        self.control(paused=False)
+        self.finish_seeds()
+        self.advance(1_000.0)
+        self.advance(2.0**2)  # for suspects, lost in the last step
+        while True:
+            answer = self.run(self.job.ask())
+            self.model.take(answer.leases, 100_000, "last")
+            if not answer.leases:
+                break
+            for lease in answer.leases:
+                self.model.commit(lease.id, "done", 0.0, free=False, entries=[])
+            assert all(self.run(self.job.done(*answer.leases, counters={"pages": 1})))
+        assert self.run(self.job.is_finished())
+        self.frontier_and_model_agree()
+
+    def teardown(self):
+        try:
+            if hasattr(self, "model"):
+                self.finish_the_job()
+        finally:
+            self.run(self.backend.stop())
+            self.runner.close()
+            self.folder.cleanup()
+
+
+def test_whatever_happens_frontier_and_model_agree(backend, job_kind, monkeypatch):
+    """With heads of two requests, so that those of the file come and go as well."""
+    monkeypatch.setattr(backlog, "_SMALLEST_HEAD", 2)
+    monkeypatch.setattr(backlog, "_LARGEST_HEAD", 2)
+    run_state_machine_as_test(
+        type("Machine", (FrontierMachine,), {"backend_kind": type(backend), "job_kind": job_kind}),
+        settings=settings(
+            max_examples=1500,
+            stateful_step_count=50,
+            deadline=None,
+            derandomize=False,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,69 @@
+"""What a job's next life still knows of how gently its hosts want to be fetched."""
+
+import pytest
+
+from skitter.frontier.base import Landing
+from skitter.politeness import Rate, SlotPolicy
+
+pytestmark = pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
+
+
+@pytest.fixture(params=["reopen", "kill"])
+def next_life(request):
+    """Name of the way in which the first life ends."""
+    return request.param
+
+
+async def live_again(job, how: str) -> None:
+    await getattr(job, how)()
+
+
+async def test_what_a_retry_after_asked_for_is_kept(start, next_life):
+    job = await start(SlotPolicy(delay=0.0, parallelism=10))
+    await job.add(*range(3))
+    lease = await job.one()
+    await job.lease(0, landed=[Landing(lease.id, 0.1, refused=True, retry_after=500.0)])
+    await live_again(job, next_life)
+    await job.clock.advance(499.0)
+    assert await job.lease() == []
+    await job.clock.advance(1.001)
+    assert len(await job.lease()) == 3
+
+
+async def test_holds_and_crawl_delays_are_kept(job, next_life):
+    await job.add(*range(3))
+    await job.add("a", host="held.test")
+    await job.frontier.set_delay("h.test", 7.0)
+    await job.frontier.hold("held.test", 100.0)
+    await live_again(job, next_life)
+    slots = {slot.key: slot for slot in (await job.status()).busiest}
+    assert slots["h.test"].delay == 7.0
+    assert slots["held.test"].held_for == pytest.approx(100.0)
+    await job.wait_for_one()
+    waited, lease = await job.wait_for_one()
+    assert 7.0 <= waited <= 7.4
+    assert lease.slot == "h.test"
+
+
+async def test_the_distance_of_two_fetches_is_kept_across_lives(start, next_life):
+    job = await start(SlotPolicy(delay=10.0, parallelism=5))
+    await job.add(*range(3))
+    lease = await job.one()
+    await job.clock.advance(0.5)
+    await live_again(job, next_life)
+    waited, _ = await job.wait_for_one()
+    assert 0.5 + waited >= 10.0 + lease.start_within - 0.001
+
+
+async def test_layered_rates_are_kept_across_lives(start, next_life):
+    rate = Rate(4, 100.0)
+    job = await start(SlotPolicy(delay=0.0, parallelism=100, rates=(rate,)))
+    await job.add(*range(20))
+    grants = []
+    for _ in range(40):
+        grants += [(job.clock.now, lease.start_within) for lease in await job.lease(3)]
+        await live_again(job, next_life)
+        await job.clock.advance(12.5)
+    for (early, within), (late, _) in zip(grants, grants[rate.count :], strict=False):
+        assert late - (early + within) >= rate.per - 1e-6
+    assert len(grants) >= 12

@@ -1,0 +1,107 @@
+"""What the local socket adds to the contract: a worker is alive as long as its connection is."""
+
+import asyncio
+import stat
+
+import pytest
+
+from skitter.errors import FrontierError
+from skitter.frontier.base import Outcome, Resolution
+from skitter.frontier.client import OwnerGone, RemoteFrontier
+
+pytestmark = pytest.mark.parametrize("backend", ["socket"], indirect=True)
+
+
+@pytest.fixture
+async def worker(job, backend):
+    """A second connection, of a worker process."""
+    frontier = RemoteFrontier(backend.folder / "socket", "worker")
+    await frontier.open()
+    yield frontier
+    await frontier.close()
+
+
+async def until(condition) -> None:
+    """Let the event loop run until something holds; the time-out of the test is its bound."""
+    while not await condition():  # noqa: ASYNC110 - what it waits for has no event: it is in another task
+        await asyncio.sleep(0)
+
+
+async def test_what_a_worker_held_goes_back_as_soon_as_its_connection_closes(job, worker):
+    await job.add("a", "b", "c")
+    await worker.lease("worker", 2)
+    kept = await job.one("other")
+
+    async def is_back():
+        return (await job.status()).leased == 1
+
+    await worker.close()
+    await until(is_back)
+    assert sorted(lease.lost for lease in await job.lease()) == [1, 1]
+    assert await job.done(kept) == [True]
+
+
+async def test_the_claim_on_the_seeds_of_a_worker_that_is_gone_is_free(job, worker):
+    await worker.claim_seeds("worker")
+
+    async def is_free():
+        return await job.frontier.claim_seeds("other") is not None
+
+    await worker.close()
+    await until(is_free)
+
+
+async def test_a_worker_that_commits_before_it_leaves_loses_nothing(job, worker):
+    await job.add("a")
+    (lease,) = (await worker.lease("worker", 5)).leases
+    assert await worker.commit([Outcome(lease.id, Resolution.DONE)]) == [True]
+    await worker.close()
+    assert await job.counts() == {"done": 1}
+    assert "leases/lost" not in (await job.status()).counters
+
+
+async def test_a_worker_learns_that_the_owner_has_gone(job, worker, backend):
+    closed = asyncio.ensure_future(worker.wait_closed())
+    await backend.server.close()
+    await closed
+    with pytest.raises(OwnerGone):
+        await worker.status()
+
+
+async def test_a_worker_that_finds_no_owner_says_so(tmp_path, backend):
+    with pytest.raises(OwnerGone, match="no frontier listens"):
+        await RemoteFrontier(tmp_path / "nothing").open()
+
+
+async def test_errors_of_the_owner_reach_the_worker_with_their_remedy(job, worker, backend):
+    async def fail():
+        raise FrontierError("the disk is full", remedy="free some space")
+
+    backend.owner.status = fail
+    with pytest.raises(FrontierError, match="the disk is full") as error:
+        await worker.status()
+    assert error.value.remedy == "free some space"
+    del backend.owner.status
+
+
+async def test_only_this_user_may_connect(job, backend):
+    mode = (backend.folder / "socket").stat().st_mode
+    assert stat.S_IMODE(mode) & 0o077 == 0
+
+
+async def test_many_calls_at_once_are_answered_each_with_its_own_result(job, worker):
+    await job.add(*range(100))
+    asked = [worker.unknown([job.entry(number).fingerprint]) for number in range(200)]
+    answers = await asyncio.gather(*asked)
+    assert answers == [[number >= 100] for number in range(200)]
+
+
+async def test_a_defect_of_the_owner_is_an_answer_too(job, worker, backend, caplog):
+    async def fail():
+        raise KeyError("nothing here")
+
+    backend.owner.status = fail
+    with pytest.raises(FrontierError, match=r"KeyError.*nothing here"):
+        await worker.status()
+    assert "the call status of a worker failed" in caplog.text
+    del backend.owner.status

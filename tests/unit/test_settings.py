@@ -1,0 +1,132 @@
+"""Settings: layers, text from a command line, and a clear word on each mistake."""
+
+import msgspec
+import pytest
+
+from skitter.errors import SettingsError
+from skitter.politeness import Rate
+from skitter.settings import Settings, build_settings
+
+
+def test_later_layers_are_stronger():
+    settings = build_settings({"delay": 1.0, "concurrency": 4}, {"delay": 2.0})
+    assert (settings.delay, settings.concurrency, settings.parallelism) == (2.0, 4, 4)
+
+
+def test_defaults_are_polite():
+    settings = Settings()
+    assert (settings.robots, settings.parallelism, settings.delay) == (True, 4, None)
+    assert settings.user_agent.startswith("skitter/")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("concurrency", "64", 64),
+        ("delay", "0.5", 0.5),
+        ("delay", "none", None),
+        ("max_pages", "NULL", None),
+        ("robots", "no", False),
+        ("robots", "True", True),
+        ("robots", "0", False),
+        ("http2", "on", True),
+        ("user_agent", "none", "none"),
+        ("allow", "a, b ,", ("a", "b")),
+        ("allow", '["a,b"]', ("a,b",)),
+        ("allow", "", ()),
+        ("accept_statuses", "404,410", (404, 410)),
+        ("rates", "1/2s,20/60s", ("1/2s", "20/60s")),
+        ("headers", '{"X-A": "b"}', {"X-A": "b"}),
+        ("queue_order", "lifo", "lifo"),
+        ("limit_rules", '[{"domain_glob": "*", "delay": 2}]', ({"domain_glob": "*", "delay": 2},)),
+    ],
+)
+def test_text_becomes_what_the_setting_is(name, text, value):
+    assert getattr(build_settings({name: text}), name) == value
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
+def test_every_default_passes_as_a_value(field):
+    default = getattr(Settings(), field.name)
+    assert getattr(build_settings({field.name: default}), field.name) == default
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("concurrency", "many"), ("concurrency", 1.5), ("delay", "soon"), ("robots", "perhaps"),
+        ("queue_order", "best"), ("allow", 7), ("headers", "x"), ("headers", '{"X"'), ("max_pages", [1]),
+        ("accept_statuses", "404,x"), ("user_agent", None),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_type_is_named(name, value):
+    with pytest.raises(SettingsError) as caught:
+        build_settings({name: value})
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("concurrency", 0), ("parallelism", -1), ("max_pages", 0), ("timeout", 0), ("lease_seconds", 0),
+        ("delay", -0.1), ("max_retries", -1), ("depth_limit", -1), ("max_redirects", -1), ("jitter", -1),
+    ],
+)  # fmt: skip
+def test_a_value_out_of_range_is_named(name, value):
+    with pytest.raises(SettingsError, match=f"setting {name} is {value}"):
+        build_settings({name: value})
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("name", ["delay", "timeout", "jitter", "lease_seconds"])
+def test_what_is_no_finite_number_is_refused(name, value):
+    with pytest.raises(SettingsError, match=f"setting {name}"):
+        build_settings({name: value})
+
+
+def test_an_unknown_setting_names_the_nearest():
+    with pytest.raises(SettingsError, match="there is no setting 'paralelism'") as caught:
+        build_settings({"paralelism": 3})
+    assert caught.value.remedy == "did you mean parallelism?"
+
+
+def test_a_setting_unlike_any_other_points_to_the_manual():
+    with pytest.raises(SettingsError) as caught:
+        build_settings({"zzz": 3})
+    assert "manual" in caught.value.remedy
+
+
+def test_politeness_is_made_of_the_settings():
+    rules = [{"domain_glob": "*.slow.test", "delay": 3, "random_delay": 1, "rates": ["1/2s"], "unit": "rule"}]
+    settings = build_settings(
+        {"delay": 0.5, "jitter": 0.1, "parallelism": 2, "rates": "9/1m", "limit_rules": rules}
+    )
+    politeness = settings.politeness()
+    default, slow = politeness.policy_of("h.test"), politeness.policy_of(politeness.slot_of("a.slow.test"))
+    assert (default.delay, default.jitter, default.parallelism, default.rates) == (
+        0.5,
+        0.1,
+        2,
+        (Rate(9, 60.0),),
+    )
+    assert (slow.delay, slow.jitter, slow.parallelism, slow.rates) == (3.0, 1.0, 2, (Rate(1, 2.0),))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {}, {"domain_glob": "*", "domain_regexp": ".*"}, {"domain_regexp": "("}, {"domain_glob": "*", "speed": 3},
+        {"domain_glob": "*", "delay": "soon"}, {"domain_glob": "*", "rates": ["often"]},
+        {"domain_glob": "*", "delay": -1}, {"domain_glob": "*", "parallelism": 0}, {"domain_glob": "*", "unit": "x"},
+    ],
+)  # fmt: skip
+def test_a_bad_limit_rule_is_refused(rule):
+    with pytest.raises(SettingsError) as caught:
+        build_settings({"limit_rules": [rule]}).politeness()
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ["", "often", "5", "0/1s", "5/0s", "-1/1s", "5/1d", "1/s x"])
+def test_a_bad_rate_is_refused(text):
+    with pytest.raises(SettingsError):
+        build_settings({"rates": [text]}).politeness()
