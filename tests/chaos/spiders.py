@@ -44,13 +44,18 @@ class Poisoned(Everything):
 
 
 class Sleepy(Everything):
-    """Is stopped, once, by the first worker that reads the page whose URL ends with ``stop_at``.
+    """Stops the first worker that reads the page whose URL ends with ``stop_at``.
 
-    The file ``stopped`` then holds the process id of that worker.
+    The file ``stopped`` then holds the process id of that worker. A dead link that is asked for late keeps the
+    crawl from ending meanwhile.
     """
 
     stop_at = ""
     stopped = ""
+
+    async def start(self):
+        yield self.url
+        yield Request(f"{self.url}late", delay=4)
 
     def parse(self, response):
         if response.url.endswith(self.stop_at) and not Path(self.stopped).exists():

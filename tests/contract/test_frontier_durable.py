@@ -148,6 +148,21 @@ async def test_ids_are_never_used_again_after_a_kill(start):
     assert len({letter.id for letter in await job.frontier.dead_letters()}) == 9
 
 
+async def test_a_letter_never_gets_the_id_of_an_older_one(start):
+    """Also if nothing was committed after many leases that ran out."""
+    job = await start(max_lost=0, lease_seconds=10.0)
+    await job.add(*range(9))
+    await job.lease(8)
+    await job.clock.advance(10.0)
+    assert await job.counts() == {"queued": 1, "failed": 8}
+    assert len(await job.frontier.dead_letters()) == 8
+    await job.kill()
+    await job.fail(await job.one())
+    ids = [letter.id for letter in await job.frontier.dead_letters()]
+    assert len(set(ids)) == 9
+    assert ids == sorted(ids)
+
+
 async def test_what_happens_at_once_leaves_each_request_in_one_place(start):
     job = await start(max_lost=1, lease_seconds=10.0)
     await job.add(*range(4))

@@ -43,6 +43,7 @@ class RedisServer:
         self.folder = Path(tempfile.mkdtemp(prefix="skitter-redis-"))
         self.port = free_port()
         self.socket = self.folder / "s"
+        self.log = self.folder / "log"
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.process: subprocess.Popen | None = None
 
@@ -51,14 +52,14 @@ class RedisServer:
         self.process = subprocess.Popen(
             [
                 self._binary, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket),
-                "--dir", str(self.folder), "--save", "", "--daemonize", "no", *self._options,
+                "--dir", str(self.folder), "--logfile", str(self.log), "--save", "", *self._options,
             ],
-            stdout=(self.folder / "log").open("ab"), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         patience = time.monotonic() + 10
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > patience:
-                raise RuntimeError((self.folder / "log").read_text())
+                raise RuntimeError(self.log.read_text())
             time.sleep(0.01)
         return self
 

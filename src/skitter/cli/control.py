@@ -116,13 +116,15 @@ def stop(job: str) -> None:
 async def _stop(folder: JobFolder) -> None:
     from skitter.cli.reach import job_status, live_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
     from skitter.frontier.base import JobState  # noqa: PLC0415
+    from skitter.frontier.client import RemoteFrontier  # noqa: PLC0415
 
     async with live_frontier(folder) as frontier:
         if frontier is None:
             say(f"job {folder.job} is not being run")
             return
         await frontier.control(JobState.STOPPING)
-        await frontier.wait_closed()
+        if isinstance(frontier, RemoteFrontier):
+            await frontier.wait_closed()
     await asyncio.to_thread(folder.lock().wait)
     state = (await job_status(folder)).state
     say(

@@ -35,8 +35,16 @@ class JobStatus(msgspec.Struct, kw_only=True):
 
 
 @asynccontextmanager
-async def live_frontier(folder: JobFolder) -> AsyncIterator[RemoteFrontier | None]:
-    """Connect to the process that runs the job; ``None`` if nobody does."""
+async def live_frontier(folder: JobFolder) -> AsyncIterator[Frontier | None]:
+    """Connect to the process that runs the job, or to the frontier that all share; ``None`` if nobody runs it."""
+    shared = _shared_frontier(folder.read())
+    if shared is not None:
+        await shared.open()
+        try:
+            yield shared if folder.is_being_run() or (await shared.status()).leased else None
+        finally:
+            await shared.close()
+        return
     frontier = RemoteFrontier(folder.socket)
     try:
         await frontier.open()
@@ -66,6 +74,14 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[tuple[Frontier, bool
             f"job {folder.job!r} was kept in memory and is not being run",
             remedy="there is nothing left of it",
         )
+    shared = _shared_frontier(spec)
+    if shared is not None:
+        await shared.open()
+        try:
+            yield shared, False
+        finally:
+            await shared.close()
+        return
     lock = folder.lock()
     lock.acquire()
     try:
@@ -77,6 +93,14 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[tuple[Frontier, bool
             await frontier.close()
     finally:
         lock.release()
+
+
+def _shared_frontier(spec: JobSpec) -> Frontier | None:
+    """Return the frontier of a job, not yet open, if every process may open it by itself."""
+    if spec.frontier.partition(":")[0] in {"memory", "sqlite"}:  # known without loading the spider
+        return None
+    frontier = make_frontier(spec.frontier, Assembly(spec).frontier_context())
+    return frontier if frontier.shared else None
 
 
 async def job_status(folder: JobFolder) -> JobStatus:

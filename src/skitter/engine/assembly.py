@@ -36,8 +36,8 @@ class Assembly:
         self.scope = _scope(self.spider, self.settings)
         self.settings.politeness()  # a bad limit rule is found now, not by the first worker
 
-    def frontier_context(self) -> FrontierContext:
-        """Return what a frontier backend is told."""
+    def frontier_context(self, *, joining: bool = False) -> FrontierContext:
+        """Return what a frontier backend is told; ``joining``: others are at work on the job."""
         settings = self.settings
         limits = Limits(settings.max_pages, settings.max_items, settings.max_errors, settings.max_bytes)
         options = FrontierOptions(
@@ -50,7 +50,7 @@ class Assembly:
             limits=limits,
             seen_in_memory=settings.seen_in_memory,
         )
-        return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options)
+        return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options, joining)
 
     def fetcher(self) -> HttpFetcher:
         """Return the fetcher of one worker."""

@@ -1,6 +1,6 @@
-"""Child: one worker process of a fleet on this machine (``python -m skitter.engine.child PIPE``).
+"""Child: one worker process of a fleet on this machine (``python -m skitter.engine.child PIPE NAME``).
 
-Reads the job's spec as JSON from its standard input, reaches the frontier over the owner's socket, and ends
+Reads the job's spec as JSON from its standard input, reaches the frontier by its URL, or over the owner's socket if it is not shared, and ends
 when the job is finished or stopped, or when the owner is gone. What it says of its end goes into the pipe whose number is its argument: standard output belongs to
 the spider.
 """
@@ -13,20 +13,24 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
-from skitter.engine.assembly import Assembly, worker_name
+from skitter.engine.assembly import Assembly
 from skitter.engine.job import JobSpec
 from skitter.engine.process import run_async, set_up_logging
 from skitter.engine.worker import Worker
 from skitter.errors import SkitterError
-from skitter.frontier.base import Landing, LeaseResult
+from skitter.frontier.base import Frontier, Landing, LeaseResult
 from skitter.frontier.client import OwnerGone, RemoteFrontier
+from skitter.frontier.registry import make_frontier
 
 HAD_WORK = b"+"
 """First thing that a worker reports: from here on the frontier bounds how often it may die."""
+
+_LOOK_EVERY = 0.5
+"""Seconds between two looks whether the owner is still there, where no connection tells."""
 
 
 class ChildEnd(msgspec.Struct):
@@ -41,22 +45,26 @@ class ChildOrder(msgspec.Struct):
     """What a worker process is to do."""
 
     spec: JobSpec
-    socket: str
+    owner: int
+    """Its process id."""
     log_level: str = "info"
     log_format: str = "text"
 
 
-class _ReportedFrontier(RemoteFrontier):
+class _ReportedFrontier:
     """Reports the first lease."""
 
-    def __init__(self, path: Path, worker: str, pipe: int) -> None:
-        super().__init__(path, worker)
+    def __init__(self, frontier: Frontier, pipe: int) -> None:
+        self._frontier = frontier
         self._pipe = pipe
         self._reported = False
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frontier, name)
+
     async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
         """Hand out requests."""
-        result = await super().lease(worker, limit, landed)
+        result = await self._frontier.lease(worker, limit, landed)
         if result.leases and not self._reported:
             self._reported = True
             _report(self._pipe, HAD_WORK)
@@ -68,22 +76,37 @@ def _report(pipe: int, what: bytes) -> None:
         os.write(pipe, what)
 
 
-async def _work(order: ChildOrder, pipe: int) -> None:
+def _reach(assembly: Assembly, name: str) -> Frontier:
+    frontier = make_frontier(assembly.spec.frontier, assembly.frontier_context(joining=True))
+    return frontier if frontier.shared else RemoteFrontier(assembly.folder.socket, name)
+
+
+async def _owner_ended(frontier: Frontier, owner: int) -> None:
+    """Return when the process that started this one is gone."""
+    if isinstance(frontier, RemoteFrontier):
+        await frontier.wait_closed()
+        return
+    while os.getppid() == owner:  # noqa: ASYNC110 - the fact to wait for is in another process
+        await asyncio.sleep(_LOOK_EVERY)
+
+
+async def _work(order: ChildOrder, pipe: int, name: str) -> None:
     loop = asyncio.get_running_loop()
     assembly = Assembly(order.spec)
-    name = worker_name()
-    frontier = _ReportedFrontier(assembly.folder.socket, name, pipe)
+    frontier = _reach(assembly, name)
+    reported = cast(Frontier, _ReportedFrontier(frontier, pipe))
     running: list[Worker] = []
     loop.add_signal_handler(signal.SIGTERM, _drain, running)
     info = await frontier.open()
-    work = loop.create_task(assembly.work(frontier, info, name, running))
-    gone = loop.create_task(frontier.wait_closed())
+    work = loop.create_task(assembly.work(reported, info, name, running))
+    gone = loop.create_task(_owner_ended(frontier, order.owner))
     await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
     gone.cancel()
     if not work.done():
         work.cancel()  # an orphan can commit nothing: the next owner gives its leases to others
         with contextlib.suppress(asyncio.CancelledError, SkitterError):
             await work
+        await frontier.close()
         raise OwnerGone("the owner of the job has ended")
     await work
     await frontier.close()
@@ -100,9 +123,9 @@ def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=ChildOrder)
     set_up_logging(order.log_level, order.log_format)
     end = ChildEnd()
-    pipe = int(sys.argv[1])
+    pipe, name = int(sys.argv[1]), sys.argv[2]
     try:
-        run_async(_work(order, pipe))
+        run_async(_work(order, pipe, name))
     except OwnerGone:
         return 1  # no report: an owner that is there after all replaces this worker
     except SkitterError as error:

@@ -129,24 +129,32 @@ class Crawl:
         else:
             await asyncio.to_thread(folder.check, self.spec)
         info = await frontier.open()
-        server = FrontierServer(frontier, info, folder.socket)
+        server = None if frontier.shared else FrontierServer(frontier, info, folder.socket)
         try:
             await asyncio.to_thread(
                 folder.write, self.spec
             )  # not before: a run that cannot begin leaves no job
-            await server.start()
-            if self._resume:
-                await frontier.control(JobState.RUNNING)
-            before = await frontier.status()
+            if server is not None:
+                await server.start()
+            before = await self._begin(frontier)
             if before.state is JobState.RUNNING and not self._stop_reason:
                 await self._work(frontier, info, began)
             return await self._result(frontier, before, began)
         finally:
-            await server.close()
+            if server is not None:
+                await server.close()
             try:
                 await self._merge(frontier)
             finally:
                 await frontier.close()
+
+    async def _begin(self, frontier: Frontier) -> FrontierStatus:
+        status = await frontier.status()
+        # A stop that was asked for ends with the run; a shared frontier does not notice when that is.
+        if self._resume or (frontier.shared and status.state is JobState.STOPPING):
+            await frontier.control(JobState.RUNNING)
+            status = await frontier.status()
+        return status
 
     async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> None:
         self.has_begun = True
@@ -157,8 +165,9 @@ class Crawl:
                 await self._assembly.work(frontier, info, worker_name(), self._running)
             else:
                 level, form = self._logging
-                order = ChildOrder(self.spec, str(self._assembly.folder.socket), level, form)
-                self._fleet = Fleet(order, self.spec.workers)
+                order = ChildOrder(self.spec, os.getpid(), level, form)
+                abandon = frontier.abandon if frontier.shared else None
+                self._fleet = Fleet(order, self.spec.workers, abandon)
                 await self._fleet.run()
         finally:
             self._frontier = self._fleet = None  # nothing is left to be stopped
@@ -194,7 +203,8 @@ class Crawl:
         self._stop_reason = reason
         for worker in self._running:
             worker.drain()
-        if self._frontier is not None:
+        # On a shared frontier it is a stop of this machine alone.
+        if self._frontier is not None and not self._frontier.shared:
             self._undertake(self._frontier.control(JobState.STOPPING))
         if self._fleet is not None:
             self._undertake(self._fleet.stop())

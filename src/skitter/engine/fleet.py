@@ -8,12 +8,15 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from skitter.engine.assembly import worker_name
 from skitter.engine.child import HAD_WORK, ChildEnd, ChildOrder
 from skitter.engine.pump import DRAIN_SECONDS
 from skitter.engine.worker import CrawlFailed
+from skitter.errors import SkitterError
 
 log = logging.getLogger("skitter.engine")
 
@@ -26,7 +29,11 @@ bounded by the frontier: a request that was lost too often becomes a dead letter
 class Fleet:
     """Starts, watches, replaces and ends worker processes."""
 
-    def __init__(self, order: ChildOrder, size: int) -> None:
+    def __init__(
+        self, order: ChildOrder, size: int, abandon: Callable[[str], Awaitable[object]] | None = None
+    ) -> None:
+        self._abandon = abandon
+        """Takes back what a dead worker held, where no connection to this process tells of its death."""
         self._order = msgspec.json.encode(order)
         self._size = size
         self._processes: set[asyncio.subprocess.Process] = set()
@@ -56,10 +63,11 @@ class Fleet:
     async def _keep_one(self) -> None:
         while not self._stopping:
             started = time.monotonic()
+            name = worker_name()
             read_end, write_end = os.pipe()
             os.set_blocking(read_end, False)  # a process that the spider left behind may hold the other end
             try:
-                process = await self._start(write_end)
+                process = await self._start(name, write_end)
                 await process.communicate(self._order)
                 self._processes.discard(process)
                 said = _read(read_end)
@@ -67,12 +75,15 @@ class Fleet:
                 os.close(read_end)
             if _ended_well(said):
                 return
+            if self._abandon is not None:
+                with contextlib.suppress(SkitterError):  # the other workers meet the same error, and tell it
+                    await self._abandon(name)
             self._count_death(process.returncode, time.monotonic() - started, had_work=bool(said))
 
-    async def _start(self, write_end: int) -> asyncio.subprocess.Process:
+    async def _start(self, name: str, write_end: int) -> asyncio.subprocess.Process:
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "skitter.engine.child", str(write_end),
+                sys.executable, "-m", "skitter.engine.child", str(write_end), name,
                 stdin=asyncio.subprocess.PIPE, pass_fds=(write_end,),
                 start_new_session=True,  # a Ctrl-C is for the owner, which lets its workers drain
             )  # fmt: skip
@@ -93,6 +104,10 @@ class Fleet:
     async def stop(self) -> None:
         """Replace nobody any more; end what has not drained in good time."""
         self._stopping = True
+        if self._abandon is not None:  # nor does a frontier of ours tell them to stop
+            for process in self._processes:
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
         await asyncio.sleep(DRAIN_SECONDS + 5.0)
         await self.kill()
 

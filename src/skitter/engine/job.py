@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from skitter.errors import UsageError
+from skitter.errors import FrontierError, UsageError
 from skitter.frontier.ownership import OwnerLock
 
 HOME = ".skitter"
@@ -112,6 +112,16 @@ class JobFolder:
     def lock(self) -> OwnerLock:
         """Return the lock that the one process holds which runs or changes the job on this machine."""
         return OwnerLock(self.path / "job")
+
+    def is_being_run(self) -> bool:
+        """Tell whether a process on this machine runs or changes the job."""
+        lock = self.lock()
+        try:
+            lock.acquire()
+        except FrontierError:
+            return True
+        lock.release()
+        return False
 
     def empty(self) -> None:
         """Delete everything the job kept here; its named outputs stay. Only for who holds the lock."""

@@ -41,10 +41,14 @@ class LinkMemory:
             memory = self._folders[folder] = FolderMemory(host)
         self._lookups += 1
         if self._lookups % 256 == 0 and self._size() > _REMEMBERED:
-            self._folders.clear()
-            self._hosts.clear()
-            self.urls.clear()
+            self.forget()
         return memory
+
+    def forget(self) -> None:
+        """Forget everything."""
+        self._folders.clear()
+        self._hosts.clear()
+        self.urls.clear()
 
     def _size(self) -> int:
         hosts = sum(len(host.known) + len(host.refused) for host in self._hosts.values())

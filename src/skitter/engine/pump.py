@@ -53,6 +53,10 @@ Work = Callable[[Turn], Awaitable[Page | None]]
 """Walks one request through the loop; ``None`` hands the lease back."""
 
 
+def _ignore() -> None:
+    pass
+
+
 class Pump:
     """Leases, starts, renews and hands back, for one worker."""
 
@@ -72,6 +76,8 @@ class Pump:
         self._hungry = True
         """Whether the last answer left room: then every commit is a reason to ask again."""
         self._draining = False
+        self.on_setback: Callable[[], None] = _ignore
+        """Told when the frontier may have lost what it last took, before a lease of its new life is at work."""
 
     async def run(self, work: Work, finished: Callable[[Page], None]) -> JobState:
         """Pump until the job is finished, or stopped and everything in hand has ended here."""
@@ -81,6 +87,8 @@ class Pump:
             asked = self._loop.time()
             landings, self._landings = self._landings, []
             result = await self._frontier.lease(self._worker, room, landings)
+            if result.setback:
+                self.on_setback()
             for lease in result.leases:
                 self._begin(Turn(self, lease, asked), work, finished)
             if result.state is JobState.STOPPING:

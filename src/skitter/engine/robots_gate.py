@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -69,11 +70,16 @@ class RobotsGate:
         self._unresolved: Counter[str] = Counter()
         """How often the name of a slot's host was looked up in vain."""
 
-    async def check(self, url: str, lease: Lease) -> Answer:
-        """Decide whether the URL may be fetched within this lease."""
+    async def check(self, url: str, lease: Lease, may_start: Callable[[], bool]) -> Answer:
+        """Decide whether the URL may be fetched within this lease.
+
+        ``may_start`` tells whether a fetch, here that of robots.txt itself, may still begin.
+        """
         verdict = self._desk.known(url)
         asked = verdict is None
         if verdict is None:
+            if not may_start():
+                return _SPENT
             verdict = await self._desk.verdict(url)
         if isinstance(verdict, Deferred):
             return await self._defer(verdict, lease, asked=asked)

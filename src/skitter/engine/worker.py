@@ -74,6 +74,7 @@ class Worker:
         self._errands: set[asyncio.Task[Any]] = set()
         self._pumping: asyncio.Task[JobState] | None = None
         self._failure: CrawlFailed | None = None
+        self._stopping: asyncio.Future[JobState] | None = None
 
     # --- life ------------------------------------------------------------------------------------------
 
@@ -89,6 +90,7 @@ class Worker:
             info.fingerprint_seed,
             known_for_ever=settings.visited_ttl is None and settings.failed_stay_known,
         )
+        self._pump.on_setback = self._gatherer.memory.forget
         await self._each_hook("on_start")
         self._pumping = asyncio.create_task(self._pump.run(self.walk, self._committer.put))
         for duty in (
@@ -99,6 +101,8 @@ class Worker:
             self._undertake(duty)
         try:
             state = await self._pumping
+            if self._stopping is not None:
+                state = await self._stopping
         except asyncio.CancelledError:
             if self._failure is None:
                 raise
@@ -152,7 +156,9 @@ class Worker:
         """Carry out a signal that concerns the whole crawl."""
         if signal is Signal.STOP:
             log.info("stopping, as %s asked", where)
-            self._undertake(self._frontier.control(JobState.STOPPING))
+            if self._stopping is None:
+                self._stopping = asyncio.ensure_future(self._frontier.control(JobState.STOPPING))
+            self._pump.drain()  # here at once; the other workers hear of it from the frontier
         elif signal is Signal.FAIL:
             remedy = "see the log for what it found; the same command resumes"
             self._fail(CrawlFailed(f"the crawl was failed by {where}", remedy=remedy))
@@ -166,9 +172,11 @@ class Worker:
 
     async def _load_seeds(self) -> None:
         loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name)
-        while await loader.run() and (await self._frontier.status()).seeds_loading:  # noqa: ASYNC110 - the fact to wait for is in another process
-            # Another worker has the duty; if it dies the duty becomes free again.
+        await loader.run()
+        while (await self._frontier.status()).seeds_loading:
+            # Another worker has the duty, or this one has lost it; it becomes free when who has it is silent.
             await asyncio.sleep(_SEEDS_AGAIN)
+            await loader.run()
 
     # --- one request -----------------------------------------------------------------------------------
 
@@ -209,7 +217,7 @@ class Worker:
 
     async def _may_fetch(self, page: Page, request: Request, turn: Turn) -> bool:
         if self._robots is not None:
-            answer = await self._robots.check(request.url, turn.lease)
+            answer = await self._robots.check(request.url, turn.lease, turn.may_start)
             if answer.passage is not Passage.OPEN:
                 turn.land()
                 self._turn_away(page, answer.passage, answer.seconds, answer.error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
@@ -290,6 +290,9 @@ class JobInfo(msgspec.Struct, frozen=True):
 
 class Frontier(Protocol):
     """What to fetch next. Every backend passes the same contract suite (``tests/contract``)."""
+
+    shared: ClassVar[bool]
+    """Whether every process opens it by its URL. If not, one process owns it and serves the others."""
 
     async def open(self) -> JobInfo:
         """Open or create the job. Raises :class:`~skitter.errors.FrontierError` with a remedy."""

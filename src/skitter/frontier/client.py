@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 
@@ -37,6 +37,8 @@ class OwnerGone(FrontierError):
 
 class RemoteFrontier:
     """A frontier reached over the owner's socket."""
+
+    shared: ClassVar[bool] = False
 
     def __init__(self, path: Path, worker: str | None = None) -> None:
         self._path = path

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from typing import ClassVar
 
 from skitter.frontier.base import (
     AddResult,
@@ -67,6 +68,8 @@ def rank_of(order: QueueOrder, priority: int, sequence: int) -> int:
 
 class MemoryFrontier:
     """A frontier in the memory of one process."""
+
+    shared: ClassVar[bool] = False
 
     def __init__(
         self,

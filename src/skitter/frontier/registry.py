@@ -12,9 +12,26 @@ from skitter.frontier.memory import MemoryFrontier
 from skitter.frontier.sqlite import SqliteFrontier
 
 GROUP = "skitter.frontiers"
+
+
+def _on_redis(url: str, context: FrontierContext) -> Frontier:
+    try:
+        from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra
+    except ImportError as error:
+        raise FrontierError(
+            f"frontier kind {url.partition(':')[0]!r} needs a package that is missing: {error.name}",
+            remedy='pip install "skitter[redis]"',
+        ) from error
+    return RedisFrontier.from_url(url, context)
+
+
 _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "memory": MemoryFrontier.from_url,
     "sqlite": SqliteFrontier.from_url,
+    "redis": _on_redis,
+    "rediss": _on_redis,
+    "redis+sentinel": _on_redis,
+    "unix": _on_redis,
 }
 
 

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -70,6 +71,8 @@ class _Leased(msgspec.Struct):
 
 class SqliteFrontier:
     """A frontier in one SQLite file, owned by this process."""
+
+    shared: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
 import redis.asyncio
+from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.asyncio.retry import Retry
 
 from skitter.errors import FrontierError
 

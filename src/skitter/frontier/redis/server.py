@@ -104,7 +104,7 @@ class Server:
             await client.aclose()
 
     async def _greet(self, connection: Any) -> None:
-        """See a new connection before anybody uses it: is the server the same as before?"""
+        """See a new connection before anybody uses it, and find out whether the server is the same as before."""
         await connection.on_connect()
         await connection.send_command("INFO", "server")
         answer: bytes = await connection.read_response()
@@ -133,19 +133,19 @@ class Server:
             given = list(arguments)
             if repeated is not None and is_again:
                 given[repeated] = b"1"
-            client = self._connected
             try:
-                return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *given)
+                return await self._execute("EVALSHA", script.sha, len(keys), *keys, *given)
             except NoScriptError:
-                return await client.execute_command("EVAL", script.source, len(keys), *keys, *given)
+                return await self._execute("EVAL", script.source, len(keys), *keys, *given)
 
         return await self._trying(attempt, patience=self._patience(patient))
 
     async def command(self, *words: Argument) -> Any:
         """Run one command that reads."""
-        return await self._trying(
-            lambda _: self._connected.execute_command(*words), patience=self._address.patience
-        )
+        return await self._trying(lambda _: self._execute(*words), patience=self._address.patience)
+
+    async def _execute(self, *words: Argument) -> Any:
+        return await self._connected.execute_command(*words)  # type: ignore[no-untyped-call]
 
     def _patience(self, patient: bool) -> float:
         return self._address.patience if patient else 0.0

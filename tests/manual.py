@@ -1,0 +1,132 @@
+"""The manual as the tests read it: pages, their code blocks, their commands with what they print, their links."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+_BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_SECONDS = 100
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    title: str
+    text: str
+
+    @property
+    def snippet(self):
+        """The file of the repository that the block shows, or ``None``."""
+        found = _SNIPPET.search(self.text)
+        return None if found is None else ROOT / found[1]
+
+
+class Command(NamedTuple):
+    """A command of a page and what it is to print; ``...`` stands for anything."""
+
+    line: str
+    expected: str
+
+    def check(self, printed):
+        """Compare; without an expectation anything will do."""
+        if self.expected:
+            parts = _in_one_width(self.expected).split("...")
+            pattern = ".*".join(re.escape(part) for part in parts)
+            assert re.fullmatch(pattern, _in_one_width(printed), re.DOTALL), (
+                f"$ {self.line}\nexpected:\n{self.expected}\nprinted:\n{printed}"
+            )
+
+
+def _in_one_width(text):
+    """Forget how wide columns are: they depend on ports and times."""
+    return re.sub(r"[ \t]+", " ", text).strip()
+
+
+def blocks(page: Path) -> list[Block]:
+    """Read the fenced blocks of a page."""
+    return [Block(*found) for found in _BLOCK.findall(page.read_text("utf-8"))]
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """Give the commands of a console block."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        line, _, expected = part.partition("\n")
+        yield Command(line, expected.strip())
+
+
+def links(page: Path) -> list[str]:
+    """Read the targets of the links of a page that stay within the repository."""
+    text = _BLOCK.sub("", page.read_text("utf-8"))
+    return [target for target in _LINK.findall(text) if not target.startswith(("http://", "https://"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """Read what a link can lead to within a page, as GitHub and mkdocs name it."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+class Reader:
+    """Follows a page: saves its files, runs its commands, compares what they print.
+
+    ``words`` are replaced in files, commands and expectations: ports and hosts that this machine may not have.
+    """
+
+    def __init__(self, folder, environment, words=(), not_run=()):
+        self._folder = folder
+        self._environment = environment
+        self._words = words
+        self._not_run = not_run
+        self._background = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self._background:
+            process.terminate()
+            process.communicate()
+
+    def follow(self, page: Path) -> None:
+        """Do everything that a page says, in its order."""
+        for block in blocks(page):
+            if block.language == "console":
+                for command in commands(block):
+                    self._run(Command(self._here(command.line), self._here(command.expected)))
+            elif block.title and block.snippet is None:
+                (self._folder / block.title).write_text(self._here(block.text), "utf-8")
+
+    def _here(self, text):
+        for word, replacement in self._words:
+            text = text.replace(word, replacement)
+        return text
+
+    def _run(self, command):
+        if command.line in self._not_run:
+            return
+        if command.line.endswith("&"):
+            command.check(self._start(command.line.rstrip(" &")))
+            return
+        result = subprocess.run(
+            command.line, shell=True, cwd=self._folder, env=self._environment, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=_SECONDS, check=False,
+        )  # fmt: skip
+        expected = 137 if command.line.startswith("timeout --signal=KILL") else 0
+        assert result.returncode == expected, (command.line, result.returncode, result.stdout)
+        command.check(result.stdout)
+
+    def _start(self, line):
+        """Start something that goes on; returns the first line that it prints."""
+        process = subprocess.Popen(
+            line.split(), cwd=self._folder, env=self._environment, stdout=subprocess.PIPE, text=True
+        )
+        self._background.append(process)
+        return process.stdout.readline()

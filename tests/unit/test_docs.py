@@ -1,0 +1,231 @@
+"""The manual is true: its commands print what it says, its tables name what there is, its links lead somewhere."""
+
+import ast
+import os
+import re
+import shutil
+import socket
+import sys
+import tomllib
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links
+from skitter.cli.main import skitter
+from skitter.engine.job import JobSpec
+from skitter.politeness import LimitRule
+from skitter.settings import Settings
+from skitter.testing import Answer
+from skitter.testing.demo_site import DemoSite, demo_server
+
+README = ROOT / "README.md"
+LINKED = [
+    README,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "examples" / "README.md",
+    ROOT / "benchmarks" / "README.md",
+]
+# Would install what is installed here, from the network.
+NOT_RUN = ("python -m venv .venv && . .venv/bin/activate", "pip install .")
+QUOTES = '<title>Quotes</title><div class="quote"><span class="text">{}</span><a class="tag" href="/tag">wit</a></div>'
+
+
+@pytest.fixture
+def environment():
+    """The environment of a reader who has installed skitter."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": programs, "COLUMNS": "200"}
+
+
+def ports_in_a_row(count):
+    """Find ports that are free now, one after the other."""
+    for first in range(20_000, 30_000, count):
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return first
+    pytest.fail("no ports are free")
+
+
+def pages_with_commands():
+    return [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("timeout") is None, reason="timeout of GNU coreutils is not installed")
+def test_every_step_of_the_tutorial_does_what_it_says(tmp_path, environment):
+    first = ports_in_a_row(3)
+    words = [(str(8000 + number), str(first + number)) for number in range(3)]
+    with Reader(tmp_path, environment, words, NOT_RUN) as reader:
+        reader.follow(ROOT / "docs" / "tutorial.md")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in pages_with_commands() if page.name != "tutorial.md"], ids=lambda page: page.name
+)
+def test_every_command_of_the_manual_does_what_it_says(page, tmp_path, environment):
+    with (
+        demo_server(DemoSite(pace=0)) as server,
+        Reader(tmp_path, environment, [("127.0.0.1:8000", server.origins[0])]) as reader,
+    ):
+        reader.follow(page)
+
+
+def test_what_the_readme_shows_first_runs(tmp_path, environment, serve):
+    pages = {
+        "/": QUOTES.format("One.") + '<li class="next"><a href="/page/2">Next</a></li>',
+        "/page/2": QUOTES.format("Two."),
+    }
+    server = serve(
+        lambda visit: Answer(pages[visit.target].encode()) if visit.target in pages else Answer(status=404)
+    )
+    words = [("https://quotes.toscrape.com/", server.url), ("quotes.toscrape.com", "127.0.0.1")]
+    with Reader(tmp_path, environment, words) as reader:
+        reader.follow(README)
+    quotes = sorted((tmp_path / "quotes.jsonl").read_text().splitlines())
+    assert quotes == ['{"text":"One.","tags":["wit"]}', '{"text":"Two.","tags":["wit"]}']
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == 3
+    assert (tmp_path / "pages.jsonl.gz").stat().st_size > 0
+
+
+def test_the_make_targets_of_the_manual_exist():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        target
+        for page in [README, *LINKED, *PAGES]
+        for target in re.findall(r"\bmake ([a-z]+)\b[ `]", page.read_text())
+    }
+    assert {"demo", "test"} <= named & targets
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_every_file_that_a_page_has_its_reader_save_is_used_by_its_commands(page):
+    lines = [
+        command.line for block in blocks(page) if block.language == "console" for command in commands(block)
+    ]
+    for block in blocks(page):
+        if block.language == "python" and block.snippet is None:
+            assert any(block.title in line for line in lines), (
+                f"nothing runs {block.title or block.text[:60]}"
+            )
+
+
+@pytest.mark.parametrize("page", [*LINKED, *PAGES], ids=lambda page: f"{page.parent.name}-{page.name}")
+def test_every_link_leads_to_a_page_and_a_heading(page):
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = page if not path else (page.parent / path).resolve()
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+    for block in blocks(page):
+        assert block.snippet is None or block.snippet.is_file(), block.text
+
+
+def test_every_page_is_in_the_navigation():
+    text = (ROOT / "mkdocs.yml").read_text()
+    assert {page.name for page in PAGES} <= set(re.findall(r"[\w-]+\.md", text))
+    missing = {name for name in re.findall(r": ([\w-]+\.md)", text) if not (ROOT / "docs" / name).is_file()}
+    assert not missing
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_every_file_of_the_repository_that_a_page_names_is_there(page):
+    for name in re.findall(r"`((?:src|tests|benchmarks|docs|examples)/[\w./-]*)`", page.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_settings_page_has_every_setting_with_its_default_and_no_other():
+    rows = re.findall(
+        r"^\| `(\w+)` \| `(.+?)` \| .+ \|$", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE
+    )
+    shown = {name: ast.literal_eval(default) for name, default in rows}
+    assert len(shown) == len(rows)
+    assert shown == {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
+
+
+def test_the_fields_of_a_job_and_of_a_limit_rule_are_in_the_manual():
+    for kind, page, internal in (
+        (JobSpec, "embedding.md", {"format"}),
+        (LimitRule, "politeness.md", set()),
+    ):
+        rows = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / page).read_text(), re.MULTILINE))
+        assert {field.name for field in msgspec.structs.fields(kind)} - internal <= rows
+
+
+def every_command(group=skitter, path="skitter"):
+    """Give each command with its full name."""
+    for name, command in group.commands.items():
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from every_command(command, f"{path} {name}")
+
+
+def options_of(command):
+    """Return the names of a command's options."""
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    return {name for option in options for name in (*option.opts, *option.secondary_opts)}
+
+
+def named_options(text):
+    """Return the options that a text names in code."""
+    code = " ".join(re.findall(r"`([^`]+)`", text))
+    return set(re.findall(r"(?<![\w-])(--?[a-z][a-z-]*)", code))
+
+
+def cli_sections():
+    text = (ROOT / "docs" / "cli.md").read_text()
+    parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), list(every_command()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_the_section_of_a_command_has_every_option_and_no_other(path, command):
+    sections = cli_sections()
+    text = sections[path]
+    for title in ("Options of a job", "Options of a run"):
+        if f"#{title.lower().replace(' ', '-')}" in text:
+            text += sections[title]
+    assert options_of(command) <= named_options(text)
+    assert named_options(sections[path]) <= options_of(command) | {"-h", "--help"}
+
+
+def test_the_commands_page_has_no_command_and_no_shared_option_that_does_not_exist():
+    sections = cli_sections()
+    known = {path for path, _ in every_command()}
+    assert {title for title in sections if title.startswith("skitter")} == known
+    crawl = options_of(skitter.commands["crawl"])
+    shared = named_options(sections["Options of a job"]) | named_options(sections["Options of a run"])
+    assert shared <= crawl
+
+
+def test_the_tables_for_scrapy_users_name_only_settings_that_exist():
+    text = (ROOT / "docs" / "scrapy.md").read_text().partition("| Setting of Scrapy")[2].partition("\n## ")[0]
+    ours = {
+        name
+        for row in text.splitlines()[2:]
+        for name in re.findall(r"`([a-z_]+)`", row.split("|")[2] if "|" in row else "")
+    }
+    assert ours
+    assert ours - {"on_error"} <= set(Settings.__struct_fields__)
+
+
+def test_every_dependency_has_its_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(name for names in project["optional-dependencies"].values() for name in names),
+    ]
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    for requirement in wanted:
+        name = re.match(r"[\w-]+", requirement)[0]
+        assert f"`{name}`" in text, name

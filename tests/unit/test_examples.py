@@ -1,0 +1,151 @@
+"""Every example runs, with the result that it is there to show."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from itertools import pairwise
+
+import pytest
+
+from cli_command import lines_of, skitter, urls_of
+from manual import ROOT
+from skitter.testing import SiteProcess
+
+EXAMPLES = ROOT / "examples"
+PLUGINS = EXAMPLES / "plugins"
+
+
+def address(site):
+    """Return what the examples call their site: no slash at its end."""
+    return site.url.rstrip("/")
+
+
+def members(site):
+    """Return all pages behind the login."""
+    return [f"{address(site)}/members/", *(f"{address(site)}/members/{number}" for number in range(1, 6))]
+
+
+@pytest.fixture
+def site():
+    """The examples' site in a process of its own; closed with the test."""
+    with SiteProcess("quotes_site:Site", search=[EXAMPLES]) as process:
+        yield process
+
+
+@pytest.fixture
+def run(tmp_path, site):
+    """Run an example to its end; returns the folder it ran in."""
+
+    def run_example(name, *arguments, **options):
+        result = skitter(
+            "run",
+            EXAMPLES / name,
+            "-a",
+            f"site={address(site)}",
+            *arguments,
+            "--fail-on-errors",
+            cwd=tmp_path,
+            **options,
+        )
+        assert result.returncode == 0, result.stderr
+        return tmp_path
+
+    return run_example
+
+
+@pytest.fixture
+def plugins(tmp_path):
+    """Install the plug-ins as pip would: their modules, and the entry points of their project file."""
+    folder = tmp_path / "installed"
+    about = folder / "skitter_plugins_example-0.1.dist-info"
+    about.mkdir(parents=True)
+    project = tomllib.loads((PLUGINS / "pyproject.toml").read_text())["project"]
+    (about / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    points = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+        for group, entries in project["entry-points"].items()
+    ]
+    (about / "entry_points.txt").write_text("\n".join(points))
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{PLUGINS}"}
+
+
+def test_quotes_takes_each_detail_once(run):
+    assert len(set(urls_of(run("quotes.py", "-o", "out.jsonl") / "out.jsonl"))) == 24
+
+
+def test_login_reaches_all_members_pages(run, site):
+    assert urls_of(run("login.py", "-o", "out.jsonl") / "out.jsonl") == members(site)
+
+
+def test_login_for_a_fleet_does_so_with_two_workers(run, site):
+    assert urls_of(run("login_fleet.py", "-o", "out.jsonl", "--workers", 2) / "out.jsonl") == members(site)
+
+
+def test_api_takes_each_record_of_each_page(run):
+    found = lines_of(run("api.py", "-o", "out.jsonl") / "out.jsonl")
+    assert sorted(item["id"] for item in found) == list(range(24))
+
+
+def test_hooks_send_the_token_change_items_and_leave_no_dead_letter(run):
+    items = lines_of(run("hooks.py", "-o", "out.jsonl") / "out.jsonl")
+    assert sorted(item["count"] for item in items if "count" in item) == [4, 10, 10]
+    assert [item["error"] for item in items if "error" in item] == ["the server answered 404"]
+    assert {item["fetched_from"] for item in items} == {"127.0.0.1"}
+
+
+def test_the_token_that_a_hook_sends_is_stored_nowhere(run):
+    folder = run("hooks.py", "-o", "out.jsonl", "--limit", 1, "--job", "tokens")
+    kept = b"".join(
+        path.read_bytes() for path in (folder / ".skitter" / "tokens").rglob("*") if path.is_file()
+    )
+    assert b'{"after": 20}' in kept
+    assert b"X-Token" not in kept
+
+
+def test_limits_keep_the_distance_that_their_rule_asks_for(run, site):
+    folder = run("limits.py", "-o", "out.jsonl")
+    assert len(lines_of(folder / "out.jsonl")) == 3
+    begun = [hit.received for hit in site.hits()]
+    assert min(late - early for early, late in pairwise(begun)) >= 0.1
+
+
+def test_embed_stops_at_its_limit(tmp_path, site):
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / "embed.py", address(site)], cwd=tmp_path, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("stopping limit reached: 10 pages 10 ")
+
+
+def test_the_example_of_a_test_passes(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLES / "test_quotes.py"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(EXAMPLES)}, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout
+    assert "2 passed" in result.stdout
+
+
+def test_the_store_writes_the_items_of_each_page_once(run, plugins):
+    folder = run("quotes.py", "-o", "folder:pages", "-o", "out.jsonl", "--workers", 2, environment=plugins)
+    found = [json.loads(path.read_text())["url"] for path in (folder / "pages").iterdir()]
+    assert sorted(found) == urls_of(folder / "out.jsonl")
+
+
+def test_a_fresh_start_empties_the_store(run, plugins):
+    run("quotes.py", "-o", "folder:pages", environment=plugins)
+    folder = run("quotes.py", "-o", "folder:pages", "--fresh", "--limit", 5, environment=plugins)
+    assert len(list((folder / "pages").iterdir())) <= 5
+
+
+def test_the_frontier_notes_how_each_request_ended(run, plugins):
+    folder = run("quotes.py", "-o", "out.jsonl", "--frontier", "audit:log.txt", environment=plugins)
+    notes = (folder / "log.txt").read_text().splitlines()
+    assert len(notes) == 27
+    assert {note.partition(" ")[0] for note in notes} == {"done"}
