@@ -257,3 +257,15 @@ async def test_an_exception_at_the_start_fails_the_crawl_before_anything_is_fetc
     ran = await run({("on_start", "/"): RuntimeError("no database")})
     assert "hook on_start: RuntimeError: no database" in str(ran.failure)
     assert ran.site.visits == []
+
+
+async def test_an_error_text_that_is_no_valid_unicode_is_kept_readable(run):
+    class Odd(Hooked):
+        def before_request(self, request):
+            if request.url.endswith("/a"):
+                raise ValueError("\udc80 half a pair")
+            return super().before_request(request)
+
+    ran = await run(spider_class=Odd)
+    assert "\\udc80 half a pair" in ran.letters["/a"]
+    assert paths(ran) == ["/", "/b"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from skitter.engine.gather import Batch
 from skitter.engine.verdict import Verdict
 from skitter.frontier.base import Entry, Lease, Resolution
@@ -39,6 +41,9 @@ class Page:
 
     def finish(self, verdict: Verdict) -> None:
         """Decide how the lease ends; a page that is not done gives neither items nor links."""
+        if not verdict.error.isascii():  # half a surrogate pair fits in a Python text, but in no store
+            readable = verdict.error.encode("utf-8", "backslashreplace").decode()
+            verdict = msgspec.structs.replace(verdict, error=readable)
         self.verdict = verdict
         if verdict.resolution is not Resolution.DONE:
             self.items, self.entries, self.batches = [], [], []

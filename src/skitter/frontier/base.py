@@ -299,7 +299,7 @@ class Frontier(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the backend back. Leases stay what they are."""
+        """Give the backend back; an owner hands all leases back first."""
         ...
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
