@@ -264,7 +264,6 @@ async def test_an_error_text_that_is_no_valid_unicode_is_kept_readable(run):
         def before_request(self, request):
             if request.url.endswith("/a"):
                 raise ValueError("\udc80 half a pair")
-            return super().before_request(request)
 
     ran = await run(spider_class=Odd)
     assert "\\udc80 half a pair" in ran.letters["/a"]

@@ -81,8 +81,10 @@ def test_login_reaches_all_members_pages(run, site):
     assert urls_of(run("login.py", "-o", "out.jsonl") / "out.jsonl") == members(site)
 
 
-def test_login_for_a_fleet_does_so_with_two_workers(run, site):
-    assert urls_of(run("login_fleet.py", "-o", "out.jsonl", "--workers", 2) / "out.jsonl") == members(site)
+def test_login_for_a_fleet_holds_in_other_processes_than_the_one_that_logged_in(run, site):
+    run("login_fleet.py", "-o", "out.jsonl", "--limit", 3)
+    folder = run("login_fleet.py", "-o", "out.jsonl", "--workers", 2)
+    assert urls_of(folder / "out.jsonl") == members(site)
 
 
 def test_api_takes_each_record_of_each_page(run):

@@ -57,7 +57,7 @@ def crawl(
         frontier=what.frontier,
         workers=what.workers,
     )
-    return run_job(spec, show, fresh=what.fresh)
+    return run_job(spec, show, fresh=what.fresh, recrawl=what.recrawl)
 
 
 @click.command()
@@ -83,7 +83,7 @@ def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
         frontier=what.frontier,
         workers=what.workers,
     )
-    return run_job(spec, show, fresh=what.fresh)
+    return run_job(spec, show, fresh=what.fresh, recrawl=what.recrawl)
 
 
 def _seed(text: str) -> str:

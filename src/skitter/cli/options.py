@@ -30,6 +30,7 @@ class JobOptions:
     limit: int | None = None
     time_limit: float | None = None
     fresh: bool = False
+    recrawl: bool = False
     settings: Sequence[str] = ()
     arguments: Sequence[str] = ()
 
@@ -92,6 +93,7 @@ _JOB_OPTIONS = (
     click.option("--limit", type=int, metavar="PAGES", help="Stop after so many pages."),
     click.option("--time-limit", type=float, metavar="SECONDS", help="Stop this run after so long."),
     click.option("--fresh", is_flag=True, help="Forget what the job did before and replace its outputs."),
+    click.option("--recrawl", is_flag=True, help="If the job is finished, begin again and visit its pages anew."),
     setting_option,
     click.option(
         "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE",

@@ -29,14 +29,16 @@ FAILED = 1
 INTERRUPTED = 130
 
 
-def run_job(spec: JobSpec, show: ShowOptions, *, fresh: bool = False, resume: bool = False) -> int:
+def run_job(
+    spec: JobSpec, show: ShowOptions, *, fresh: bool = False, recrawl: bool = False, resume: bool = False
+) -> int:
     """Run a job to its end, tell how it ended, and return the exit status that says so.
 
     Raises :class:`~skitter.errors.SkitterError` for a run that cannot begin.
     """
     if show.summary is not None:
         _check_writable(show.summary)
-    return Run(spec, show, fresh=fresh, resume=resume).run()
+    return Run(spec, show, fresh=fresh, recrawl=recrawl, resume=resume).run()
 
 
 def _check_writable(path: Path) -> None:
@@ -57,6 +59,7 @@ class Run:
         show: ShowOptions,
         *,
         fresh: bool = False,
+        recrawl: bool = False,
         resume: bool = False,
         also: Callable[[Crawl, Progress], None] | None = None,
     ) -> None:
@@ -73,6 +76,7 @@ class Run:
             spec,
             watcher=self._watch,
             fresh=fresh,
+            recrawl=recrawl,
             resume=resume,
             log_level=show.log_level,
             log_format=show.log_format,
@@ -180,7 +184,9 @@ class Run:
 def _headline(result: RunResult, go_on: str) -> str:
     job = f"job {result.job}"
     if result.already_finished:
-        return f"{job} was finished before; start it anew with --fresh"
+        return (
+            f"{job} was finished before; start it anew with --fresh, or visit its pages again with --recrawl"
+        )
     if result.state is JobState.FINISHED:
         return f"{job} is finished"
     if result.state is JobState.PAUSED:

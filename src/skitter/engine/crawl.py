@@ -72,6 +72,9 @@ class Crawl:
     ``fresh``
         Start anew: forget all that the job has kept, and replace its outputs, also those that it did not
         write itself. Nothing is touched before all else about the run is known to be right.
+    ``recrawl``
+        If the job is finished, begin it again: its seeds are loaded anew, and pages whose visit has run out
+        (``visited_ttl``; without one all pages) are fetched again. Each visit gives its items anew.
     ``resume``
         End a pause; without it a paused job stays paused and the run ends at once.
     """
@@ -82,6 +85,7 @@ class Crawl:
         *,
         watcher: Watcher | None = None,
         fresh: bool = False,
+        recrawl: bool = False,
         resume: bool = False,
         log_level: str = "info",
         log_format: str = "text",
@@ -90,6 +94,7 @@ class Crawl:
         self._assembly = Assembly(spec)
         self._watcher = watcher
         self._fresh = fresh
+        self._recrawl = recrawl
         self._resume = resume
         self._logging = (log_level, log_format)
         self._outputs: list[Output] = [open_output(target) for target in spec.outputs]
@@ -128,6 +133,7 @@ class Crawl:
                 await output.clear(self._output_context())
         else:
             await asyncio.to_thread(folder.check, self.spec)
+            await asyncio.to_thread(self._warn_of_late_outputs)
         info = await frontier.open()
         server = None if frontier.shared else FrontierServer(frontier, info, folder.socket)
         try:
@@ -153,6 +159,8 @@ class Crawl:
         # A stop that was asked for ends with the run; a shared frontier does not notice when that is.
         if self._resume or (frontier.shared and status.state is JobState.STOPPING):
             await frontier.control(JobState.RUNNING)
+            status = await frontier.status()
+        if self._recrawl and await frontier.recrawl():
             status = await frontier.status()
         return status
 
@@ -259,6 +267,20 @@ class Crawl:
                 raise UsageError(
                     f"{output.target} holds something that job {self.spec.job!r} did not write",
                     remedy="choose another output, move it away, or start anew with --fresh, which replaces it",
+                )
+
+    def _warn_of_late_outputs(self) -> None:
+        """Say so if an output is new to a job that has run before: it lacks the items found by then."""
+        folder = self._assembly.folder
+        if not folder.exists():
+            return
+        before = {open_output(target).stream for target in folder.read().outputs}
+        for output in self._outputs:
+            if output.stream not in before:
+                log.warning(
+                    "%s is new to job %s: it will lack the items that were found before",
+                    output.target,
+                    self.spec.job,
                 )
 
     async def _emit(self, frontier: Frontier) -> None:

@@ -120,7 +120,8 @@ class Gatherer:
         memory = self.memory.of(links.base_url)
         if links.base_url == parent.url:  # "#part" leads to the page itself
             hrefs = [href for href in hrefs if href[:1] != "#"]
-            gathered.refused[DUPLICATE] += len(links.hrefs) - len(hrefs)
+            if len(hrefs) < len(links.hrefs):
+                gathered.refused[DUPLICATE] += len(links.hrefs) - len(hrefs)
         strange = memory.sort_out(hrefs, gathered.refused)
         if not strange:
             return

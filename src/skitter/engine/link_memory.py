@@ -87,7 +87,8 @@ class FolderMemory:
         strange = set(hrefs).difference(self._host.known)
         if strange:
             strange = strange.difference(self.known)
-        counts[DUPLICATE] += len(hrefs) - len(strange)
+        if len(strange) < len(hrefs):
+            counts[DUPLICATE] += len(hrefs) - len(strange)
         if not strange:
             return []
         left = []

@@ -1,0 +1,37 @@
+"""A finished job visits its pages again when it is told to, and an output that comes late is announced."""
+
+from collections import Counter
+
+from cli_command import skitter
+from skitter.testing import GeneratedSite
+
+
+def test_a_finished_job_visits_all_pages_again(serve, tmp_path):
+    server = serve(GeneratedSite(pages=12, links_per_page=12, page_bytes=2000))
+    command = ("crawl", server.url, "--delay", 0, "--no-robots", "-o", "items.db")
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    once = Counter(hit.target for hit in server.log.hits)
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    assert Counter(hit.target for hit in server.log.hits) == once, "a finished job fetches nothing"
+    done = skitter(*command, "--recrawl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    twice = Counter(hit.target for hit in server.log.hits)
+    assert twice == Counter({target: 2 * count for target, count in once.items()})
+
+
+def test_with_a_long_ttl_a_recrawl_visits_nothing_again(serve, tmp_path):
+    server = serve(GeneratedSite(pages=12, links_per_page=12, page_bytes=2000))
+    command = ("crawl", server.url, "--delay", 0, "--no-robots", "-o", "items.db", "-s", "visited_ttl=9999")
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    hits = len(server.log.hits)
+    assert skitter(*command, "--recrawl", cwd=tmp_path).returncode == 0
+    assert len(server.log.hits) == hits
+
+
+def test_an_output_that_is_new_to_the_job_is_announced(serve, tmp_path):
+    server = serve(GeneratedSite(pages=12, links_per_page=12, page_bytes=2000))
+    command = ("crawl", server.url, "--delay", 0, "--no-robots")
+    assert skitter(*command, "-o", "items.db", cwd=tmp_path).returncode == 0
+    late = skitter(*command, "-o", "items.db", "-o", "items.jsonl", cwd=tmp_path)
+    assert "items.jsonl is new to job" in late.stderr
+    assert "items.db is new" not in late.stderr
