@@ -26,7 +26,11 @@ class SharedCrawling(Crawling):
 
     def __init__(self, folder, server, site, workers=2, **settings):
         super().__init__(
-            folder, "Everything", workers=workers, settings={**SETTINGS, **settings}, arguments={"url": site.url}
+            folder,
+            "Everything",
+            workers=workers,
+            settings={**SETTINGS, **settings},
+            arguments={"url": site.url},
         )
         self.command.append(f"--frontier={server.url}")
         self._server = server

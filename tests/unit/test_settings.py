@@ -130,3 +130,26 @@ def test_a_bad_limit_rule_is_refused(rule):
 def test_a_bad_rate_is_refused(text):
     with pytest.raises(SettingsError):
         build_settings({"rates": [text]}).politeness()
+
+
+@pytest.mark.parametrize(
+    ("rule", "host", "delay"),
+    [
+        ({"domain_glob": "h.test"}, "h.test:8080", 3.0),
+        ({"domain_glob": "h.test:81"}, "h.test:81", 3.0),
+        ({"domain_glob": "h.test:81"}, "h.test:82", 1.0),
+        ({"domain_glob": "*.slow.test", "unit": "domain"}, "a.slow.test", 3.0),
+        ({"domain_glob": "slow.test"}, "a.slow.test", 1.0),
+        ({"domain_regexp": r"(?:a|b)\.test"}, "b.test:9", 3.0),
+        ({"domain_glob": "*", "unit": "rule"}, "h.test:1", 3.0),
+    ],
+)
+@pytest.mark.parametrize("slot", ["host", "domain"])
+def test_the_key_of_a_slot_leads_to_the_limits_of_its_rule(rule, host, delay, slot):
+    settings = build_settings({"delay": 1, "slot": slot, "limit_rules": [{**rule, "delay": 3}]})
+    politeness = settings.politeness()
+    assert politeness.policy_of(politeness.slot_of(host)).delay == delay
+
+
+def test_a_slot_of_a_rule_that_is_gone_has_the_limits_of_the_job():
+    assert build_settings({"delay": 1}).politeness().policy_of("rule:3").delay == 1.0
