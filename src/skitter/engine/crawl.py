@@ -245,13 +245,20 @@ class Crawl:
             elapsed = time.monotonic() - began
             if limit is not None and elapsed >= limit:
                 self.stop(f"time limit of {limit:g} s")
-            with contextlib.suppress(SkitterError):  # the workers meet the same error, and tell it
-                if self._watcher is not None:
-                    workers = 1 if self._fleet is None else len(self._fleet.pids)
-                    self._watcher(Progress(await frontier.status(), elapsed, workers))
-                await self._emit(frontier)
+            await self._look(frontier, elapsed)
             pause = _LOOK_EVERY if limit is None else min(_LOOK_EVERY, max(0.01, limit - elapsed))
             await asyncio.sleep(pause)
+
+    async def _look(self, frontier: Frontier, elapsed: float) -> None:
+        try:
+            if self._watcher is not None:
+                workers = 1 if self._fleet is None else len(self._fleet.pids)
+                self._watcher(Progress(await frontier.status(), elapsed, workers))
+            await self._emit(frontier)
+        except SkitterError:
+            pass  # the workers meet the same error, and tell it
+        except Exception:
+            log.exception("the progress cannot be shown")  # no reason to end the crawl or its time limit
 
     # --- outputs ---------------------------------------------------------------------------------------
 

@@ -599,5 +599,7 @@ class SqliteFrontier:
         return True
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
-        """Return committed byte ranges of each part file."""
-        return {part: sorted(ranges) for part, ranges in self._outputs.items()}
+        """Return committed byte ranges of each part file: those that are durable, no later ones."""
+        ranges = {part: sorted(known) for part, known in self._outputs.items()}
+        await self._journal.flush()
+        return ranges
