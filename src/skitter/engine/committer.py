@@ -21,6 +21,8 @@ _LARGEST_BATCH = 256
 _LINGER = 0.003
 """Seconds for which the first pages of a batch wait for more: a commit costs nearly the same for one as for ten."""
 _WORTH_A_COMMIT = 16
+_WORTH_ASKING = 6
+"""New links a page, on average, from which on the frontier is asked first which of them it knows."""
 
 
 class Committer:
@@ -137,7 +139,10 @@ class Committer:
     async def _new_entries(self, pages: list[Page]) -> list[list[Entry]]:
         """Build entries for the links that are new; the known ones, most of them, cost only their test."""
         fingerprints = [key for page in pages for batch in page.batches for key in batch.fingerprints]
-        unknown = iter(await self._frontier.unknown(fingerprints) if fingerprints else [])
+        if len(fingerprints) > _WORTH_ASKING * len(pages):
+            unknown = iter(await self._frontier.unknown(fingerprints))
+        else:
+            unknown = iter([True] * len(fingerprints))  # to send so few costs less than to ask
         entries = []
         for page in pages:
             new = page.entries

@@ -73,6 +73,8 @@ class Pump:
         self._returned: list[int] = []
         """Leases to be handed back."""
         self._wake = asyncio.Event()
+        self._answered = asyncio.Event()
+        """Set when the call for leases that is next to be answered has been."""
         self._hungry = True
         """Whether the last answer left room: then every commit is a reason to ask again."""
         self._draining = False
@@ -87,6 +89,8 @@ class Pump:
             asked = self._loop.time()
             landings, self._landings = self._landings, []
             result = await self._frontier.lease(self._worker, room, landings)
+            answered, self._answered = self._answered, asyncio.Event()
+            answered.set()
             if result.setback:
                 self.on_setback()
             for lease in result.leases:
@@ -149,10 +153,12 @@ class Pump:
             self._loop.call_later(_GATHER_LANDINGS, self._wake.set)
 
     async def report_landings(self) -> None:
-        """Tell the frontier how fetches ended. It has to hear that before the commit that ends their leases."""
-        if self._landings:
-            landings, self._landings = self._landings, []
-            await self._frontier.lease(self._worker, 0, landings)
+        """See that the frontier hears how fetches ended before the commit that ends their leases."""
+        mine = self._landings
+        while mine and self._landings is mine:  # until the call that takes them along has been answered
+            answered = self._answered
+            self._wake.set()
+            await answered.wait()
 
     async def hand_back(self) -> None:
         """Give up the leases that ended without a page."""
