@@ -1,12 +1,12 @@
 """Kill test of the shared frontier: workers, machines and the server itself die, and nothing is lost or doubled."""
 
 import random
-import signal
 
 import pytest
 import redis
-from crawling import Crawling, _lives, check_exact, served, visits
+from crawling import Crawling, check_exact, served
 from holey import HoleySite
+
 from services.redis_servers import RedisServer
 
 pytestmark = pytest.mark.chaos

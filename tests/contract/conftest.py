@@ -11,8 +11,8 @@ import uuid
 from pathlib import Path
 
 import pytest
-from services.redis_servers import running
 
+from services.redis_servers import running
 from skitter.errors import FrontierError
 from skitter.frontier.base import (
     Entry,

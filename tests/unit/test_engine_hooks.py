@@ -261,6 +261,7 @@ async def test_an_exception_at_the_start_fails_the_crawl_before_anything_is_fetc
 
 async def test_an_error_text_that_is_no_valid_unicode_is_kept_readable(run, caplog):
     caplog.set_level("CRITICAL", logger="skitter")  # a test runner's report cannot carry it either
+
     class Odd(Hooked):
         def before_request(self, request):
             if request.url.endswith("/a"):

@@ -429,13 +429,15 @@ class SqliteFrontier:
         await self._wake(now)
         async with self._deciding:
             await self._seen.prepare([e.fingerprint for o in outcomes for e in o.entries if e.dedup])
-            accepted = [self._settle(outcome, now) for outcome in outcomes]
+            counts: dict[str, int] = {}
+            accepted = [self._settle(outcome, now, counts) for outcome in outcomes]
+            self._count(counts)
         self._note_job()
         await self._journal.flush()
         await self._bound_seen()
         return accepted
 
-    def _settle(self, outcome: Outcome, now: float) -> bool:
+    def _settle(self, outcome: Outcome, now: float, counts: dict[str, int]) -> bool:
         may_return = outcome.free or outcome.resolution is Resolution.FAILED
         row = self._end(outcome.lease_id, now, may_return=may_return)
         if row is None:
@@ -451,7 +453,8 @@ class SqliteFrontier:
         if outcome.entries:
             self._insert(outcome.entries, now)
         if outcome.counters:
-            self._count(outcome.counters)
+            for name, amount in outcome.counters.items():
+                counts[name] = counts.get(name, 0) + amount
         for mark in outcome.outputs:
             self._mark(mark)
         return True
