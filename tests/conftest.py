@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -8,6 +9,16 @@ from blockbuster import blockbuster_ctx
 
 from sites.docs import DocsUnavailable, docs_folder
 from skitter.testing import SiteServer, StaticSite
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Where everything is installed (``SKITTER_TEST_ALL=1``, as in CI), a skipped test is a failed one."""
+    report = yield
+    if report.skipped and os.environ.get("SKITTER_TEST_ALL"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, where nothing may be missing: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(autouse=True)
