@@ -19,7 +19,9 @@ PATIENCE = 3600.0
 """Seconds for which a server that is away is waited for, unless the URL says ``?patience=``."""
 _REMEDY = "write redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix:///SOCKET[?db=DB] or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE[/DB]"
 _SENTINEL_PORT = 26379
-_CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": 20.0, "socket_connect_timeout": 5.0, "protocol": 2}
+TIMEOUT = 20.0
+"""Seconds for which the answer to one call is waited for, unless the URL says ``?socket_timeout=``."""
+_CLIENT_OPTIONS: dict[str, Any] = {"socket_connect_timeout": 5.0, "protocol": 2}
 if find_spec("redis.driver_info") is not None:
     # Else each new connection looks on the disk for the version of the client, to tell it to the server.
     _CLIENT_OPTIONS["driver_info"] = None
@@ -33,6 +35,7 @@ class Address(msgspec.Struct, frozen=True):
     where: str
     """For people: no password."""
     patience: float = PATIENCE
+    timeout: float = TIMEOUT
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
     options: dict[str, Any] = {}
@@ -65,12 +68,14 @@ def parse_address(url: str) -> Address:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
         patience = float(options.pop("patience", PATIENCE))
+        # Not left to the client: its way of limiting a write swallows a cancellation (asyncio.wait_for of 3.11).
+        timeout = float(options.pop("socket_timeout", TIMEOUT))
         if parts.scheme == "redis+sentinel":
-            return _behind_sentinels(parts.netloc, parts.path, options, patience)
+            return _behind_sentinels(parts.netloc, parts.path, options, patience, timeout)
         where = _check_direct(parts.scheme, parts.hostname, parts.port, parts.path, options)
     except ValueError as error:
         raise FrontierError(f"frontier URL is not understood: {error}", remedy=_REMEDY) from error
-    return Address(parts._replace(query=urlencode(options)).geturl(), where, patience)
+    return Address(parts._replace(query=urlencode(options)).geturl(), where, patience, timeout)
 
 
 def _check_direct(
@@ -91,7 +96,9 @@ def _database(text: str) -> int:
     return int(text or 0)
 
 
-def _behind_sentinels(place: str, path: str, options: dict[str, str], patience: float) -> Address:
+def _behind_sentinels(
+    place: str, path: str, options: dict[str, str], patience: float, timeout: float
+) -> Address:
     credentials, _, hosts = place.rpartition("@")
     service, _, database = path.strip("/").partition("/")
     if not hosts or not service or options:
@@ -107,4 +114,4 @@ def _behind_sentinels(place: str, path: str, options: dict[str, str], patience: 
         name, _, port = host.partition(":")
         sentinels.append((name, int(port or _SENTINEL_PORT)))
     where = f"redis+sentinel://{hosts}/{service}/{access['db']}"
-    return Address("", where, patience, tuple(sentinels), service, access)
+    return Address("", where, patience, timeout, tuple(sentinels), service, access)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import TimeoutError as TooSlow
 
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import Address
@@ -64,7 +65,7 @@ class Server:
             raise
 
     async def _info(self) -> dict[str, Any]:
-        info: dict[str, Any] = await self._connected.info()
+        info: dict[str, Any] = await self._execute("INFO")
         return info
 
     def _check(self, info: dict[str, Any]) -> None:
@@ -145,7 +146,11 @@ class Server:
         return await self._trying(lambda _: self._execute(*words), patience=self._address.patience)
 
     async def _execute(self, *words: Argument) -> Any:
-        return await self._connected.execute_command(*words)  # type: ignore[no-untyped-call]
+        try:
+            async with asyncio.timeout(self._address.timeout):
+                return await self._connected.execute_command(*words)  # type: ignore[no-untyped-call]
+        except TimeoutError as error:
+            raise TooSlow(f"no answer within {self._address.timeout:g} s") from error
 
     def _patience(self, patient: bool) -> float:
         return self._address.patience if patient else 0.0
