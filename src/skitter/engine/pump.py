@@ -16,7 +16,7 @@ DRAIN_SECONDS = 15.0
 _LOOK_EVERY = 0.1
 """Seconds between two looks at the job while there is no room for more, or nothing is given out."""
 
-_GATHER_LANDINGS = 0.004
+_GATHER_LANDINGS = 0.002
 """Seconds for which ended fetches gather before the frontier is asked for more, unless a quarter of the
 concurrency has gathered before: one call for several."""
 _UNCOMMITTED_PER_FETCH = 1
