@@ -21,8 +21,7 @@ _REMEDY = "write redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix://
 _SENTINEL_PORT = 26379
 TIMEOUT = 20.0
 """Seconds for which the answer to one call is waited for, unless the URL says ``?socket_timeout=``."""
-# The client's own limit of time swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
-_CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": 5.0, "protocol": 2}
+_CLIENT_OPTIONS: dict[str, Any] = {"socket_connect_timeout": 5.0, "protocol": 2}
 if find_spec("redis.driver_info") is not None:
     # Else each new connection looks on the disk for the version of the client, to tell it to the server.
     _CLIENT_OPTIONS["driver_info"] = None
@@ -69,6 +68,7 @@ def parse_address(url: str) -> Address:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
         patience = float(options.pop("patience", PATIENCE))
+        # Not left to the client: its way of limiting a write swallows a cancellation (asyncio.wait_for of 3.11).
         timeout = float(options.pop("socket_timeout", TIMEOUT))
         if parts.scheme == "redis+sentinel":
             return _behind_sentinels(parts.netloc, parts.path, options, patience, timeout)
