@@ -220,7 +220,9 @@ class EpollWatch:
         ready = []
         for fd, events in self._epoll.poll(0, _EVENTS_AT_ONCE):
             interest = self._interests.get(fd)
-            if interest is None:  # an idle connection that the server has closed: curl will see when it takes it up
+            if (
+                interest is None
+            ):  # an idle connection that the server has closed: curl will see when it takes it up
                 self._left.discard(fd)
                 self._epoll.unregister(fd)
             elif events & ~_PLAIN_EVENTS:
