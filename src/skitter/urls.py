@@ -110,7 +110,9 @@ def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
 
     Any scheme passes (``mailto:``, ``javascript:``): the scope of the crawl decides what to follow.
     """
-    starts = _starts_of(base_url)
+    folder, _, page = base_url.partition("?")[0].rpartition("/")
+    doubtful = page[:1] in _DOUBTFUL or "\\" in base_url or "#" in base_url
+    starts = None if doubtful else _starts_of(folder)
     if starts is None:
         return _join_all(base_url, hrefs)
     urls: list[str | None] = []
@@ -137,17 +139,22 @@ _PLAIN_HREF = re.compile(
 ).fullmatch
 
 
-@lru_cache(maxsize=64)
-def _starts_of(base_url: str) -> dict[str, str] | None:
-    """Return what a plain href is put behind, by how it begins; ``None`` if the base is no web page."""
-    base = normalize(base_url)
-    if base is None or not base.startswith(("http://", "https://")):
+_DOUBTFUL = frozenset(".%\t\r\n")
+"""How the last segment of a base may begin if it is no page but a step to another folder."""
+
+
+@lru_cache(maxsize=4096)
+def _starts_of(folder: str) -> dict[str, str] | None:
+    """Return what a plain href on the pages of a folder is put behind, by how it begins.
+
+    ``None`` if the folder is none of an http(s) URL.
+    """
+    folder = normalize(folder + "/") or ""
+    if not folder.startswith(("http://", "https://")):
         return None
-    path_at = base.index("/", len("https://"))
-    folder = base.partition("?")[0]
-    folder = folder[: folder.rindex("/") + 1]
+    path_at = folder.index("/", len("https://"))
     parent = folder[: folder.rindex("/", path_at, -1) + 1] if len(folder) > path_at + 1 else folder
-    return {"": folder, "/": base[: path_at + 1], "../": parent}
+    return {"": folder, "/": folder[: path_at + 1], "../": parent}
 
 
 def canonical(url: str) -> str:

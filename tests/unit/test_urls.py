@@ -188,6 +188,19 @@ def test_the_order_of_parameters_does_not_matter(parameters, random):
 
 
 PLAIN_BASES = [
+    "http://h.example:80/a/b",
+    "http://h.example",
+    "http://h.example?a/b",
+    "http://h.example/a/..",
+    "http://h.example/a/%2e%2E",
+    "http://h.example/a/.\t.",
+    "http://h.example/a/\t..",
+    "http://h.example\\a\\b\\c",
+    "http://h.example/a/../b/./c#/d/e",
+    "HTTP://H.example/A/b/?c=/d/e",
+    "http:h.example/a/b",
+    "mailto:a/b",
+    "a/b",
     "http://h.example",
     "https://h.example:8080/?a=/b",
     "http://u@h.example/a",
