@@ -24,7 +24,7 @@ class Job:
         self, server: Server, name: str, config: JobConfig, clock: Callable[[], float] | None = None
     ) -> None:
         self._server = server
-        self._name = name
+        self.name = name
         self._config = config
         self._clock = clock
         self.keys = keys_of(name)
@@ -53,7 +53,7 @@ class Job:
         return JobInfo(int(seed), int(version), lease_seconds)
 
     def _refusal(self, kind: str, detail: str = "") -> FrontierError:
-        place = f"job {self._name!r} on {self._server.where}"
+        place = f"job {self.name!r} on {self._server.where}"
         if kind == "format":
             return FrontierError(
                 f"{place} has frontier format {detail}, this skitter reads {FORMAT_VERSION}",
@@ -77,15 +77,15 @@ class Job:
 
     async def _assign_policies(self) -> None:
         """Tell the slots that are there which policy the new rules give them."""
-        cursor: bytes = b"0"
+        cursor = 0
         while True:
-            cursor, fields = await self._server.command(
+            cursor, slots = await self._server.command(
                 "HSCAN", self.keys[SLOTS], cursor, "COUNT", SLOTS_AT_ONCE
             )
-            names = [(text(name), self._config.policy_of(to_words(name))) for name in fields[::2]]
+            names = [(text(name), self._config.policy_of(to_words(name))) for name in slots]
             for start in range(0, len(names), SLOTS_AT_ONCE):
                 await self.run("assign", encode(names[start : start + SLOTS_AT_ONCE]))
-            if cursor == b"0":
+            if not cursor:
                 return
 
     async def erase(self) -> None:
