@@ -43,7 +43,7 @@ async def test_a_connection_by_tls_checks_the_certificate(tls_url, authority, jo
 
 @pytest.fixture
 def watched(own_server, tmp_path):
-    """A primary, its replica, and a sentinel that promotes the replica: ``primary, url``."""
+    """A primary, its replica, and a sentinel that promotes the replica: ``primary, replica, url``."""
     primary = own_server("--repl-diskless-sync-delay", "0")
     replica = own_server("--replicaof", f"127.0.0.1 {primary.port}")
     sentinel = own_server()
@@ -57,11 +57,11 @@ def watched(own_server, tmp_path):
     sentinel.start_sentinel(config)
     replica.wait_for(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"))
     sentinel.wait_for(lambda: len(sentinel.ask("SENTINEL", "REPLICAS", "main")) == 1)
-    return primary, f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
+    return primary, replica, f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
 
 
 async def test_sentinels_tell_where_the_primary_is(watched, join):
-    primary, url = watched
+    primary, _, url = watched
     frontier = await join(f"{url}/2")
     await frontier.add(entries("a"))
     directly = await join(f"{primary.url.removesuffix('/0')}/2")
@@ -71,12 +71,13 @@ async def test_sentinels_tell_where_the_primary_is(watched, join):
 
 
 async def test_a_job_goes_on_at_the_replica_that_the_sentinels_promote(watched, join):
-    primary, url = watched
+    primary, replica, url = watched
     frontier = await join(url)
     await frontier.add(entries("a", "b", "c"))
     first, second = (await frontier.lease("w", 2)).leases
     assert await frontier.commit(done(first, entries=entries("d"))) == [True]
-    assert await asyncio.to_thread(primary.ask, "WAIT", 1, 5000) == 1
+    job = f"skitter:{{{frontier._job.name}}}:job"
+    await asyncio.to_thread(replica.wait_for, lambda: replica.ask("HGET", job, "done") == b"1")
     primary.kill()
     assert await frontier.commit(done(second)) == [True]
     answer = await frontier.lease("w", 9)
