@@ -142,7 +142,7 @@ local function keep(fingerprint)
   local table_ = tables[number]
   if table_[3] >= table_[4] then
     number = number + 1
-    table_ = compact_table(config.seen_error_rate / 2 ^ (number + 1), table_[1] + 1)
+    table_ = compact_table(config.seen_error_rate / 2 ^ number, table_[1] + 1)
     tables[number] = table_
   end
   local field = field_of(number, table_, struct.unpack('>I4', fingerprint, 13))
