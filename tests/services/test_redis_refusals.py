@@ -97,5 +97,7 @@ async def test_a_job_of_another_format_is_refused(server, join, ask):
 
 async def test_a_job_goes_on_with_visits_as_it_was_begun(server, join):
     await join(server.url)
-    with pytest.raises(FrontierError, match="begun without visited_ttl"):
+    with pytest.raises(
+        FrontierError, match="begun with an exact seen_filter and cannot go on with a visited_ttl"
+    ):
         await join(server.url, visited_ttl=10.0)

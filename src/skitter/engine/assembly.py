@@ -49,6 +49,8 @@ class Assembly:
             durability=settings.durability,
             limits=limits,
             seen_in_memory=settings.seen_in_memory,
+            seen_filter=settings.seen_filter,
+            seen_error_rate=settings.seen_error_rate,
         )
         return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options, joining)
 

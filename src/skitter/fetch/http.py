@@ -29,6 +29,10 @@ _CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
 _DECODE_ASIDE = 256 * 1024
 
 
+class _OnlyDeadConnections(Exception):
+    """The server had closed every kept connection that curl tried; nothing of the request was answered."""
+
+
 class HttpFetcher:
     """Fetches over HTTP. Follows no redirect; cookies are kept per ``Request.session``.
 
@@ -73,7 +77,11 @@ class HttpFetcher:
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             transfer.prepare(request, url, cookie)
-            await self._perform(transfer)
+            try:
+                await self._perform(transfer)
+            except _OnlyDeadConnections:
+                transfer.connect_afresh()
+                await self._perform(transfer)
             response = await self._response(transfer, request)
         except BaseException:
             # A handle in an unknown state is not worth keeping.
@@ -105,6 +113,8 @@ class HttpFetcher:
         try:
             await future
         except pycurl.error as error:
+            if error.args[1].startswith("Connection died, tried") and not transfer.fresh:
+                raise _OnlyDeadConnections from None
             raise _error_of(transfer, error) from None
         except asyncio.CancelledError:
             if self._multi is None and not _cancelled_from_outside():

@@ -264,6 +264,11 @@ class FrontierOptions(msgspec.Struct, frozen=True):
     """Amounts at which the job stops."""
     seen_in_memory: int = 20_000_000
     """Fingerprints kept in memory (0.1 GB a million) before the seen set moves to disk."""
+    seen_filter: Literal["exact", "compact"] = "exact"
+    """``compact``: a backend in the memory of a server may keep so little of each fingerprint that it takes an
+    unknown one for known, and so loses its request, with the probability ``seen_error_rate``. Not with a
+    ``visited_ttl``. The embedded backends are exact always."""
+    seen_error_rate: float = 1e-6
 
 
 class FrontierContext(msgspec.Struct, frozen=True):

@@ -38,7 +38,6 @@ from skitter.frontier.redis.batches import (
 )
 from skitter.frontier.redis.config import JobConfig
 from skitter.frontier.redis.job import Job
-from skitter.frontier.redis.keys import SEEN
 from skitter.frontier.redis.records import (
     EntryWriter,
     encode,
@@ -124,11 +123,8 @@ class RedisFrontier:
         mask: list[bool] = []
         for start in range(0, len(fingerprints), FINGERPRINTS_AT_ONCE):
             asked = fingerprints[start : start + FINGERPRINTS_AT_ONCE]
-            if self._options.visited_ttl is None:
-                known = await self._server.command("SMISMEMBER", self._job.keys[SEEN], *asked)
-                mask += [not is_known for is_known in known]
-            else:
-                mask += [is_new == 1 for is_new in await self._run("unknown", *asked)]
+            answer = await self._run("unknown", b"".join(asked))
+            mask += [is_new == ord("1") for is_new in answer]
         return mask
 
     async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:

@@ -16,6 +16,8 @@ from skitter.frontier.redis.records import encode, text, to_words
 from skitter.frontier.redis.server import Argument, Server
 from skitter.request import FINGERPRINT_VERSION
 
+_VISITS = {"exact": "an exact seen_filter", "compact": "a compact seen_filter", "timed": "a visited_ttl"}
+
 
 class Job:
     """A job's keys on a server. ``clock`` replaces that of the server, for tests."""
@@ -60,10 +62,9 @@ class Job:
                 remedy="use the skitter that wrote it, or start anew with --fresh",
             )
         if kind == "visits":
-            was, now = ("without", "with") if detail == "exact" else ("with", "without")
             return FrontierError(
-                f"{place} was begun {was} visited_ttl and cannot go on {now} it",
-                remedy="set visited_ttl as before, or start anew with --fresh",
+                f"{place} was begun with {_VISITS[detail]} and cannot go on with {_VISITS[self._config.visits]}",
+                remedy="set visited_ttl and seen_filter as before, or start anew with --fresh",
             )
         if kind == "headless":
             return FrontierError(
