@@ -135,14 +135,15 @@ class Politeness:
         self.default = default if default is not None else SlotPolicy()
         self.rules = tuple(rules)
         self._patterns = [rule.pattern() for rule in self.rules]
-        self._unit = unit
+        self.unit = unit
+        """What a slot is where no rule says otherwise."""
         self.slot_of = lru_cache(maxsize=65_536)(self._slot_of)
         """Slot key of a host (``name`` or ``name:port``); remembered for the hosts met last."""
 
     def _slot_of(self, host: str) -> str:
         name = _without_port(host)
         index = self._rule_of(host, name)
-        unit = self._unit if index is None else self.rules[index].unit
+        unit = self.unit if index is None else self.rules[index].unit
         key = registered_domain(name) if unit == "domain" else name
         if unit == "rule":
             return f"{_RULE}{index}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from services.redis_cluster import running_cluster
 from services.redis_servers import running
 from skitter.errors import FrontierError
 from skitter.frontier.base import (
@@ -146,7 +147,27 @@ class OnRedis(OnValkey):
     name = "redis"
 
 
-BACKENDS = {backend.name: backend for backend in (InMemory, OnSqlite, OverSocket, OnValkey, OnRedis)}
+class OnCluster(Backend):
+    """Three masters, each with a replica, that have several partitions each."""
+
+    name = "cluster"
+
+    async def start(self, politeness, options, clock):
+        from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
+
+        url = f"{running_cluster('valkey').url}?partitions=5"
+        self.frontier = RedisClusterFrontier(url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+        await self.frontier.open()
+        return self.frontier
+
+    async def stop(self):
+        await self.frontier.close()
+        await self.frontier.erase()
+
+
+BACKENDS = {
+    backend.name: backend for backend in (InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, OnCluster)
+}
 
 
 class Sound:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -198,6 +198,19 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """Age in seconds of the oldest lease; 0 if there is none."""
     reason: str = ""
     """The limit that stops the job, if one was reached."""
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """A frontier whose parts lie on several servers, one of which may be away while the others go on."""
+
+    def lane_of(self, lease_id: int) -> int:
+        """Return the number of the part that gave a lease."""
+        ...
+
+    async def unknown_of(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
+        """Tell as :meth:`Frontier.unknown` which fingerprints are new, given their slots, but by asking less."""
+        ...
 
 
 def steady_clock() -> Callable[[], float]:

@@ -6,7 +6,7 @@ FORMAT_VERSION = "1"
 
 _NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
-    "dead", "counters", "outputs", "notes", "answers",
+    "dead", "counters", "outputs", "notes", "answers", "outbox", "delivered",
 )  # fmt: skip
 """In the order in which the scripts expect them."""
 

@@ -64,4 +64,5 @@ end
 finish('')
 local ready = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
 local delayed = call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')
-return {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, answer}
+local late = call('ZRANGE', DEADLINES, 0, 0, 'WITHSCORES') -- may come back then
+return {state, limit, text(now), ready[2] or '', delayed[2] or '', late[2] or '', more and 1 or 0, answer}

@@ -47,7 +47,8 @@ end
 
 -- Add new requests; names: of slots and their policies; returns how many were not known.
 -- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
-local function insert(names, entries)
+-- counted_before: what is known is not to be counted as refused.
+local function insert(names, entries, counted_before)
   local added = 0
   local fingerprints = {}
   for i, entry in ipairs(entries) do
@@ -66,10 +67,18 @@ local function insert(names, entries)
       added = added + 1
     end
   end
-  if added < #entries then
+  if added < #entries and not counted_before then
     count('refused/duplicate', #entries - added)
   end
   return added
+end
+
+-- Keep requests for other partitions until they are there: id, value, id, value... docs/cluster-frontier.md
+local function post(parcels)
+  for i = 2, #parcels, 2 do
+    parcels[i] = pack('<d', now) .. parcels[i]
+  end
+  call_with_many('HSET', OUTBOX, parcels)
 end
 
 local function lease_of(id)
