@@ -116,11 +116,16 @@ async def test_what_a_replica_never_got_from_another_partition_is_delivered_agai
     (parent,) = (await frontier.lease("w", 1)).leases
     master = node_of(cluster, job_name, there)
     replica = cluster.replicas[cluster.masters.index(master)]
-    os.kill(replica.process.pid, signal.SIGSTOP)  # it hears of nothing that happens from now on
+    os.kill(replica.process.pid, signal.SIGSTOP)
     try:
+        master.ask("CLIENT", "KILL", "TYPE", "replica")  # it hears of nothing that happens from now on
+        master.wait_for(lambda: b"connected_slaves:0" in master.ask("INFO", "replication"))
         children = entries("x", "y", host=host_in(there)) + entries("z", host=host_in(there), dedup=False)
         assert await frontier.commit(done(parent, entries=children)) == [True]
         assert await counts(frontier) == {"queued": 3, "done": 1}
+        for _ in range(3):
+            await frontier._courier.confirm()
+        assert (await frontier._lanes[here].partition.pulse()).outbox == 3
         master.kill()
     finally:
         os.kill(replica.process.pid, signal.SIGCONT)
