@@ -106,6 +106,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a crash may not take: ``process`` survives SIGKILL, ``machine`` power loss too."""
     seen_in_memory: int = 20_000_000
     """Known URLs kept in memory (0.1 GB a million) before they move to disk."""
+    max_queued: int | None = None
+    """Requests waiting or at work from which on workers keep the links of further pages on their own disks."""
     seen_filter: Literal["exact", "compact"] = "exact"
     """``compact``: a Redis frontier remembers 11 bytes of a URL instead of 23, and takes a new one for known, which
     loses it, with the probability ``seen_error_rate``. Not with a ``visited_ttl``."""
@@ -146,7 +148,7 @@ _WORST_ERROR_RATE = 0.1
 _POSITIVE = (
     "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
     "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
-    "seen_error_rate",
+    "seen_error_rate", "max_queued",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",

@@ -53,6 +53,8 @@ class JobConfig:
             fields["visited_ttl"] = options.visited_ttl
         elif options.seen_filter == "compact":
             fields["seen_error_rate"] = options.seen_error_rate
+        if options.max_queued is not None:
+            fields["max_queued"] = options.max_queued
         if limits:
             fields["limits"] = limits
         return msgspec.msgpack.encode(fields)

@@ -168,7 +168,7 @@ class RedisFrontier:
         while True:
             wanted = min(limit - len(leases), LEASES_AT_ONCE)
             answer = await self._lease(worker, wanted, landed)
-            state, reached, now, ready, delayed, has_more, found = answer
+            state, reached, now, ready, delayed, has_more, found, room = answer
             leases += [read_lease(data) for data in found]
             landed = ()
             if len(leases) >= limit or not (has_more or len(found) == wanted):
@@ -177,7 +177,10 @@ class RedisFrontier:
             float(ready) if ready else None, float(delayed) if delayed else float("inf"), float(now), leases
         )
         reason = self._reason(reached)
-        return LeaseResult(leases, JobState(state.decode()), ask_again, reason, self._had_setback())
+        return LeaseResult(
+            leases, JobState(state.decode()), ask_again, reason, self._had_setback(),
+            room=None if room < 0 else room,
+        )  # fmt: skip
 
     async def _lease(self, worker: str, wanted: int, landed: Sequence[Landing]) -> Any:
         # The ids are ours: a server that has lost its last second must not give one of them to anybody else.
