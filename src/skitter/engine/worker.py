@@ -17,6 +17,7 @@ from skitter.engine.page import DONE, Page
 from skitter.engine.pump import Pump, Turn
 from skitter.engine.redirect import RedirectError, redirected
 from skitter.engine.robots_gate import Passage, RobotsGate
+from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
 from skitter.errors import CrawlFailed, SkitterError, UndecodableRecord
@@ -62,9 +63,13 @@ class Worker:
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
         self._pump = Pump(name, frontier, settings.concurrency)
+        self._room = Room()
         self._committer = Committer(
-            frontier, stores, self._hooks, self._obey, self._learn, self._pump.report_landings
+            frontier, stores, self._hooks, self._obey, self._learn, self._pump.report_landings, self._room
         )
+        self._committer.set_aside = self._pump.set_aside
+        if settings.max_queued is not None:
+            self._pump.on_room = self._hear_of_room
         self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
         self._gatherer: Gatherer
         self._errands: set[asyncio.Task[Any]] = set()
@@ -107,6 +112,10 @@ class Worker:
             await self._shut_down()
         await self._each_hook("on_stop")
         return state
+
+    def _hear_of_room(self, left: int | None) -> None:
+        self._room.told(left)
+        self._committer.look_for_room()
 
     def _learn(self, urls: Sequence[str]) -> None:
         self._gatherer.memory.learn(urls)
@@ -167,7 +176,7 @@ class Worker:
                 raise CrawlFailed(f"hook {point}: {describe(error)}", remedy="correct the hook") from error
 
     async def _load_seeds(self) -> None:
-        loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name)
+        loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name, self._room)
         await loader.run()
         while (await self._frontier.status()).seeds_loading:
             # Another worker has the duty, or this one has lost it; it becomes free when who has it is silent.
