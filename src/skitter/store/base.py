@@ -53,6 +53,14 @@ class GroupError(msgspec.Struct, frozen=True):
         return cls(f"item {index + 1} of the page: {reason}")
 
 
+class Buffering(msgspec.Struct, frozen=True):
+    """What a store would have the engine gather before it writes. Fewer are written when nothing more can come."""
+
+    items: int
+    seconds: float
+    """Longest wait of the first page. Its lease is held so long, and its links are not known before."""
+
+
 class StoreContext(msgspec.Struct, frozen=True):
     """What a store is told when it is opened."""
 
@@ -76,7 +84,10 @@ class OutputContext(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Where items go. One instance belongs to one worker."""
+    """Where items go. One instance belongs to one worker.
+
+    A store may have an attribute ``buffering`` (:class:`Buffering` or ``None``).
+    """
 
     async def open(self, context: StoreContext) -> None:
         """Make ready to write. Raises :class:`~skitter.errors.StoreError` with a remedy."""

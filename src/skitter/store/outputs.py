@@ -8,7 +8,8 @@ package adds one by an entry point of the group ``skitter.stores`` with that nam
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -17,8 +18,11 @@ import msgspec
 
 from skitter.errors import StoreError
 from skitter.store.base import Output, Store
+from skitter.store.database import BufferTerms
+from skitter.store.database_output import DatabaseOutput
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
+from skitter.store.mongodb_place import MongoPlace
 from skitter.store.sqlite_output import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
@@ -103,6 +107,7 @@ def _factory(kind: str) -> type_of_factory | None:
 def _file(form: Format) -> type_of_factory:
     def make(address: Address) -> Output:
         _refuse_options(address, known=())
+        _check_format(form, address)
         return FileOutput(address.target, Path(address.rest), form)
 
     return make
@@ -122,15 +127,81 @@ def _refuse_options(address: Address, known: tuple[str, ...]) -> None:
             )
 
 
+def _mongodb(address: Address) -> Output:
+    with _extra("mongodb", address):
+        from skitter.store.mongodb import MongoDriver  # noqa: PLC0415 - its client is an extra
+    options = dict(address.options)
+    terms = BufferTerms.taken_from(address.target, options)
+    place = MongoPlace.parse(address.kind, address.rest, options)
+    plain = terms.buffer == 1
+    return DatabaseOutput("mongodb", address.target, lambda: MongoDriver(place, plain=plain), terms)
+
+
+def _postgresql(address: Address) -> Output:
+    with _extra("postgresql", address):
+        from skitter.store.postgresql import PostgresDriver, PostgresPlace  # noqa: PLC0415 - its client is an extra
+    options = dict(address.options)
+    terms = BufferTerms.taken_from(address.target, options)
+    place = PostgresPlace.parse(address.rest, options)
+    return DatabaseOutput("postgresql", address.target, lambda: PostgresDriver(place), terms)
+
+
+@contextmanager
+def _extra(name: str, address: Address) -> Iterator[None]:
+    """Name the extra to install where a package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise StoreError(
+            f"output kind {address.kind!r} needs a package that is missing: {error.name}",
+            remedy=f'pip install "skitter[{name}]"',
+        ) from error
+
+
+def _remote(address: Address) -> Output:
+    with _extra("s3", address):
+        from skitter.store.remote_output import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
+        from skitter.store.remote_place import RemotePlace  # noqa: PLC0415
+    options = dict(address.options)
+    terms = BufferTerms.taken_from(address.target, {"flush": "1"} | options)
+    for name in BufferTerms.__struct_fields__:
+        options.pop(name, None)
+    form = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
+    if form is None:
+        raise StoreError(
+            f"output {address.kind}://{address.rest!r} does not say its format",
+            remedy=f"use a name that ends in one of {', '.join(FORMATS)}",
+        )
+    _check_format(form, address)
+    return RemoteOutput(RemotePlace(address.kind, address.rest, form, options), terms)
+
+
+def _check_format(form: Format, address: Address) -> None:
+    if form.shape == "parquet":
+        with _extra("parquet", address):
+            import pyarrow  # noqa: F401, ICN001, PLC0415 - whether it is there
+
+
+FORMATS = {
+    "jsonl": Format(),
+    "jsonl.gz": Format(packing="gz"),
+    "jsonl.zst": Format(packing="zst"),
+    "csv": Format("csv"),
+    "csv.gz": Format("csv", "gz"),
+    "csv.zst": Format("csv", "zst"),
+    "parquet": Format("parquet"),
+}
+FORMATS |= {"jl": FORMATS["jsonl"], "ndjson": FORMATS["jsonl"]}
+_FSSPEC = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "smb", "hdfs", "webhdfs", "file")
+"""Schemes of fsspec that can be written in one step."""
 _BUILT_IN: dict[str, type_of_factory] = {
-    "jsonl": _file(Format()),
-    "jsonl.gz": _file(Format(packing="gz")),
-    "jsonl.zst": _file(Format(packing="zst")),
-    "csv": _file(Format("csv")),
-    "csv.gz": _file(Format("csv", "gz")),
-    "csv.zst": _file(Format("csv", "zst")),
+    **{kind: _file(form) for kind, form in FORMATS.items()},
+    **dict.fromkeys(_FSSPEC, _remote),
     "sqlite": _sqlite,
     "sqlite3": _sqlite,
     "db": _sqlite,
+    "mongodb": _mongodb,
+    "mongodb+srv": _mongodb,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
 }
-_BUILT_IN |= {"jl": _BUILT_IN["jsonl"], "ndjson": _BUILT_IN["jsonl"]}
