@@ -13,7 +13,7 @@ finishes it at every stop; each worker writes through a :class:`Store` of its ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -106,6 +106,14 @@ class Store(Protocol):
     async def close(self) -> None:
         """Flush what is left and let go."""
         ...
+
+
+def buffering_of(stores: Iterable[Store]) -> Buffering | None:
+    """Return what pages are to be gathered for that go to all of these stores; ``None``: none asks for it."""
+    wishes = [wish for store in stores if (wish := getattr(store, "buffering", None)) is not None]
+    if not wishes:
+        return None
+    return Buffering(max(wish.items for wish in wishes), max(wish.seconds for wish in wishes))
 
 
 class Output(Protocol):

@@ -27,6 +27,10 @@ from skitter.store.sqlite_output import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
 ENTRY_POINTS = "skitter.stores"
+_USER = re.compile(r"://[^/?#]*@")
+_SECRET_OPTION = re.compile(
+    r"(?<=[?&])(key|secret|token|password|\w+_key|\w+_secret|\w+_token)=[^&]*", re.IGNORECASE
+)
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -58,9 +62,14 @@ def open_output(target: str) -> Output:
             return factory(Address(target, kind, rest, options))
     known = sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
     raise StoreError(
-        f"output {target!r} is of no known kind",
+        f"output {shown(target)!r} is of no known kind",
         remedy=f"use a name that ends in one of these, or write KIND:NAME; known are {', '.join(known)}; '-' is stdout",
     )
+
+
+def shown(target: str) -> str:
+    """Return the name of an output for people: no user, no password, no key."""
+    return _SECRET_OPTION.sub(r"\1=***", _USER.sub("://", target))
 
 
 def stores_for(outputs: Iterable[Output]) -> list[Store]:
@@ -122,7 +131,7 @@ def _refuse_options(address: Address, known: tuple[str, ...]) -> None:
     for option in address.options:
         if option not in known:
             raise StoreError(
-                f"output {address.target!r} has the unknown option {option!r}",
+                f"output {shown(address.target)!r} has the unknown option {option!r}",
                 remedy=f"known options of {address.kind}: {', '.join(known) or 'none'}",
             )
 
@@ -131,7 +140,7 @@ def _mongodb(address: Address) -> Output:
     with _extra("mongodb", address):
         from skitter.store.mongodb import MongoDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
-    terms = BufferTerms.taken_from(address.target, options)
+    terms = BufferTerms.taken_from(shown(address.target), options)
     place = MongoPlace.parse(address.kind, address.rest, options)
     plain = terms.buffer == 1
     return DatabaseOutput("mongodb", address.target, lambda: MongoDriver(place, plain=plain), terms)
@@ -141,7 +150,7 @@ def _postgresql(address: Address) -> Output:
     with _extra("postgresql", address):
         from skitter.store.postgresql import PostgresDriver, PostgresPlace  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
-    terms = BufferTerms.taken_from(address.target, options)
+    terms = BufferTerms.taken_from(shown(address.target), options)
     place = PostgresPlace.parse(address.rest, options)
     return DatabaseOutput("postgresql", address.target, lambda: PostgresDriver(place), terms)
 
@@ -163,7 +172,7 @@ def _remote(address: Address) -> Output:
         from skitter.store.remote_output import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
         from skitter.store.remote_place import RemotePlace  # noqa: PLC0415
     options = dict(address.options)
-    terms = BufferTerms.taken_from(address.target, {"flush": "1"} | options)
+    terms = BufferTerms.taken_from(shown(address.target), {"flush": "1"} | options)
     for name in BufferTerms.__struct_fields__:
         options.pop(name, None)
     form = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
