@@ -22,7 +22,7 @@ from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.store.base import Output, OutputContext, parts_folder
-from skitter.store.outputs import open_output
+from skitter.store.outputs import open_output, shown
 
 if TYPE_CHECKING:  # the owner of a fleet needs no worker
     from skitter.engine.worker import Worker
@@ -195,7 +195,7 @@ class Crawl:
             seconds=time.monotonic() - began,
             before=before,
             status=status,
-            outputs=self.spec.outputs,
+            outputs=[shown(target) for target in self.spec.outputs],
             already_finished=before.state is JobState.FINISHED,
         )
 

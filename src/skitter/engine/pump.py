@@ -19,7 +19,7 @@ _GATHER_LANDINGS = 0.002
 """Seconds for which ended fetches gather before the frontier is asked for more, unless a quarter of the
 concurrency has gathered before: one call for several."""
 _UNCOMMITTED_PER_FETCH = 1
-"""Pages waiting for their commit, per fetch in flight, before nothing more is leased (back-pressure)."""
+"""Pages that may wait for their commit, per fetch in flight, where no store buffers more."""
 
 
 class Turn:
@@ -63,10 +63,12 @@ def _ignore_room(_: int | None) -> None:
 class Pump:
     """Leases, starts, renews and hands back, for one worker."""
 
-    def __init__(self, worker: str, frontier: Frontier, concurrency: int) -> None:
+    def __init__(self, worker: str, frontier: Frontier, concurrency: int, backlog: int = 0) -> None:
         self._worker = worker
         self._frontier = frontier
         self._concurrency = concurrency
+        self._backlog = max(backlog, concurrency * _UNCOMMITTED_PER_FETCH)
+        """Pages waiting for their commit before nothing more is leased (back-pressure)."""
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._held: set[int] = set()
@@ -118,7 +120,7 @@ class Pump:
     def _room(self) -> int:
         if self._draining:
             return 0
-        most = self._concurrency * (1 + _UNCOMMITTED_PER_FETCH)
+        most = self._concurrency + self._backlog
         return max(0, min(self._concurrency - self._fetching, most - len(self._held)))
 
     async def _wait(self, longest: float | None) -> None:
@@ -149,6 +151,10 @@ class Pump:
                 self._wake.set()
         if page is not None:
             finished(page)
+
+    def in_hand(self) -> int:
+        """Return how many leases are not yet committed or handed back."""
+        return len(self._held)
 
     def land(self, landing: Landing) -> None:
         """Take note that a fetch has ended: there is room for another."""

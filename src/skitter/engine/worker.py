@@ -29,7 +29,7 @@ from skitter.response import Response
 from skitter.scope import Scope
 from skitter.settings import Settings
 from skitter.spider import Spider
-from skitter.store.base import Store
+from skitter.store.base import Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
 
@@ -62,10 +62,18 @@ class Worker:
         self._fetcher = fetcher
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
-        self._pump = Pump(name, frontier, settings.concurrency)
+        buffering = buffering_of(stores)
+        self._pump = Pump(name, frontier, settings.concurrency, backlog=buffering.items if buffering else 0)
         self._room = Room()
         self._committer = Committer(
-            frontier, stores, self._hooks, self._obey, self._learn, self._pump.report_landings, self._room
+            frontier,
+            stores,
+            self._hooks,
+            self._obey,
+            self._learn,
+            self._pump.report_landings,
+            self._room,
+            self._pump.in_hand,
         )
         self._committer.set_aside = self._pump.set_aside
         if settings.max_queued is not None:
