@@ -10,10 +10,11 @@ from typing import Any
 from skitter.engine.hooks import Hooks
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.engine.loading import build_spider, load_spider_class
+from skitter.engine.outfit import make_fetcher
 from skitter.engine.worker import Worker
 from skitter.errors import SpiderError
-from skitter.fetch.http import HttpFetcher
-from skitter.fetch.options import DEFAULT_HEADERS, FetchSettings
+from skitter.fetch.base import Fetcher
+from skitter.fetch.identity.base import Notes
 from skitter.frontier.base import Frontier, FrontierContext, FrontierOptions, JobInfo, JobState, Limits
 from skitter.scope import Scope
 from skitter.settings import Settings, build_settings
@@ -35,6 +36,7 @@ class Assembly:
         self.settings: Settings = build_settings(self.spider.custom_settings, spec.settings)
         self.scope = _scope(self.spider, self.settings)
         self.settings.politeness()  # a bad limit rule is found now, not by the first worker
+        self.fetcher()  # and so is a part that is not there
 
     def frontier_context(self, *, joining: bool = False) -> FrontierContext:
         """Return what a frontier backend is told; ``joining``: others are at work on the job."""
@@ -52,25 +54,9 @@ class Assembly:
         )
         return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options, joining)
 
-    def fetcher(self) -> HttpFetcher:
-        """Return the fetcher of one worker."""
-        settings = self.settings
-        return HttpFetcher(
-            FetchSettings(
-                user_agent=settings.user_agent,
-                headers={**DEFAULT_HEADERS, **settings.headers},
-                connect_timeout=settings.connect_timeout,
-                read_timeout=settings.read_timeout,
-                total_timeout=settings.timeout,
-                max_body=settings.max_body,
-                keep_alive=settings.keep_alive,
-                http2=settings.http2,
-                verify_tls=settings.verify_tls,
-                dns_cache_ttl=int(settings.dns_cache_ttl),
-                max_connections=max(64, 2 * settings.concurrency),
-                proxy=settings.proxy,
-            )
-        )
+    def fetcher(self, notes: Notes | None = None) -> Fetcher:
+        """Return the fetcher of one worker; ``notes`` are what the workers share."""
+        return make_fetcher(self.settings, notes)
 
     def hooks(self) -> Hooks:
         """Return the spider's hooks: its methods named like a point, and its ``hooks`` collections."""
@@ -86,7 +72,7 @@ class Assembly:
         The worker is put into ``running`` while it works, for those who want to drain it.
         """
         stores = await self._open_stores(name)
-        fetcher = self.fetcher()
+        fetcher = self.fetcher(frontier)
         await fetcher.open()
         worker = Worker(name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks())
         running.append(worker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skitter.fetch.base import (
+    BehindProxy,
     BodyTooLarge,
     ConnectError,
     Disconnected,
@@ -34,6 +35,7 @@ _REMEDIES: dict[type[FetchError], str] = {
     TlsError: "check the certificate, or set verify_tls to false if this host may be trusted without one",
     BodyTooLarge: "raise max_body if such bodies are wanted",
     ProxyError: "check the proxy's address and password",
+    BehindProxy: "check whether the server can be reached from there",
     UnsendableRequest: "correct the request's URL, method or headers",
 }
 
@@ -41,13 +43,41 @@ _TLS_CONNECT = 35
 _BROKEN_HANDSHAKES = ("SSL_ERROR_SYSCALL", "unexpected eof", "Connection reset")
 
 
-def fetch_error(code: int, message: str, *, answered: bool, by_proxy: bool) -> FetchError:
+_SERVER_UNREACHED = frozenset({19, 21, 22, 24})
+"""``CURLPX_REPLY_...`` by which a SOCKS proxy says that the server refuses, or cannot be reached."""
+_GATEWAY_ERRORS = frozenset({502, 503, 504})
+
+
+def proxy_works(tunnel_status: int, proxy_error: int) -> bool:
+    """Tell whether a proxy that failed said that it is the server that cannot be reached.
+
+    ``tunnel_status``
+        Its answer to CONNECT (RFC 9110, 15.6.3 to 15.6.5); 0 for none.
+    ``proxy_error``
+        ``CURLINFO_PROXY_ERROR``, for SOCKS.
+    """
+    return tunnel_status in _GATEWAY_ERRORS or proxy_error in _SERVER_UNREACHED
+
+
+def fetch_error(
+    code: int,
+    message: str,
+    *,
+    answered: bool,
+    by_proxy: bool,
+    connected: bool = True,
+    works: bool = False,
+) -> FetchError:
     """Return the :class:`~skitter.fetch.base.FetchError` for a libcurl error.
 
     ``answered``
         Whether any part of the server's answer had arrived.
     ``by_proxy``
         Whether the connection that failed leads to a proxy, or its tunnel was refused.
+    ``connected``
+        Whether the connection to the server or proxy was made.
+    ``works``
+        Whether the proxy said that it is the server that cannot be reached.
 
     A code that no HTTP transfer gives becomes a plain ``FetchError``.
     """
@@ -57,6 +87,8 @@ def fetch_error(code: int, message: str, *, answered: bool, by_proxy: bool) -> F
     elif code == _TLS_CONNECT and any(sign in message for sign in _BROKEN_HANDSHAKES):
         # The network failed during the handshake, not the certificate: worth another try.
         kind = ConnectError
-    if by_proxy and kind is ConnectError:
+    if by_proxy and (kind is ConnectError or (kind is TimedOut and not connected)):
         kind = ProxyError
+    if kind is ProxyError and works:
+        kind = BehindProxy
     return kind(f"{message or kind.__doc__} (curl {code})", remedy=_REMEDIES.get(kind, ""))
