@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from skitter.request import Request
 
 _MADE = 200
 """Header sets made at the start, 0.2 ms each; requests draw from them."""
+
+_TRIED = 10 * _MADE
 
 _OURS = frozenset({"accept-encoding", "host", "connection", "content-length"})
 """Said by the fetcher itself."""
@@ -105,7 +109,8 @@ class RandomAgents:
         try:
             make: Any = HeaderGenerator
             generator = make(**self._options)
-            return AgentList([_cleaned(generator.generate()) for _ in range(_MADE)])
+            made = (_cleaned(generator.generate()) for _ in range(_TRIED))
+            return AgentList(list(islice(filter(_fits_together, made), _MADE)))
         except (ValueError, KeyError, TypeError) as error:
             raise SourceError(
                 f"random user agents of {self._options} cannot be made: {error}",
@@ -133,6 +138,22 @@ def _cleaned(headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items()
         if name.lower() not in _OURS
     }
+
+
+_PLATFORMS = {'"Windows"': "Windows", '"macOS"': "Mac OS X", '"Linux"': "Linux", '"Android"': "Android"}
+
+
+def _fits_together(headers: Mapping[str, str]) -> bool:
+    """Tell whether user agent and client hints name one browser: the data also holds robots that did not mind."""
+    lower = {name.lower(): value for name, value in headers.items()}
+    agent, brands = lower.get("user-agent", ""), lower.get("sec-ch-ua", "")
+    if not agent.startswith("Mozilla/5.0 ") or "Headless" in agent + brands:
+        return False
+    version = re.search(r"Chrome/(\d+)", agent)
+    if version is None:
+        return not brands
+    platform = _PLATFORMS.get(lower.get("sec-ch-ua-platform", ""))
+    return platform is not None and platform in agent and f'v="{version[1]}"' in brands
 
 
 def options_of(text: str) -> dict[str, str]:
