@@ -110,7 +110,7 @@ class RandomAgents:
             make: Any = HeaderGenerator
             generator = make(**self._options)
             made = (_cleaned(generator.generate()) for _ in range(_TRIED))
-            return AgentList(list(islice(filter(_fits_together, made), _MADE)))
+            return AgentList(list(islice((found for found in made if _fits_together(found)), _MADE)))
         except (ValueError, KeyError, TypeError) as error:
             raise SourceError(
                 f"random user agents of {self._options} cannot be made: {error}",

@@ -58,7 +58,10 @@ def read_cookies(path: str | Path) -> list[Cookie]:
 
 def _of_text(path: Path) -> list[Cookie]:
     jar = MozillaCookieJar()
-    jar.load(str(path), ignore_discard=True)
+    jar.load(str(path), ignore_discard=True, ignore_expires=True)
+    for cookie in jar:
+        if cookie.expires == 0:  # as curl and the browsers' extensions write one without an expiry
+            cookie.expires, cookie.discard = None, True
     return list(jar)
 
 
