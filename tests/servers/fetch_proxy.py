@@ -6,10 +6,15 @@ import socket
 
 
 class Proxy:
-    """Counts what it carried. ``refusal`` is an HTTP status line to answer everything with."""
+    """Counts what it carried.
 
-    def __init__(self, refusal=None):
+    ``refusal`` is an HTTP status line, ``socks_reply`` a code of RFC 1928, to answer everything with.
+    """
+
+    def __init__(self, refusal=None, socks_reply=0):
         self.refusal = refusal
+        self.socks_reply = socks_reply
+        self._to_fail = 0
         self.heads = []
         self.socks_targets = []
         self._tasks = set()
@@ -27,10 +32,17 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def fail_first(self, count):
+        """Cut the first so many connections before an answer."""
+        self._to_fail = count
+
     async def _serve(self, reader, writer):
         self._tasks.add(asyncio.current_task())
         try:
             first = await reader.readexactly(1)
+            if self._to_fail:
+                self._to_fail -= 1
+                return
             await (self._socks(reader, writer) if first == b"\x05" else self._http(first, reader, writer))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # one side left, or the test is over
@@ -67,6 +79,10 @@ class Proxy:
             host = (await reader.readexactly((await reader.readexactly(1))[0])).decode()
         port = int.from_bytes(await reader.readexactly(2))
         self.socks_targets.append((host, port))
+        if self.socks_reply:
+            writer.write(bytes([5, self.socks_reply, 0, 1]) + bytes(6))
+            await writer.drain()
+            return
         await self._join(("127.0.0.1", port), reader, writer, b"\x05\x00\x00\x01" + bytes(6))
 
     async def _join(self, address, reader, writer, greeting, sent=b""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ class Assembly:
         The worker is put into ``running`` while it works, for those who want to drain it.
         """
         stores = await self._open_stores(name)
-        fetcher = self.fetcher(frontier)
+        fetcher = await asyncio.to_thread(self.fetcher, frontier)  # it may look for installed parts
         await fetcher.open()
         worker = Worker(name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks())
         running.append(worker)
