@@ -14,7 +14,7 @@ class Proxy:
     def __init__(self, refusal=None, socks_reply=0):
         self.refusal = refusal
         self.socks_reply = socks_reply
-        self._to_fail = 0
+        self._to_refuse = 0
         self.heads = []
         self.socks_targets = []
         self._tasks = set()
@@ -32,17 +32,14 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def fail_first(self, count):
-        """Cut the first so many connections before an answer."""
-        self._to_fail = count
+    def refuse_first(self, count):
+        """Ask for a login for the first so many requests."""
+        self._to_refuse = count
 
     async def _serve(self, reader, writer):
         self._tasks.add(asyncio.current_task())
         try:
             first = await reader.readexactly(1)
-            if self._to_fail:
-                self._to_fail -= 1
-                return
             await (self._socks(reader, writer) if first == b"\x05" else self._http(first, reader, writer))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # one side left, or the test is over
@@ -54,14 +51,20 @@ class Proxy:
         head = first + await reader.readuntil(b"\r\n\r\n")
         self.heads.append(head)
         method, target, _ = head.split(b" ", 2)
-        if self.refusal:
-            writer.write(f"HTTP/1.1 {self.refusal}\r\nContent-Length: 0\r\n\r\n".encode())
+        if self.refusal or self._to_refuse:
+            self._to_refuse = max(0, self._to_refuse - 1)
+            status = self.refusal or "407 Proxy Authentication Required"
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
             await writer.drain()
         elif method == b"CONNECT":
             host, _, port = target.decode().rpartition(":")
-            await self._join(
-                (host, int(port)), reader, writer, b"HTTP/1.1 200 Connection established\r\n\r\n"
-            )
+            try:
+                await self._join(
+                    (host, int(port)), reader, writer, b"HTTP/1.1 200 Connection established\r\n\r\n"
+                )
+            except ConnectionRefusedError:
+                writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+                await writer.drain()
         else:
             origin = b"/".join(target.split(b"/", 3)[:3])
             host, _, port = origin.decode()[7:].partition(":")

@@ -76,7 +76,7 @@ class ProxyError(FetchError):
 
 
 class BehindProxy(ProxyError):
-    """The proxy is there, and says that it cannot reach the server."""
+    """The request came past the proxy, or the proxy says that it cannot reach the server."""
 
 
 class UnsendableRequest(FetchError):

@@ -48,15 +48,19 @@ _SERVER_UNREACHED = frozenset({19, 21, 22, 24})
 _GATEWAY_ERRORS = frozenset({502, 503, 504})
 
 
-def proxy_works(tunnel_status: int, proxy_error: int) -> bool:
-    """Tell whether a proxy that failed said that it is the server that cannot be reached.
+def proxy_works(code: int, tunnel_status: int, proxy_error: int, *, sent: bool) -> bool:
+    """Tell whether a request that failed came past its proxy, so that it may be the server's fault.
 
     ``tunnel_status``
-        Its answer to CONNECT (RFC 9110, 15.6.3 to 15.6.5); 0 for none.
+        The proxy's answer to CONNECT (RFC 9110, 15.6.3 to 15.6.5 for servers out of reach); 0 for none.
     ``proxy_error``
         ``CURLINFO_PROXY_ERROR``, for SOCKS.
+    ``sent``
+        Whether the request itself was sent.
     """
-    return tunnel_status in _GATEWAY_ERRORS or proxy_error in _SERVER_UNREACHED
+    if tunnel_status:
+        return tunnel_status in _GATEWAY_ERRORS or tunnel_status < 300
+    return sent or code == _TLS_CONNECT or proxy_error in _SERVER_UNREACHED
 
 
 def fetch_error(
@@ -77,7 +81,7 @@ def fetch_error(
     ``connected``
         Whether the connection to the server or proxy was made.
     ``works``
-        Whether the proxy said that it is the server that cannot be reached.
+        Whether the request came past the proxy; see :func:`proxy_works`.
 
     A code that no HTTP transfer gives becomes a plain ``FetchError``.
     """

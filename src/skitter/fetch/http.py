@@ -184,7 +184,12 @@ def _error_of(transfer: Transfer, error: pycurl.error) -> FetchError:
         answered=transfer.answered and tunnel_status < 300,
         by_proxy=bool(getinfo(pycurl.USED_PROXY)),
         connected=getinfo(pycurl.CONNECT_TIME) > 0,
-        works=proxy_works(tunnel_status, getinfo(pycurl.PROXY_ERROR)),
+        works=proxy_works(
+            code,
+            tunnel_status,
+            getinfo(pycurl.PROXY_ERROR),
+            sent=getinfo(pycurl.REQUEST_SIZE) > 0,
+        ),
     )
 
 
