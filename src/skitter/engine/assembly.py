@@ -6,22 +6,26 @@ import asyncio
 import os
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skitter.engine.hooks import Hooks
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.engine.loading import build_spider, load_spider_class
-from skitter.engine.outfit import make_fetcher
-from skitter.engine.worker import Worker
 from skitter.errors import SpiderError
-from skitter.fetch.base import Fetcher
-from skitter.fetch.identity.base import Notes
 from skitter.frontier.base import Frontier, FrontierContext, FrontierOptions, JobInfo, JobState, Limits
 from skitter.scope import Scope
 from skitter.settings import Settings, build_settings
 from skitter.spider import Spider
 from skitter.store.base import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
+
+if TYPE_CHECKING:  # imported when a worker is made: the owner of a fleet makes none
+    from skitter.engine.worker import Worker
+    from skitter.fetch.base import Fetcher
+    from skitter.fetch.identity.base import Notes
+
+_PARTS = ("fetcher", "user_agents", "proxies", "sessions", "cookies")
+_DEFAULTS = Settings()
 
 
 class Assembly:
@@ -37,7 +41,8 @@ class Assembly:
         self.settings: Settings = build_settings(self.spider.custom_settings, spec.settings)
         self.scope = _scope(self.spider, self.settings)
         self.settings.politeness()  # a bad limit rule is found now, not by the first worker
-        self.fetcher()  # and so is a part that is not there
+        if any(getattr(self.settings, name) != getattr(_DEFAULTS, name) for name in _PARTS):
+            self.fetcher()  # and so is a part that is not there
 
     def frontier_context(self, *, joining: bool = False) -> FrontierContext:
         """Return what a frontier backend is told; ``joining``: others are at work on the job."""
@@ -57,6 +62,8 @@ class Assembly:
 
     def fetcher(self, notes: Notes | None = None) -> Fetcher:
         """Return the fetcher of one worker; ``notes`` are what the workers share."""
+        from skitter.engine.outfit import make_fetcher  # noqa: PLC0415 - see above
+
         return make_fetcher(self.settings, notes)
 
     def hooks(self) -> Hooks:
@@ -72,10 +79,13 @@ class Assembly:
 
         The worker is put into ``running`` while it works, for those who want to drain it.
         """
+        worker_class = await asyncio.to_thread(_worker_class)
         stores = await self._open_stores(name)
         fetcher = await asyncio.to_thread(self.fetcher, frontier)  # it may look for installed parts
         await fetcher.open()
-        worker = Worker(name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks())
+        worker = worker_class(
+            name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks()
+        )
         running.append(worker)
         try:
             return await worker.run(info)
@@ -91,6 +101,14 @@ class Assembly:
         for store in stores:
             await store.open(context)
         return stores
+
+
+def _worker_class() -> type[Worker]:
+    """Load what a worker needs, which takes a tenth of a second: not on the event loop."""
+    import skitter.fetch.http  # noqa: F401, PLC0415 - see above
+    from skitter.engine.worker import Worker  # noqa: PLC0415 - see above
+
+    return Worker
 
 
 def worker_name() -> str:

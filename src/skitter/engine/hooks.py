@@ -10,11 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from skitter.errors import SpiderError
 from skitter.request import Request
-from skitter.response import Response
+
+if TYPE_CHECKING:  # the owner of a fleet reads no pages
+    from skitter.response import Response
 
 
 class Signal(StrEnum):
@@ -53,7 +55,7 @@ POINTS = ("before_request", "after_request", "before_save", "after_save", "on_er
 """
 
 Hook = Callable[..., Any]
-Subject = TypeVar("Subject", Request, Response)
+Subject = TypeVar("Subject", "Request", "Response")
 
 
 class Hooks:
