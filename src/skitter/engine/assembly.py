@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from skitter.engine.hooks import Hooks
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.engine.loading import build_spider, load_spider_class
-from skitter.errors import SpiderError
+from skitter.errors import SpiderError, UsageError
 from skitter.frontier.base import Frontier, FrontierContext, FrontierOptions, JobInfo, JobState, Limits
 from skitter.scope import Scope
 from skitter.settings import Settings, build_settings
@@ -24,7 +26,7 @@ if TYPE_CHECKING:  # imported when a worker is made: the owner of a fleet makes 
     from skitter.fetch.base import Fetcher
     from skitter.fetch.identity.base import Notes
 
-_PARTS = ("fetcher", "user_agents", "proxies", "sessions", "cookies")
+_PARTS = ("fetcher", "user_agents", "proxies", "sessions", "cookies", "cookie_file")
 _DEFAULTS = Settings()
 
 
@@ -39,6 +41,7 @@ class Assembly:
         self.folder = JobFolder(spec.job, spec.home)
         self.spider: Spider = build_spider(load_spider_class(spec.spider), spec.arguments)
         self.settings: Settings = build_settings(self.spider.custom_settings, spec.settings)
+        _refuse_objects(spec.settings)
         self.scope = _scope(self.spider, self.settings)
         self.settings.politeness()  # a bad limit rule is found now, not by the first worker
         if any(getattr(self.settings, name) != getattr(_DEFAULTS, name) for name in _PARTS):
@@ -109,6 +112,18 @@ def _worker_class() -> type[Worker]:
     from skitter.engine.worker import Worker  # noqa: PLC0415 - see above
 
     return Worker
+
+
+def _refuse_objects(settings: Mapping[str, Any]) -> None:
+    """Refuse what could not be kept with the job, nor be told to another process."""
+    for name, value in settings.items():
+        try:
+            msgspec.json.encode(value)
+        except TypeError:
+            raise UsageError(
+                f"setting {name} is an object, which a job cannot keep: {value!r:.60}",
+                remedy="set it in the spider's custom_settings, or name it by package.module:Name",
+            ) from None
 
 
 def worker_name() -> str:

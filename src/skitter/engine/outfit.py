@@ -12,7 +12,7 @@ from skitter.fetch.base import Fetcher
 from skitter.fetch.cookies import CookieJars, NoCookies
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.agents import AgentList, agents_of_file, random_agents
-from skitter.fetch.identity.base import Cookies, Notes, Proxies, SourceContext, UserAgents
+from skitter.fetch.identity.base import Cookies, Notes, Proxies, SourceContext, UserAgents, existing_file
 from skitter.fetch.identity.cookie_file import CookieFile
 from skitter.fetch.identity.fetcher import IdentityFetcher
 from skitter.fetch.identity.jar_cookies import JarCookies
@@ -57,7 +57,7 @@ def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
     context = msgspec.structs.replace(context, plain=fetcher)
     user_agents, proxies = _user_agents(settings, context), _proxies(settings, context)
     sessions = _sessions(settings, context, user_agents, proxies)
-    file = CookieFile(settings.cookie_file, jars) if settings.cookie_file else None
+    file = CookieFile(existing_file(settings.cookie_file), jars) if settings.cookie_file else None
     per_proxy = settings.cookies == "proxy"
     if per_proxy or any(part is not None for part in (user_agents, proxies, sessions, cookies, file)):
         return IdentityFetcher(

@@ -13,7 +13,7 @@ from typing import Any
 import xxhash
 
 from skitter.errors import SettingsError
-from skitter.fetch.identity.base import SourceContext, SourceError
+from skitter.fetch.identity.base import SourceContext, SourceError, existing_file
 from skitter.request import Request
 
 _MADE = 200
@@ -174,4 +174,4 @@ def random_agents(context: SourceContext) -> RandomAgents:
 
 def agents_of_file(context: SourceContext) -> AgentFile:
     """Make the part ``file:PATH``."""
-    return AgentFile(context.rest)
+    return AgentFile(existing_file(context.rest))

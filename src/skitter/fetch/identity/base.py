@@ -6,11 +6,12 @@ Each is asked once per request. A source may besides have ``async open()`` and `
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from skitter.errors import SkitterError
+from skitter.errors import SettingsError, SkitterError
 from skitter.fetch.base import Fetcher, FetchError, ProxyError
 from skitter.fetch.options import FetchSettings
 from skitter.request import Request
@@ -101,3 +102,11 @@ class AllProxiesRest(ProxyError):
         self.wait = wait
         """Seconds until the first of them is tried again."""
         self.free = free
+
+
+def existing_file(name: str) -> Path:
+    """Return a file that a setting names. Raises :class:`~skitter.errors.SettingsError` if there is none."""
+    path = Path(name)
+    if not name or not path.is_file():
+        raise SettingsError(f"there is no file {name!r}", remedy="check its name; write file:PATH")
+    return path

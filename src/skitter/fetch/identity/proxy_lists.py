@@ -9,7 +9,7 @@ from typing import Protocol
 
 from skitter.errors import SettingsError
 from skitter.fetch.base import Fetcher, FetchError
-from skitter.fetch.identity.base import SourceContext, SourceError
+from skitter.fetch.identity.base import SourceContext, SourceError, existing_file
 from skitter.fetch.identity.proxy_url import label, parse_list, parse_proxy
 from skitter.request import Request
 
@@ -85,12 +85,16 @@ class UrlList:
 
 def file_list(context: SourceContext) -> FileList:
     """Make the part ``file:PATH``."""
-    return FileList(context.rest)
+    return FileList(existing_file(context.rest))
 
 
 def url_list(context: SourceContext) -> UrlList:
     """Make the part ``url:URL``."""
     assert context.plain is not None, "a source is made with a fetcher"
+    if not context.rest.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"{context.rest!r} is no URL of a list of proxies", remedy="write url:https://..."
+        )
     return UrlList(context.rest, context.plain)
 
 
