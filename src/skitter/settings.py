@@ -62,6 +62,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str | None = None
     """Proxy URL for all requests that name none themselves."""
     dns_cache_ttl: float = 60.0
+    fetcher: Any = "http"
+    """What fetches: a name, ``package.module:Name``, or an object. See :mod:`skitter.fetch.base`."""
+
+    # as whom (docs/identity.md); each ``Any`` is a name, ``package.module:Name``, values, or an object
+    user_agents: Any = None
+    """Whose headers are sent: ``random``, ``file:PATH``, or a list of texts and header sets."""
+    proxies: Any = None
+    """Proxies to go through: URLs, ``file:PATH`` or ``url:URL``."""
+    proxy_rotation: Literal["round-robin", "random", "session", "host"] = "round-robin"
+    proxies_every: float = 300.0
+    """Between two readings of a list of proxies that may change."""
+    proxy_rest: float = 30.0
+    """How long a proxy that failed is left alone; doubled at each failure in a row."""
+    sessions: Any = None
+    """Sessions that bind user agent, proxy and cookies: their number in each worker, or a mapping of options."""
+    cookies: Any = "session"
+    """Where cookies are kept: ``session``, ``proxy``, ``shared`` or ``none``."""
+    cookie_file: str | None = None
+    """Cookies that every session begins with: a ``cookies.txt``, or the database of a browser."""
 
     # what becomes of an answer
     max_redirects: int = 20
@@ -76,6 +95,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry_delay_cap: float = 300.0
 
     # what belongs to the crawl
+    fingerprint_keys: tuple[str, ...] = ()
+    """Names of ``meta`` keys that are part of the identity of every request."""
+    save_request_data: tuple[str, ...] = ()
+    """Names in ``meta`` and ``cb_kwargs`` whose values are added to each item that has no such field; ``*``: all."""
     depth_limit: int | None = None
     """Links followed from a seed at most; 0: the seeds only."""
     max_url_length: int = 4096
@@ -149,6 +172,7 @@ _POSITIVE = (
     "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
     "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
     "seen_error_rate", "max_queued",
+    "proxies_every", "proxy_rest",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",
@@ -211,7 +235,7 @@ def _from_text(kind: Any, text: str) -> Any:
     name = str(kind)
     if text.strip().lower() in {"none", "null"} and "None" in name:
         return None
-    if ("tuple" in name or "dict" in name) and text.strip()[:1] in {"[", "{"}:
+    if (kind is Any or "tuple" in name or "dict" in name) and text.strip()[:1] in {"[", "{"}:
         try:
             return msgspec.json.decode(text)
         except msgspec.DecodeError as error:

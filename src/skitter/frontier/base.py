@@ -385,6 +385,14 @@ class Frontier(Protocol):
         """Keep a small shared note for ``ttl`` seconds."""
         ...
 
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if the one kept now is ``old`` (``None``: there is none), in one step.
+
+        ``False``: the note is another one by now: read it and try again. (Where a call is repeated because its
+        answer was lost, that may be the caller's own.)
+        """
+        ...
+
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first, with ``id`` greater than ``after``."""
         ...

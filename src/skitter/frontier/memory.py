@@ -333,6 +333,13 @@ class MemoryFrontier:
         """Keep a shared note."""
         self._notes[key] = (value, self._clock() + ttl)
 
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        if await self.recall(key) != old:
+            return False
+        await self.remember(key, new, ttl)
+        return True
+
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""
         return [letter for letter, _ in self._dead.values() if letter.id > after][:limit]

@@ -92,6 +92,7 @@ class SqliteFrontier:
         self._leases: LeaseBook[_Leased] = LeaseBook(self._slots, self._options.lease_seconds)
         self._seen: Seen = MemorySeen()
         self._deciding = asyncio.Lock()
+        self._swapping = asyncio.Lock()
         self._slot_numbers: dict[str, int] = {}
         self._slot_keys: dict[int, str] = {}
         self._outputs: dict[str, list[tuple[int, int]]] = {}
@@ -550,6 +551,14 @@ class SqliteFrontier:
     async def recall(self, key: str) -> bytes | None:
         """Read a shared note."""
         return await self._journal.read(lambda file: letters.note(file, key, self._clock()))
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        async with self._swapping:  # one owner: nobody else writes between the reading and the writing
+            if await self.recall(key) != old:
+                return False
+            await self.remember(key, new, ttl)
+            return True
 
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""

@@ -258,6 +258,11 @@ class RedisFrontier:
         """Keep a shared note."""
         await self._run("remember", to_bytes(key), value, ttl)
 
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        arguments = (to_bytes(key), int(old is not None), old or b"", new, ttl)
+        return bool(await self._run("swap", *arguments))
+
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""
         return [read_letter(data) for data in await self._run("letters", after, limit)]
