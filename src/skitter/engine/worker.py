@@ -19,8 +19,8 @@ from skitter.engine.redirect import RedirectError, redirected
 from skitter.engine.robots_gate import Passage, RobotsGate
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
-from skitter.errors import SkitterError, UndecodableRecord
-from skitter.fetch.base import Fetcher, FetchError
+from skitter.errors import RetryLater, SkitterError, UndecodableRecord
+from skitter.fetch.base import Aborted, Fetcher, FetchError, HeaderWatching
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution
 from skitter.request import Request, decode_request
@@ -44,6 +44,10 @@ class _HandBack(Exception):
     """The lease goes back untouched."""
 
 
+class _Decided(Exception):
+    """A hook has decided on the request before its answer was there."""
+
+
 class Worker:
     """Leases requests, fetches them, runs callbacks and hooks, stores items and commits."""
 
@@ -65,6 +69,7 @@ class Worker:
         self._fetcher = fetcher
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
+        self._looks = bool(self._hooks["before_send"] or self._hooks["on_headers"])
         self._pump = Pump(name, frontier, settings.concurrency)
         self._committer = Committer(
             frontier, stores, self._hooks, self._obey, self._learn, self._pump.report_landings
@@ -197,6 +202,11 @@ class Worker:
                     await self._parse(page, response)
         except _HandBack:
             return None
+        except _Decided:
+            turn.land()
+        except RetryLater as wish:
+            text = f"callback: {wish}"
+            await self._failed(page, wish, self._failure_verdict(page, text, retryable=True))
         except FetchError as error:
             turn.land()
             text = f"{error.kind}: {error}"
@@ -238,12 +248,36 @@ class Worker:
             page.finish(Verdict(Resolution.FAILED, f"robots: {error}"))
 
     async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
-        response = await self._fetcher.fetch(request)
+        response = await (self._looking(page, request, turn) if self._looks else self._fetcher.fetch(request))
         status = response.status
         turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))
         page.response = response
         page.count(f"status/{status}")
         page.count("bytes", len(response.body))
+        return response
+
+    async def _looking(self, page: Page, request: Request, turn: Turn) -> Response:
+        """Fetch with hooks looking on: right before it, and when the headers have come."""
+        request, signal = await self._hooks.rewrite(request, "before_send")
+        if not self._goes_on(page, signal, "before_send"):
+            raise _Decided
+        if not turn.may_start():
+            raise _HandBack
+        if not self._hooks["on_headers"]:
+            return await self._fetcher.fetch(request)
+
+        async def look(response: Response) -> bool:
+            signal = await self._hooks.ask("on_headers", response)
+            return self._goes_on(page, signal, "on_headers")
+
+        if isinstance(self._fetcher, HeaderWatching):
+            try:
+                return await self._fetcher.fetch_watched(request, look)
+            except Aborted:
+                raise _Decided from None
+        response = await self._fetcher.fetch(request)
+        if not await look(response):
+            raise _Decided
         return response
 
     async def _after_request(self, page: Page, response: Response) -> bool:
@@ -262,7 +296,7 @@ class Worker:
             return False
         wish = _retry_after(response)
         verdict = after_status(self.settings, page.request, page.lease.attempt, status, wish)
-        return await self._failed(page, StatusError(status), verdict)
+        return await self._failed(page, StatusError(status, response), verdict)
 
     def _redirect(self, page: Page, response: Response) -> None:
         try:
@@ -336,6 +370,8 @@ class Worker:
             return await self._give_up_or_retry(page, error, verdict)
         except _HandBack:
             page.finish(Verdict(Resolution.RETRY, verdict.error, free=True))
+        except RetryLater:  # an errback may want what its rules would give up
+            page.finish(self._failure_verdict(page, verdict.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
             log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
             page.finish(Verdict(Resolution.FAILED, f"{verdict.error}; then {describe(second)}"))

@@ -9,10 +9,11 @@ import certifi
 import pycurl
 
 from skitter.errors import UsageError
-from skitter.fetch.base import ConnectError, FetchError, UnsendableRequest
+from skitter.fetch.base import ConnectError, FetchError, HeaderHook, UnsendableRequest
 from skitter.fetch.cookies import CookieJars
 from skitter.fetch.curl_errors import fetch_error
 from skitter.fetch.decoding import decode_body
+from skitter.fetch.header_gate import HeaderGate
 from skitter.fetch.multi import Multi
 from skitter.fetch.options import FetchSettings
 from skitter.fetch.stall import StallWatch
@@ -68,12 +69,25 @@ class HttpFetcher:
 
         Raises a :class:`~skitter.fetch.base.FetchError`. Cancelling ends the transfer.
         """
+        return await self._fetch(request, None)
+
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch one request, and read the body only if ``on_headers`` wants it.
+
+        Raises as :meth:`fetch`, what ``on_headers`` raises, and :class:`~skitter.fetch.base.Aborted`.
+        """
+        return await self._fetch(request, on_headers)
+
+    async def _fetch(self, request: Request, on_headers: HeaderHook | None) -> Response:
         url = _sendable(request.url)
         cookie = self.cookies.header_for(request)
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             transfer.prepare(request, url, cookie)
-            await self._perform(transfer)
+            if on_headers is None:
+                await self._perform(transfer)
+            else:
+                await self._perform_watched(transfer, HeaderGate(transfer, request, on_headers))
             response = await self._response(transfer, request)
         except BaseException:
             # A handle in an unknown state is not worth keeping.
@@ -113,6 +127,12 @@ class HttpFetcher:
         finally:
             del self._running[transfer]
             multi.end(transfer.curl)
+
+    async def _perform_watched(self, transfer: Transfer, gate: HeaderGate) -> None:
+        try:
+            await gate.pass_through(self._perform(transfer))
+        finally:
+            await gate.close()
 
     async def _response(self, transfer: Transfer, request: Request) -> Response:
         getinfo = transfer.curl.getinfo
