@@ -139,7 +139,8 @@ class Crawl:
             await asyncio.to_thread(folder.check, self.spec)
             await asyncio.to_thread(self._warn_of_late_outputs)
         info = await frontier.open()
-        server = None if frontier.shared else FrontierServer(frontier, info, folder.socket)
+        socket = await asyncio.to_thread(lambda: folder.socket)  # looks at the disk
+        server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
             await asyncio.to_thread(
                 folder.write, self.spec

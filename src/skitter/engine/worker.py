@@ -124,6 +124,20 @@ class Worker:
         """Lease nothing more; finish what is in hand, then leave."""
         self._pump.drain()
 
+    def stop(self, where: str) -> None:
+        """Stop the crawl gracefully, on all workers; ``where`` names who wants it, for the log."""
+        self._obey(Signal.STOP, where)
+
+    async def knows(self, request: Request) -> bool:
+        """Tell whether the job has met a request before: queued, under way, done or given up.
+
+        A request that the scope refuses is never known. Other workers may add it at any moment.
+        """
+        entry = self._gatherer.entry(request)
+        if not isinstance(entry, Entry):
+            return False
+        return not next(iter(await self._frontier.unknown([entry.fingerprint])))
+
     async def _shut_down(self) -> None:
         for errand in self._errands:
             errand.cancel()
