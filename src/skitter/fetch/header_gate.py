@@ -42,19 +42,18 @@ class HeaderGate:
         transfer = self._performing = asyncio.ensure_future(performing)
         try:
             await asyncio.wait({transfer})
-        except asyncio.CancelledError:
-            transfer.cancel()
-            await asyncio.gather(transfer, return_exceptions=True)
-            raise
-        if self._decision is not None and (transfer.cancelled() or transfer.exception() is None):
-            await self._decision
-        await transfer
+            if self._decision is not None and (transfer.cancelled() or transfer.exception() is None):
+                await self._decision
+            await transfer
+        finally:
+            await self._end(transfer)
 
-    async def close(self) -> None:
-        """End a hook that is still at work though the transfer has failed or was cancelled."""
-        if self._decision is not None and not self._decision.done():
-            self._decision.cancel()
-            await asyncio.gather(self._decision, return_exceptions=True)
+    async def _end(self, *tasks: asyncio.Future[None]) -> None:
+        """End what is still at work: the hook of a transfer that failed, both if this was cancelled."""
+        left = [task for task in (*tasks, self._decision) if task is not None and not task.done()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def _on_line(self, line: bytes) -> None:
         self._transfer.take_line(line)

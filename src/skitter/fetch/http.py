@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Coroutine
+from typing import Any
 
 import certifi
 import pycurl
@@ -28,6 +30,10 @@ _SCHEMES = ("http://", "https://")
 _CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
 # Above this, decoding moves to a thread so that the loop goes on meanwhile.
 _DECODE_ASIDE = 256 * 1024
+
+
+class _OnlyDeadConnections(Exception):
+    """The server had closed every kept connection that curl tried; nothing of the request was answered."""
 
 
 class HttpFetcher:
@@ -64,30 +70,28 @@ class HttpFetcher:
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self.settings.max_connections)
         self._multi = multi
 
-    async def fetch(self, request: Request) -> Response:
-        """Fetch one request. Any HTTP status is a response.
-
-        Raises a :class:`~skitter.fetch.base.FetchError`. Cancelling ends the transfer.
-        """
-        return await self._fetch(request, None)
-
     async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
         """Fetch one request, and read the body only if ``on_headers`` wants it.
 
         Raises as :meth:`fetch`, what ``on_headers`` raises, and :class:`~skitter.fetch.base.Aborted`.
         """
-        return await self._fetch(request, on_headers)
+        return await self.fetch(request, on_headers)
 
-    async def _fetch(self, request: Request, on_headers: HeaderHook | None) -> Response:
+    async def fetch(self, request: Request, on_headers: HeaderHook | None = None) -> Response:
+        """Fetch one request. Any HTTP status is a response.
+
+        Raises a :class:`~skitter.fetch.base.FetchError`. Cancelling ends the transfer.
+        """
         url = _sendable(request.url)
         cookie = self.cookies.header_for(request)
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             transfer.prepare(request, url, cookie)
-            if on_headers is None:
-                await self._perform(transfer)
-            else:
-                await self._perform_watched(transfer, HeaderGate(transfer, request, on_headers))
+            try:
+                await self._performing(transfer, request, on_headers)
+            except _OnlyDeadConnections:
+                transfer.connect_afresh()
+                await self._performing(transfer, request, on_headers)
             response = await self._response(transfer, request)
         except BaseException:
             # A handle in an unknown state is not worth keeping.
@@ -119,6 +123,8 @@ class HttpFetcher:
         try:
             await future
         except pycurl.error as error:
+            if error.args[1].startswith("Connection died, tried") and not transfer.fresh:
+                raise _OnlyDeadConnections from None
             raise _error_of(transfer, error) from None
         except asyncio.CancelledError:
             if self._multi is None and not _cancelled_from_outside():
@@ -128,11 +134,13 @@ class HttpFetcher:
             del self._running[transfer]
             multi.end(transfer.curl)
 
-    async def _perform_watched(self, transfer: Transfer, gate: HeaderGate) -> None:
-        try:
-            await gate.pass_through(self._perform(transfer))
-        finally:
-            await gate.close()
+    def _performing(
+        self, transfer: Transfer, request: Request, on_headers: HeaderHook | None
+    ) -> Coroutine[Any, Any, None]:
+        performing = self._perform(transfer)
+        if on_headers is None:
+            return performing
+        return HeaderGate(transfer, request, on_headers).pass_through(performing)
 
     async def _response(self, transfer: Transfer, request: Request) -> Response:
         getinfo = transfer.curl.getinfo
