@@ -38,6 +38,7 @@ async def crawl(
     recrawl: bool = False,
     resume: bool = False,
     watcher: Watcher | None = None,
+    log_level: str = "warning",
 ) -> RunResult:
     """Crawl what the collectors of a family were told to visit, to the end.
 
@@ -52,6 +53,8 @@ async def crawl(
         As in :class:`~skitter.engine.job.JobSpec` and :class:`~skitter.engine.crawl.Crawl`.
     ``arguments``
         For the ``seeds`` function.
+    ``log_level``
+        Of worker processes; what is logged in this process is up to it.
 
     Raises a :class:`~skitter.errors.SkitterError` if the crawl cannot begin or fails.
     """
@@ -79,7 +82,13 @@ async def crawl(
                 home=folder,
             )
             run = Crawl(
-                spec, watcher=watcher, fresh=fresh, recrawl=recrawl, resume=resume, spider_class=spider
+                spec,
+                watcher=watcher,
+                fresh=fresh,
+                recrawl=recrawl,
+                resume=resume,
+                log_level=log_level,
+                spider_class=spider,
             )
             family.stop_run = run.stop
             return await run.run()
