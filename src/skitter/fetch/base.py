@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, runtime_checkable
 
 from skitter.errors import SkitterError
 from skitter.request import Request
@@ -86,6 +87,13 @@ class UnsendableRequest(FetchError):
     retryable = False
 
 
+class Aborted(FetchError):
+    """Whoever looked at the headers of the answer wanted no more of it."""
+
+    kind = "aborted"
+    retryable = False
+
+
 class Fetcher(Protocol):
     """Request in, response out. Follows no redirect; raises :class:`FetchError`.
 
@@ -103,4 +111,17 @@ class Fetcher(Protocol):
 
     async def close(self) -> None:
         """Abort what is in flight and close all connections."""
+        ...
+
+
+HeaderHook = Callable[[Response], Awaitable[bool]]
+"""Gets a response that has no body yet; its answer tells whether the body is wanted."""
+
+
+@runtime_checkable
+class HeaderWatching(Protocol):
+    """A fetcher that can show the headers of an answer before it reads the body."""
+
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch as ``fetch`` does; raises :class:`Aborted`, with the body left unread, if it is not wanted."""
         ...
