@@ -27,21 +27,18 @@ from skitter.frontier.base import (
     Lease,
     LeaseResult,
     Outcome,
-    OutputMark,
-    QueueOrder,
     Resolution,
     SeedClaim,
     SeedMark,
-    SlotStatus,
 )
 from skitter.frontier.leases import LeaseBook
+from skitter.frontier.reckoning import extend_ranges, rank_of, wait_for
+from skitter.frontier.seed_duty import SeedDuty
 from skitter.frontier.slots import Slot, SlotTable
 from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION
 
 FOREVER = float("inf")
-LONGEST_WAIT = 0.1
-"""Seconds after which a worker asks again at the latest: others may have found work meanwhile."""
 
 
 class Waiting:
@@ -55,15 +52,6 @@ class Waiting:
         self.sequence = sequence
         self.attempt = 0
         self.lost = 0
-
-
-def rank_of(order: QueueOrder, priority: int, sequence: int) -> int:
-    """Return the number by which a slot's queue is sorted, low first, before the sequence number."""
-    if order == "priority":
-        return ~priority  # and not its negative: that of the lowest 64-bit integer has no place in 64 bits
-    if order == "lifo":
-        return -sequence
-    return random.getrandbits(62) if order == "random" else 0
 
 
 class MemoryFrontier:
@@ -91,9 +79,7 @@ class MemoryFrontier:
         self._added = self._queued = self._done = 0
         self._sequence = 0
         self._state = JobState.RUNNING
-        self._seeds_done = False
-        self._seed_position = 0
-        self._seed_claim: tuple[int, str, float] | None = None
+        self._seeds = SeedDuty(self._options.lease_seconds)
         self._fingerprint_seed = secrets.randbits(64)
 
     @classmethod
@@ -118,7 +104,7 @@ class MemoryFrontier:
 
     async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
         """Add requests with de-duplication; count them as seeds if they are."""
-        if seeds is not None and not self._advance_seeds(seeds):
+        if seeds is not None and not self._seeds.advance(seeds, self._clock()):
             return AddResult(0, len(entries))
         added = self._insert(entries, self._clock())
         return AddResult(added, len(entries) - added)
@@ -150,20 +136,11 @@ class MemoryFrontier:
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
         """Take the duty of loading the seeds."""
         now = self._clock()
-        if self._seeds_done or (self._seed_claim is not None and self._seed_claim[2] > now):
+        if not self._seeds.is_free(now):
             return None
         self._sequence += 1
-        self._seed_claim = (self._sequence, worker, now + self._options.lease_seconds)
-        return SeedClaim(self._sequence, self._seed_position)
-
-    def _advance_seeds(self, mark: SeedMark) -> bool:
-        if self._seed_claim is None or self._seed_claim[0] != mark.token:
-            return False
-        deadline = self._clock() + self._options.lease_seconds
-        self._seed_claim = None if mark.done else (mark.token, self._seed_claim[1], deadline)
-        self._seed_position = mark.position
-        self._seeds_done = mark.done
-        return True
+        self._seeds.claim(self._sequence, worker, now)
+        return SeedClaim(self._sequence, self._seeds.position)
 
     async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
         """Hand out what may be fetched now."""
@@ -198,7 +175,7 @@ class MemoryFrontier:
 
     def _current_state(self) -> JobState:
         idle = not (self._queued or self._delayed or self._leases)
-        if idle and self._seeds_done:
+        if idle and self._seeds.is_done:
             return JobState.FINISHED
         return JobState.STOPPING if self._limit_reached() else self._state
 
@@ -238,8 +215,7 @@ class MemoryFrontier:
         """Extend leases; return those that are gone."""
         now = self._clock()
         self._wake(now)
-        if self._seed_claim is not None and self._seed_claim[1] == worker:
-            self._seed_claim = (self._seed_claim[0], worker, now + self._options.lease_seconds)
+        self._seeds.renew(worker, now)
         return self._leases.renew(worker, lease_ids, now)
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
@@ -287,8 +263,7 @@ class MemoryFrontier:
     async def abandon(self, worker: str) -> int:
         """Take back what a dead worker held."""
         now = self._clock()
-        if self._seed_claim is not None and self._seed_claim[1] == worker:
-            self._seed_claim = None
+        self._seeds.abandon(worker)
         lost = self._leases.of(worker)
         for lease_id in lost:
             self._lose(lease_id, now)
@@ -304,9 +279,9 @@ class MemoryFrontier:
         return FrontierStatus(
             state=self._current_state(),
             added=self._added, queued=self._queued, delayed=len(self._delayed), leased=len(self._leases),
-            done=self._done, failed=len(self._dead), seeds_loading=not self._seeds_done,
+            done=self._done, failed=len(self._dead), seeds_loading=not self._seeds.is_done,
             counters=dict(self._counters), slots=len(busy),
-            busiest=[slot_status(slot, len(slot.waiting), leased[slot.key], now) for slot in busy[:20]],
+            busiest=[slot.status(len(slot.waiting), leased[slot.key], now) for slot in busy[:20]],
             oldest_lease=self._leases.oldest(now), reason=self._limit_reached(),
         )  # fmt: skip
 
@@ -362,8 +337,7 @@ class MemoryFrontier:
             return False
         if self._options.visited_ttl is None:
             self._seen.clear()
-        self._seeds_done = False
-        self._seed_position = 0
+        self._seeds.start_again()
         return True
 
     def _letters(self, ids: Sequence[int] | None) -> list[int]:
@@ -374,30 +348,8 @@ class MemoryFrontier:
         return {part: sorted(ranges) for part, ranges in self._outputs.items()}
 
 
-def wait_for(ready_at: float | None, delayed_until: float, now: float, leases: list[Lease]) -> float:
-    """Return the seconds after which a worker does well to ask again."""
-    soonest = min(now + LONGEST_WAIT, delayed_until)
-    # Where nothing was handed out although a slot is ready, a pause or a limit is in the way, not time.
-    if ready_at is not None and (leases or ready_at > now):
-        soonest = min(soonest, ready_at)
-    return max(0.0, soonest - now)
-
-
-def extend_ranges(ranges: list[tuple[int, int]], mark: OutputMark) -> None:
-    """Record a committed range; one that continues the last is joined to it."""
-    if ranges and ranges[-1][1] == mark.start:
-        ranges[-1] = (ranges[-1][0], mark.end)
-    else:
-        ranges.append((mark.start, mark.end))
-
-
 def with_record(entry: Entry, record: bytes) -> Entry:
     """Return the entry with another stored request."""
     return Entry(
         entry.fingerprint, entry.slot, entry.url, record, entry.priority, dedup=entry.dedup
     )  # fmt: skip
-
-
-def slot_status(slot: Slot, queued: int, leased: int, now: float) -> SlotStatus:
-    """Describe one slot for people."""
-    return SlotStatus(slot.key, queued, leased, slot.delay, max(0.0, slot.held_until - now))

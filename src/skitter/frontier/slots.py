@@ -12,6 +12,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from skitter.frontier.base import SlotStatus
 from skitter.politeness import SlotPolicy
 
 ADAPTIVE_SHARE = 0.5
@@ -94,6 +95,10 @@ class Slot:
             return False
         rated = zip(self.policy.rates, self.grants, strict=True)
         return not any(grants and grants[-1] + rate.per > now for rate, grants in rated)
+
+    def status(self, queued: int, leased: int, now: float) -> SlotStatus:
+        """Describe it for people."""
+        return SlotStatus(self.key, queued, leased, self.delay, max(0.0, self.held_until - now))
 
     def grant(self, now: float) -> None:
         """Count one fetch that may begin now."""

@@ -29,7 +29,7 @@ from skitter.frontier.base import (
     SeedMark,
     SlotStatus,
 )
-from skitter.frontier.memory import wait_for
+from skitter.frontier.reckoning import wait_for
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.config import JobConfig
 from skitter.frontier.redis.keys import FORMAT_VERSION, SEEN, SLOTS, keys_of
