@@ -13,6 +13,7 @@ from skitter.fetch.base import ConnectError, FetchError, UnsendableRequest
 from skitter.fetch.cookies import CookieJars
 from skitter.fetch.curl_errors import fetch_error
 from skitter.fetch.decoding import decode_body
+from skitter.fetch.multi import Multi
 from skitter.fetch.options import FetchSettings
 from skitter.fetch.stall import StallWatch
 from skitter.fetch.transfer import Transfer, base_headers
@@ -42,9 +43,9 @@ class HttpFetcher:
         self._base_headers = base_headers(self.settings)
         self._ca_file = self.settings.ca_file
         self._suffixes_read = False
-        self._multi: pycurl.AsyncCurlMulti | None = None
+        self._multi: Multi | None = None
         self._idle: list[Transfer] = []
-        self._running: dict[Transfer, asyncio.Future[pycurl.Curl]] = {}
+        self._running: dict[Transfer, asyncio.Future[None]] = {}
         self._watch = StallWatch(self._running, self.settings.read_timeout)
 
     async def open(self) -> None:
@@ -57,7 +58,7 @@ class HttpFetcher:
             )
         if not self._ca_file:
             self._ca_file = await asyncio.to_thread(certifi.where)
-        multi = pycurl.AsyncCurlMulti()
+        multi = Multi()
         multi.setopt(pycurl.M_MAXCONNECTS, self.settings.max_connections)
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self.settings.max_connections)
         self._multi = multi
@@ -88,7 +89,7 @@ class HttpFetcher:
         multi, self._multi = self._multi, None
         self._watch.stop()
         if multi is not None:
-            await multi.aclose()
+            multi.close()
         while self._idle:
             self._idle.pop().curl.close()
 
@@ -96,10 +97,10 @@ class HttpFetcher:
         return Transfer(self.settings, self._base_headers, self._ca_file)
 
     async def _perform(self, transfer: Transfer) -> None:
-        if self._multi is None:
+        multi = self._multi
+        if multi is None:
             raise UsageError("this fetcher is not open", remedy="await open() first, close() last")
-        future = self._multi.add_handle(transfer.curl)
-        self._running[transfer] = future
+        future = self._running[transfer] = multi.start(transfer.curl)
         self._watch.start()
         try:
             await future
@@ -111,6 +112,7 @@ class HttpFetcher:
             raise
         finally:
             del self._running[transfer]
+            multi.end(transfer.curl)
 
     async def _response(self, transfer: Transfer, request: Request) -> Response:
         getinfo = transfer.curl.getinfo
