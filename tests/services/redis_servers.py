@@ -49,13 +49,19 @@ class RedisServer:
 
     def start(self) -> "RedisServer":
         """Start, and return when it answers."""
+        return self._run(
+            "--unixsocket", str(self.socket), "--dir", str(self.folder), "--save", "", *self._options
+        )
+
+    def start_sentinel(self, config: Path) -> "RedisServer":
+        """Start as a sentinel instead."""
+        return self._run(before=[str(config), "--sentinel"])
+
+    def _run(self, *options: str, before=()) -> "RedisServer":
+        place = ["--port", str(self.port), "--bind", "127.0.0.1", "--logfile", str(self.log)]
         self.process = subprocess.Popen(
-            [
-                self._binary, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket),
-                "--dir", str(self.folder), "--logfile", str(self.log), "--save", "", *self._options,
-            ],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            [self._binary, *before, *place, *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
         patience = time.monotonic() + 10
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > patience:

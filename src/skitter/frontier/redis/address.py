@@ -21,7 +21,8 @@ _REMEDY = "write redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix://
 _SENTINEL_PORT = 26379
 TIMEOUT = 20.0
 """Seconds for which the answer to one call is waited for, unless the URL says ``?socket_timeout=``."""
-_CLIENT_OPTIONS: dict[str, Any] = {"socket_connect_timeout": 5.0, "protocol": 2}
+# The client's own limit of time swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
+_CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": 5.0, "protocol": 2}
 if find_spec("redis.driver_info") is not None:
     # Else each new connection looks on the disk for the version of the client, to tell it to the server.
     _CLIENT_OPTIONS["driver_info"] = None
@@ -57,7 +58,10 @@ class Address(msgspec.Struct, frozen=True):
                 watchers = Sentinel(list(self.sentinels), sentinel_kwargs=_CLIENT_OPTIONS, **options)  # type: ignore[no-untyped-call]
                 client: redis.asyncio.Redis = watchers.master_for(self.service, **self.options)
                 return client
-            return redis.asyncio.Redis.from_url(self.url, **options)
+            client = redis.asyncio.Redis.from_url(self.url, **options)
+            pool = client.connection_pool
+            pool.connection_class(**pool.connection_kwargs)  # is told only now of options it does not know
+            return client  # noqa: TRY300 - what can fail is above
         except (ValueError, TypeError) as error:
             raise FrontierError(f"frontier {self.where}: {error}", remedy=_REMEDY) from error
 
@@ -68,7 +72,6 @@ def parse_address(url: str) -> Address:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
         patience = float(options.pop("patience", PATIENCE))
-        # Not left to the client: its way of limiting a write swallows a cancellation (asyncio.wait_for of 3.11).
         timeout = float(options.pop("socket_timeout", TIMEOUT))
         if parts.scheme == "redis+sentinel":
             return _behind_sentinels(parts.netloc, parts.path, options, patience, timeout)
@@ -82,7 +85,7 @@ def _check_direct(
     scheme: str, host: str | None, port: int | None, path: str, options: Mapping[str, str]
 ) -> str:
     if scheme == "unix":
-        if not path or host:
+        if not path.startswith("/") or host:
             raise ValueError("a socket needs its absolute path, as in unix:///run/redis.sock")
         return f"unix://{path}, database {_database(options.get('db', ''))}"
     if not host:

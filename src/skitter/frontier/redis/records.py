@@ -13,7 +13,18 @@ from typing import Any
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import DeadLetter, Entry, Landing, Lease, Outcome, QueueOrder, Resolution
+from skitter.frontier.base import (
+    DeadLetter,
+    Entry,
+    FrontierStatus,
+    JobState,
+    Landing,
+    Lease,
+    Outcome,
+    QueueOrder,
+    Resolution,
+    SlotStatus,
+)
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -37,6 +48,11 @@ def text(data: bytes) -> msgspec.Raw:
 def to_bytes(words: str) -> bytes:
     """Encode any text, also one that is no valid Unicode."""
     return words.encode("utf-8", "surrogatepass")
+
+
+def to_words(data: bytes) -> str:
+    """Decode what :func:`to_bytes` has encoded."""
+    return data.decode("utf-8", "surrogatepass")
 
 
 def id_bytes(lease_id: int) -> bytes:
@@ -116,8 +132,8 @@ def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int,
     attempt, lost, _, fingerprint, url_length = _WAITING.unpack_from(data, zero + 1)
     url_at = zero + 1 + _WAITING.size
     record_at = url_at + url_length
-    slot = data[start:zero].decode("utf-8", "surrogatepass")
-    url = data[url_at:record_at].decode("utf-8", "surrogatepass")
+    slot = to_words(data[start:zero])
+    url = to_words(data[url_at:record_at])
     return fingerprint, slot, url, data[record_at:], attempt, lost
 
 
@@ -137,7 +153,7 @@ def read_letter(data: bytes) -> DeadLetter:
     error_at = _LETTER.size + 4
     request_at = error_at + int.from_bytes(data[_LETTER.size : error_at], "big")
     fingerprint, slot, url, record, attempt, lost = _read_request(data, request_at)
-    error = data[error_at:request_at].decode("utf-8", "surrogatepass")
+    error = to_words(data[error_at:request_at])
     return DeadLetter(
         int.from_bytes(number, "big"), fingerprint, slot, url, record, error, attempt + 1, lost, failed_at
     )
@@ -148,6 +164,26 @@ def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
     ranges: dict[str, list[tuple[int, int]]] = {}
     for name, packed in zip(fields[::2], fields[1::2], strict=True):
         start, end = struct.unpack("<2d", packed)
-        part = name.partition(b"\0")[0].decode("utf-8", "surrogatepass")
+        part = to_words(name.partition(b"\0")[0])
         ranges.setdefault(part, []).append((int(start), int(end)))
     return {part: sorted(known) for part, known in ranges.items()}
+
+
+def read_status(answer: Sequence[Any], reason: Callable[[bytes], str]) -> FrontierStatus:
+    """Read what the script ``status`` says; ``reason`` tells of the limit that it names."""
+    state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
+    counters, busiest = answer[12:]
+    return FrontierStatus(
+        state=JobState(state.decode()),
+        added=queued + delayed + leased + int(done) + failed,
+        queued=queued, delayed=delayed, leased=leased, done=int(done), failed=failed,
+        seeds_loading=seeds_done != b"1",
+        counters={to_words(n): int(v) for n, v in zip(counters[::2], counters[1::2], strict=True)},
+        slots=slots,
+        busiest=[
+            SlotStatus(to_words(name), waiting, held, float(delay), float(held_for))
+            for name, waiting, held, delay, held_for in busiest
+        ],
+        oldest_lease=max(0.0, float(now) - float(oldest)) if oldest else 0.0,
+        reason=reason(limit),
+    )  # fmt: skip
