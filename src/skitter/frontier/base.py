@@ -9,11 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import msgspec
 
 from skitter.politeness import Politeness
+
+if TYPE_CHECKING:  # they are made of what stands here
+    from skitter.frontier.changes import Changes
+    from skitter.frontier.roster import WorkerReport, WorkerStatus
+    from skitter.frontier.tally import Tally, TallyGroup
 
 
 class JobState(StrEnum):
@@ -92,6 +97,8 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     setback: bool = False
     """The backend may have lost what it last took (a fail-over, a restart): nothing is known for certain to be in
     it that was not learnt from this answer on."""
+    revision: int = 0
+    """Grows whenever settings are changed while the job runs; see ``Frontier.changes``. 0: they never were."""
 
 
 class Resolution(StrEnum):
@@ -127,13 +134,16 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """For ``RETRY``: the attempt does not count (the turn was spent on robots.txt, say)."""
     record: bytes | None = None
     """For ``RETRY``: replaces the stored request."""
+    task: str = ""
+    """Key under which it is counted (``Frontier.tallies``), besides its worker and its host; empty: none."""
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):
-    """How many entries were new and how many known."""
+    """How many entries were new, how many known, and how many are of a banned host."""
 
     added: int
     known: int
+    banned: int = 0
 
 
 class SeedClaim(msgspec.Struct, array_like=True, frozen=True):
@@ -264,6 +274,11 @@ class FrontierOptions(msgspec.Struct, frozen=True):
     """Amounts at which the job stops."""
     seen_in_memory: int = 20_000_000
     """Fingerprints kept in memory (0.1 GB a million) before the seen set moves to disk."""
+    wait_for_seeds: float = 0.0
+    """Seconds for which a job that has nothing to do waits for seeds from outside before it is finished;
+    infinity: for ever."""
+    tallies_kept: int = 10_000
+    """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
 
 
 class FrontierContext(msgspec.Struct, frozen=True):
@@ -276,6 +291,8 @@ class FrontierContext(msgspec.Struct, frozen=True):
     options: FrontierOptions = FrontierOptions()
     joining: bool = False
     """Others are at work on the job: a backend that is away is waited for, also to open it."""
+    attach: bool = False
+    """Take the job as it is, its options included, and refuse to begin one; for shared backends."""
 
 
 class JobInfo(msgspec.Struct, frozen=True):
@@ -383,6 +400,42 @@ class Frontier(Protocol):
         With a ``visited_ttl`` the pages whose visit has run out are fetched again; without one every page
         is. Counters go on, and each visit gives its items anew.
         """
+        ...
+
+    async def tallies(self, group: TallyGroup, limit: int = 100) -> list[Tally]:
+        """Read what was counted per worker, host or task: the most pages first."""
+        ...
+
+    async def announce(self, report: WorkerReport, ttl: float) -> None:
+        """Tell that a worker is there, which is believed for ``ttl`` seconds; 0: it has left."""
+        ...
+
+    async def workers(self) -> list[WorkerStatus]:
+        """List the workers of which was heard lately, by machine."""
+        ...
+
+    async def changes(self) -> Changes:
+        """Return the settings that were changed while the job ran, and hold for all its workers and runs."""
+        ...
+
+    async def change(self, changes: Changes, reset: bool = False) -> Changes:
+        """Change settings at once, on top of earlier changes or (``reset``) instead of them; returns what holds."""
+        ...
+
+    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+        """Remove what waits in a slot; returns how many.
+
+        They count as ``refused/dropped`` and stay known. What is on lease is finished. ``ban``: from now on
+        every request for the slot is refused, as ``refused/banned``, a retry as well.
+        """
+        ...
+
+    async def unban(self, slot: str) -> bool:
+        """Take requests for a slot again; ``False`` if it was not banned."""
+        ...
+
+    async def banned(self) -> list[str]:
+        """List the banned slots."""
         ...
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:

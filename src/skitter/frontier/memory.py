@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
 from skitter.frontier.base import (
@@ -31,10 +31,11 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
+from skitter.frontier.changes import Changes
+from skitter.frontier.embedded import Embedded
 from skitter.frontier.leases import LeaseBook
 from skitter.frontier.reckoning import extend_ranges, rank_of, wait_for
-from skitter.frontier.seed_duty import SeedDuty
-from skitter.frontier.slots import Slot, SlotTable
+from skitter.frontier.slots import Slot
 from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION
 
@@ -54,7 +55,7 @@ class Waiting:
         self.lost = 0
 
 
-class MemoryFrontier:
+class MemoryFrontier(Embedded):
     """A frontier in the memory of one process."""
 
     shared: ClassVar[bool] = False
@@ -66,20 +67,15 @@ class MemoryFrontier:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._options = options if options is not None else FrontierOptions()
-        self._clock = clock
-        self._slots = SlotTable((politeness if politeness is not None else Politeness()).policy_of)
+        super().__init__(politeness, options, clock)
         self._seen: dict[bytes, float] = {}
         self._delayed: list[tuple[float, int, Waiting]] = []
         self._leases: LeaseBook[Waiting] = LeaseBook(self._slots, self._options.lease_seconds)
         self._dead: dict[int, tuple[DeadLetter, Waiting]] = {}
         self._notes: dict[str, tuple[bytes, float]] = {}
         self._outputs: dict[str, list[tuple[int, int]]] = {}
-        self._counters: Counter[str] = Counter()
         self._added = self._queued = self._done = 0
         self._sequence = 0
-        self._state = JobState.RUNNING
-        self._seeds = SeedDuty(self._options.lease_seconds)
         self._fingerprint_seed = secrets.randbits(64)
 
     @classmethod
@@ -106,12 +102,15 @@ class MemoryFrontier:
         """Add requests with de-duplication; count them as seeds if they are."""
         if seeds is not None and not self._seeds.advance(seeds, self._clock()):
             return AddResult(0, len(entries))
-        added = self._insert(entries, self._clock())
-        return AddResult(added, len(entries) - added)
+        return self._insert(entries, self._clock())
 
-    def _insert(self, entries: Sequence[Entry], now: float) -> int:
-        added = 0
+    def _insert(self, entries: Sequence[Entry], now: float) -> AddResult:
+        added = banned = 0
+        self._active_at = now
         for entry in entries:
+            if entry.slot in self._banned:
+                banned += 1
+                continue
             if entry.dedup:
                 if self._is_known(entry.fingerprint, now):
                     self._counters["refused/duplicate"] += 1
@@ -123,9 +122,15 @@ class MemoryFrontier:
             self._place(waiting, max(entry.not_before, now + entry.delay), now)
             added += 1
         self._added += added
-        return added
+        if banned:
+            self._counters["refused/banned"] += banned
+        return AddResult(added, len(entries) - added - banned, banned)
 
     def _place(self, waiting: Waiting, at: float, now: float) -> None:
+        if waiting.entry.slot in self._banned:  # it was on lease, or dead, when its slot was banned
+            self._added -= 1
+            self._counters["refused/banned"] += 1
+            return
         if at > now:
             heappush(self._delayed, (at, waiting.sequence, waiting))
             return
@@ -154,7 +159,9 @@ class MemoryFrontier:
             limit = self._options.limits.room(self._counters, len(self._leases), limit)
             while len(leases) < limit and (taken := self._slots.take(now)) is not None:
                 leases.append(self._grant(taken[0], taken[1][2], worker, now))
-        return LeaseResult(leases, state, self._ask_again(now, leases), self._limit_reached())
+        return LeaseResult(
+            leases, state, self._ask_again(now, leases), self._limit_reached(), revision=self._revision
+        )
 
     def _grant(self, slot: Slot, waiting: Waiting, worker: str, now: float) -> Lease:
         self._queued -= 1
@@ -175,12 +182,10 @@ class MemoryFrontier:
 
     def _current_state(self) -> JobState:
         idle = not (self._queued or self._delayed or self._leases)
-        if idle and self._seeds.is_done:
-            return JobState.FINISHED
-        return JobState.STOPPING if self._limit_reached() else self._state
+        return self._state_now(idle=idle, failed=len(self._dead))
 
     def _limit_reached(self) -> str:
-        return self._options.limits.reached(self._counters, len(self._dead))
+        return self._limit(len(self._dead))
 
     def _ask_again(self, now: float, leases: list[Lease]) -> float:
         delayed_until = self._delayed[0][0] if self._delayed else FOREVER
@@ -190,6 +195,7 @@ class MemoryFrontier:
         held = self._leases.end(lease_id, now)
         if held is None:
             return
+        self._active_at = now
         waiting = held.request
         waiting.lost += 1
         self._counters["leases/lost"] += 1
@@ -222,7 +228,9 @@ class MemoryFrontier:
         """Close leases, each as a whole or not at all."""
         now = self._clock()
         self._wake(now)
-        return [self._settle(outcome, now) for outcome in outcomes]
+        accepted = [self._settle(outcome, now) for outcome in outcomes]
+        self._tallies.fold()
+        return accepted
 
     def _settle(self, outcome: Outcome, now: float) -> bool:
         held = self._leases.end(outcome.lease_id, now)
@@ -237,6 +245,7 @@ class MemoryFrontier:
         else:
             self._retry(waiting, outcome, now)
         self._insert(outcome.entries, now)
+        self._tallies.count(held.worker, held.slot.key, outcome)
         self._counters.update(outcome.counters)
         for mark in outcome.outputs:
             extend_ranges(self._outputs.setdefault(mark.part, []), mark)
@@ -264,6 +273,7 @@ class MemoryFrontier:
         """Take back what a dead worker held."""
         now = self._clock()
         self._seeds.abandon(worker)
+        self._roster.forget(worker)
         lost = self._leases.of(worker)
         for lease_id in lost:
             self._lose(lease_id, now)
@@ -297,6 +307,35 @@ class MemoryFrontier:
     async def set_delay(self, slot: str, seconds: float) -> None:
         """Set the smallest delay of one slot."""
         self._slots.set_floor(self._slots.get(slot), seconds, self._clock())
+
+    async def change(self, changes: Changes, reset: bool = False) -> Changes:
+        """Change settings at once."""
+        self._obey(changes if reset else changes.over(self._changes))
+        return self._changes
+
+    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+        """Remove what waits in a slot."""
+        if ban:
+            self._banned.add(slot)
+        entry = self._slots.get(slot)
+        dropped = len(entry.waiting)
+        self._queued -= dropped
+        entry.waiting.clear()
+        self._slots.arm(entry)
+        kept = [one for one in self._delayed if one[2].entry.slot != slot]
+        dropped += len(self._delayed) - len(kept)
+        self._delayed = kept
+        heapify(self._delayed)
+        if dropped:
+            self._added -= dropped
+            self._counters["refused/dropped"] += dropped
+        return dropped
+
+    async def unban(self, slot: str) -> bool:
+        """Take requests for a slot again."""
+        was_banned = slot in self._banned
+        self._banned.discard(slot)
+        return was_banned
 
     async def recall(self, key: str) -> bytes | None:
         """Read a shared note."""

@@ -36,14 +36,14 @@ from skitter.frontier.reckoning import wait_for
 from skitter.frontier.removal import remove_file
 from skitter.frontier.seen import MemorySeen, TimedSeen
 from skitter.frontier.slots import Slot
+from skitter.frontier.sqlite_control import SqliteControl
 from skitter.frontier.sqlite_letters import SqliteLetters
 from skitter.frontier.sqlite_rows import Batch, Leased
+from skitter.frontier.tally import OTHERS, Place
 from skitter.request import FINGERPRINT_VERSION
 
-_WOKEN_AT_ONCE = 1_000
 
-
-class SqliteFrontier(SqliteLetters):
+class SqliteFrontier(SqliteLetters, SqliteControl):
     """A frontier in one SQLite file, owned by this process."""
 
     shared: ClassVar[bool] = False
@@ -100,11 +100,11 @@ class SqliteFrontier(SqliteLetters):
             await self._seen.prepare([entry.fingerprint for entry in entries if entry.dedup])
             if seeds is not None and not self._seeds.advance(seeds, self._clock()):
                 return AddResult(0, len(entries))
-            added = self._insert(entries, self._clock())
+            result = self._insert(entries, self._clock())
         self._note_job()
         await self._journal.flush()
         await self._bound_seen()
-        return AddResult(added, len(entries) - added)
+        return result
 
     # --- seeds -------------------------------------------------------------------------------------------
 
@@ -141,7 +141,13 @@ class SqliteFrontier(SqliteLetters):
             self._note_job()
         if held or resting:
             await self._journal.flush()
-        return LeaseResult(leases, self.current_state(), self._ask_again(now, leases), self._limit_reached())
+        return LeaseResult(
+            leases,
+            self.current_state(),
+            self._ask_again(now, leases),
+            self._limit_reached(),
+            revision=self._revision,
+        )
 
     def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[Leased]]) -> Lease:
         self._backlog.note_empty(slot, row.slot)
@@ -184,7 +190,7 @@ class SqliteFrontier(SqliteLetters):
         now = self._clock()
         for lease_id in lease_ids:
             row = self._end(lease_id, now, may_return=True)
-            if row is not None:
+            if row is not None and not (self._banned and self._take_away(row)):
                 self._queue(row)
         await self._journal.flush()
 
@@ -192,6 +198,7 @@ class SqliteFrontier(SqliteLetters):
         """Take back what a dead worker held."""
         now = self._clock()
         self._seeds.abandon(worker)
+        self._roster.forget(worker)
         lost = self._leases.of(worker)
         for lease_id in lost:
             self._lose(lease_id, now)
@@ -208,18 +215,22 @@ class SqliteFrontier(SqliteLetters):
         async with self._deciding:
             await self._seen.prepare([e.fingerprint for o in outcomes for e in o.entries if e.dedup])
             counts: dict[str, int] = {}
-            accepted = [self._settle(outcome, now, counts) for outcome in outcomes]
+            tallied: set[Place] = set()
+            accepted = [self._settle(outcome, now, counts, tallied) for outcome in outcomes]
             self._count(counts)
+            self._note_tallies(tallied)
         self._note_job()
         await self._journal.flush()
         await self._bound_seen()
         return accepted
 
-    def _settle(self, outcome: Outcome, now: float, counts: dict[str, int]) -> bool:
+    def _settle(self, outcome: Outcome, now: float, counts: dict[str, int], tallied: set[Place]) -> bool:
         may_return = outcome.free or outcome.resolution is Resolution.FAILED
+        held = self._leases.find(outcome.lease_id)
         row = self._end(outcome.lease_id, now, may_return=may_return)
-        if row is None:
+        if row is None or held is None:
             return False
+        tallied.update(self._tallies.count(held.worker, held.slot.key, outcome))
         if outcome.resolution is Resolution.DONE:
             self._finish(row, now)
         elif outcome.resolution is Resolution.FAILED:
@@ -236,6 +247,17 @@ class SqliteFrontier(SqliteLetters):
         for mark in outcome.outputs:
             self._mark(mark)
         return True
+
+    def _note_tallies(self, changed: set[Place]) -> None:
+        gone = self._tallies.fold()
+        for group, key in gone:
+            self._journal.withdraw("tally", (group, key))
+            self._journal.append("drop_tally", (group, key))
+        changed.update((group, OTHERS) for group, _ in gone)
+        for place in changed:
+            row = self._tallies.row(place)
+            if row is not None:
+                self._journal.put("tally", place, row)
 
     # --- reading and control -----------------------------------------------------------------------------
 
@@ -256,29 +278,6 @@ class SqliteFrontier(SqliteLetters):
             ],
             oldest_lease=self._leases.oldest(now), reason=self._limit_reached(),
         )  # fmt: skip
-
-    async def control(self, state: JobState) -> JobState:
-        """Set what the fleet is to do."""
-        self._state = state
-        self._note_job()
-        await self._journal.flush()
-        return self.current_state()
-
-    async def hold(self, slot: str, seconds: float) -> None:
-        """Give out nothing of a slot for so long."""
-        entry = self._slots.get(slot)
-        self._slots.hold(entry, self._clock() + seconds)
-        await self._keep_limits(entry)
-
-    async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set the smallest delay of one slot."""
-        entry = self._slots.get(slot)
-        self._slots.set_floor(entry, seconds, self._clock())
-        await self._keep_limits(entry)
-
-    async def _keep_limits(self, slot: Slot) -> None:
-        self._note_limits(slot)
-        await self._journal.flush()
 
     async def recrawl(self) -> bool:
         """Begin a finished job again."""

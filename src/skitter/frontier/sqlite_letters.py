@@ -32,6 +32,8 @@ class SqliteLetters(SqliteRows):
         rows = await self._exhume(ids)
         now = self._clock()
         for row in rows:
+            if self._take_away(row):
+                continue
             if row.dedup:
                 self._seen.add(row.fingerprint)
                 self._log_seen("+", now, row.fingerprint)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,16 +15,17 @@ import msgspec
 
 from skitter.frontier import letters
 from skitter.frontier.backlog import Backlog, Row
-from skitter.frontier.base import Entry, FrontierOptions, JobState, OutputMark, steady_clock
+from skitter.frontier.base import AddResult, Entry, FrontierOptions, JobState, OutputMark, steady_clock
+from skitter.frontier.changes import Changes
+from skitter.frontier.embedded import Embedded
 from skitter.frontier.journal import Journal
 from skitter.frontier.leases import LeaseBook
 from skitter.frontier.ownership import OwnerLock
 from skitter.frontier.reckoning import extend_ranges, rank_of
 from skitter.frontier.restore import restore
-from skitter.frontier.seed_duty import SeedDuty
 from skitter.frontier.seen import MemorySeen, Seen, TimedSeen
 from skitter.frontier.seen_disk import DiskSeen, move_to_disk
-from skitter.frontier.slots import Slot, SlotTable
+from skitter.frontier.slots import Slot
 from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION
 
@@ -49,7 +49,7 @@ class Leased(msgspec.Struct):
     batch: Batch | None = None
 
 
-class SqliteRows:
+class SqliteRows(Embedded):
     """Requests of one job: queued, delayed, leased, done, failed."""
 
     def __init__(
@@ -61,24 +61,21 @@ class SqliteRows:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._options = options if options is not None else FrontierOptions()
-        self._clock = clock if clock is not None else steady_clock()
+        super().__init__(politeness, options, clock if clock is not None else steady_clock())
         self._lock = OwnerLock(self.path)
         self._journal = Journal(self.path, self._options.durability)
-        self._slots = SlotTable((politeness if politeness is not None else Politeness()).policy_of)
         self._backlog = Backlog(self._journal, self._slots)
         self._leases: LeaseBook[Leased] = LeaseBook(self._slots, self._options.lease_seconds)
         self._seen: Seen = MemorySeen()
         self._deciding = asyncio.Lock()
+        self._waking = asyncio.Lock()
+        """Held while delayed rows of the file are moved."""
         self._slot_numbers: dict[str, int] = {}
         self._slot_keys: dict[int, str] = {}
         self._outputs: dict[str, list[tuple[int, int]]] = {}
-        self._counters: Counter[str] = Counter()
-        self._state = JobState.RUNNING
         self._added = self._queued = self._delayed = self._done = self._dead = 0
         self._next_delayed = float("inf")
         self._sequence = 0
-        self._seeds = SeedDuty(self._options.lease_seconds)
         self._fingerprint_seed = 0
 
     async def _load(self, *, fresh: bool) -> None:
@@ -90,6 +87,10 @@ class SqliteRows:
         self._sequence = past.sequence
         self._seeds.position, self._seeds.is_done = past.seed_position, past.seeds_done
         self._outputs, self._counters = past.outputs, past.counters
+        self._banned = past.banned
+        self._tallies.load(past.tallies)
+        if past.changes:
+            self._obey(msgspec.msgpack.decode(past.changes, type=Changes))
         self._seen = past.seen if past.seen is not None else await DiskSeen.open(self._journal)
         now = self._clock()
         for number, kept in past.slots.items():
@@ -105,10 +106,14 @@ class SqliteRows:
                 self._backlog.start_on_disk(slot, number, kept.queued)
         self._note_job()
 
-    def _insert(self, entries: Sequence[Entry], now: float) -> int:
+    def _insert(self, entries: Sequence[Entry], now: float) -> AddResult:
         fresh: list[bytes] = []
-        added = known = 0
+        added = known = banned = 0
+        self._active_at = now
         for entry in entries:
+            if entry.slot in self._banned:
+                banned += 1
+                continue
             if entry.dedup:
                 if self._seen.known(entry.fingerprint, now):
                     known += 1
@@ -129,7 +134,9 @@ class SqliteRows:
             self._count({"refused/duplicate": known})
         if fresh:
             self._log_seen("+", now, b"".join(fresh))
-        return added
+        if banned:
+            self._count({"refused/banned": banned})
+        return AddResult(added, known, banned)
 
     def _log_seen(self, kind: str, now: float, fingerprints: bytes) -> None:
         if not isinstance(self._seen, DiskSeen):  # which writes its own table
@@ -153,6 +160,16 @@ class SqliteRows:
         self._journal.put("enqueue", row.seq, row)
         self._queue(row)
 
+    def _take_away(self, row: Row) -> bool:
+        """Drop a request that comes back to a slot banned meanwhile; ``False`` if its slot is not."""
+        if self._slot_keys[row.slot] not in self._banned:
+            return False
+        self._dequeue(row)
+        self._added -= 1
+        self._count({"refused/banned": 1})
+        self._note_job()
+        return True
+
     def _queue(self, row: Row) -> None:
         self._queued += 1
         self._backlog.place(self._slots.get(self._slot_keys[row.slot]), row)
@@ -165,6 +182,7 @@ class SqliteRows:
         held = self._leases.end(lease_id, now)
         if held is None:
             return None
+        self._active_at = now
         batch = held.request.batch
         if batch is not None:
             del batch.members[held.request.row.seq]
@@ -183,6 +201,11 @@ class SqliteRows:
         """Take back leases that ran out, and queue what was delayed until now."""
         for lease_id in self._leases.expired(now):
             self._lose(lease_id, now)
+        if self._next_delayed <= now:
+            async with self._waking:
+                await self._wake_delayed(now)
+
+    async def _wake_delayed(self, now: float) -> None:
         while self._next_delayed <= now:
             self._next_delayed = float("inf")
             rows, following = await self._journal.read(lambda file: letters.wake(file, now, _WOKEN_AT_ONCE))
@@ -206,6 +229,8 @@ class SqliteRows:
 
     def _move(self, row: Row, at: float, now: float) -> None:
         """Place a request that already has a row in the queue."""
+        if self._banned and self._take_away(row):
+            return
         if at > now:
             self._dequeue(row)
         self._place(row, at, now)
@@ -259,12 +284,10 @@ class SqliteRows:
     def current_state(self) -> JobState:
         """Return what the fleet is to do now."""
         idle = not (self._queued or self._delayed or len(self._leases))
-        if idle and self._seeds.is_done:
-            return JobState.FINISHED
-        return JobState.STOPPING if self._limit_reached() else self._state
+        return self._state_now(idle=idle, failed=self._dead)
 
     def _limit_reached(self) -> str:
-        return self._options.limits.reached(self._counters, self._dead)
+        return self._limit(self._dead)
 
     async def _bound_seen(self) -> None:
         """Move the seen set to disk once it is larger than may be in memory."""

@@ -64,4 +64,4 @@ end
 finish('')
 local ready = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
 local delayed = call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')
-return {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, answer}
+return {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, meta[6], answer}
