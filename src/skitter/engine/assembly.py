@@ -49,6 +49,11 @@ class Assembly:
             durability=settings.durability,
             limits=limits,
             seen_in_memory=settings.seen_in_memory,
+            wait_for_seeds=settings.seconds_to_wait(),
+            tallies_kept=settings.tallies_kept,
+            seed_keys=settings.seed_keys,
+            task_counter_prefix=settings.task_counter_prefix,
+            task_counter_ttl=settings.task_counter_ttl,
         )
         return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options, joining)
 

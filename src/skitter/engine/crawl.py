@@ -19,7 +19,7 @@ from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
 from skitter.engine.worker import Worker
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
+from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState, SeedKeys
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.store.base import Output, OutputContext
@@ -125,6 +125,11 @@ class Crawl:
         began = time.monotonic()
         folder = self._assembly.folder
         frontier = make_frontier(self.spec.frontier, self._assembly.frontier_context())
+        if self._assembly.settings.seed_keys and not isinstance(frontier, SeedKeys):
+            raise UsageError(
+                f"frontier {self.spec.frontier} has no seed keys",
+                remedy="they need a Redis frontier; or `skitter add`",
+            )
         await self._check_outputs()
         if self._fresh:
             await asyncio.to_thread(folder.empty)

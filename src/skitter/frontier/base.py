@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -210,6 +210,22 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """The limit that stops the job, if one was reached."""
 
 
+class OutsideSeed(msgspec.Struct, array_like=True, frozen=True):
+    """One element of a seed key, as a foreign program has put it there."""
+
+    key: str
+    value: bytes
+    priority: int
+    """The score in a sorted set; 0 elsewhere."""
+
+
+class SeedBatch(msgspec.Struct, array_like=True, frozen=True):
+    """Elements taken out of the seed keys and not yet settled: if their taker dies, another gets them."""
+
+    token: int
+    seeds: list[OutsideSeed]
+
+
 def steady_clock() -> Callable[[], float]:
     """Return a clock of Unix time that never jumps: the wall clock of now, moved on by the monotonic one."""
     offset = time.time() - time.monotonic()
@@ -277,6 +293,12 @@ class FrontierOptions(msgspec.Struct, frozen=True):
     wait_for_seeds: float = 0.0
     """Seconds for which a job that has nothing to do waits for seeds from outside before it is finished;
     infinity: for ever."""
+    seed_keys: tuple[str, ...] = ()
+    """Keys from which seeds are taken; only for a frontier that has :class:`SeedKeys`."""
+    task_counter_prefix: str | None = None
+    """Of plain counters of items per task, where the backend has some that others can read."""
+    task_counter_ttl: float | None = None
+    """Seconds for which such a counter outlives its last change."""
     tallies_kept: int = 10_000
     """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
 
@@ -440,4 +462,26 @@ class Frontier(Protocol):
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file, in order."""
+        ...
+
+
+@runtime_checkable
+class SeedKeys(Protocol):
+    """A frontier that can take seeds from keys of its server (``FrontierOptions.seed_keys``)."""
+
+    async def take_seeds(self, limit: int) -> SeedBatch | None:
+        """Take elements out of the keys, in the order in which the keys are named; ``None``: there are none.
+
+        Within a key: a list from its right end, a sorted set by its scores, high first, a set at random.
+        The job is not finished while there is anything in a key, or taken and not settled.
+        """
+        ...
+
+    async def settle_seeds(
+        self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
+    ) -> bool:
+        """Turn a batch into requests, and what is none into dead letters with their errors, in one step.
+
+        ``False``, and nothing happens, if the batch went to somebody else meanwhile.
+        """
         ...

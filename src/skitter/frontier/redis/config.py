@@ -80,6 +80,13 @@ class JobConfig:
             fields["visited_ttl"] = options.visited_ttl
         if limits:
             fields["limits"] = limits
+        if options.seed_keys:
+            fields["seed_keys"] = options.seed_keys
+        if options.task_counter_prefix is not None:
+            counters: dict[str, Any] = {"prefix": options.task_counter_prefix}
+            if options.task_counter_ttl is not None:
+                counters["ttl"] = options.task_counter_ttl
+            fields["task_counters"] = counters
         if options.wait_for_seeds:
             fields["wait_for_seeds"] = options.wait_for_seeds
         return msgspec.msgpack.encode(fields)

@@ -51,12 +51,13 @@ from skitter.frontier.redis.records import (
     write_landing,
     write_outcome,
 )
+from skitter.frontier.redis.seed_keys import SeedKeysOnRedis
 from skitter.frontier.redis.server import Server
 from skitter.frontier.redis.steering import Steering
 from skitter.politeness import Politeness
 
 
-class RedisFrontier(Steering):
+class RedisFrontier(Steering, SeedKeysOnRedis):
     """A frontier on a Valkey or Redis server.
 
     ``patient``: also :meth:`open` waits for a server that is away, as every other call does. ``attach``: take

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -136,9 +136,12 @@ class Job:
 
     # --- calling -----------------------------------------------------------------------------------------
 
-    async def run(self, script: str, *arguments: Argument, repeated: int | None = None) -> Any:
+    async def run(
+        self, script: str, *arguments: Argument, repeated: int | None = None, more_keys: Sequence[str] = ()
+    ) -> Any:
         """Run a script that may be repeated blindly; ``repeated`` as in :meth:`Server.run`."""
-        return await self._server.run(script, self.keys, self._given(b"", arguments), repeated=repeated)
+        keys = [*self.keys, *more_keys] if more_keys else self.keys
+        return await self._server.run(script, keys, self._given(b"", arguments), repeated=repeated)
 
     async def run_once(self, script: str, *arguments: Argument) -> bytes:
         """Run a script whose answer the server keeps, so that a lost one is answered again."""

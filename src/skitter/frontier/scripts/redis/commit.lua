@@ -149,4 +149,15 @@ end
 for group, changed in pairs(tallied) do
   write_tallies(group, changed)
 end
+local plain = config.task_counters
+if plain then
+  for task, sums in pairs(tallied[BY_TASK]) do
+    if sums[2] > 0 then
+      call('INCRBY', plain.prefix .. task, sums[2])
+      if plain.ttl then
+        call('PEXPIRE', plain.prefix .. task, plain.ttl * 1000)
+      end
+    end
+  end
+end
 return finish(table.concat(answer))

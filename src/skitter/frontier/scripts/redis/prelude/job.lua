@@ -108,11 +108,17 @@ local function is_waiting()
   return now - active_at < config.wait_for_seeds
 end
 
+local function has_seeds_outside()
+  local keys = config.seed_keys
+  return keys and (call('HLEN', CLAIMED) > 0 or call('EXISTS', unpack(keys)) > 0)
+end
+
 -- State of the job, and the limit that stops it. Only after everything is written.
 local function current_state()
   local left = call('ZCARD', QUEUE) + call('ZCARD', DELAYED) + call('HLEN', LEASES)
   local limit = limit_reached()
-  if left == 0 and call('HGET', JOB, 'seeds_done') == '1' and not is_waiting() then
+  local is_idle = left == 0 and call('HGET', JOB, 'seeds_done') == '1'
+  if is_idle and not has_seeds_outside() and not is_waiting() then
     return 'finished', limit
   elseif limit ~= '' then
     return 'stopping', limit
