@@ -60,7 +60,9 @@ async def urls_in_order(frontier):
 async def test_a_list_a_set_and_a_sorted_set_are_taken(begin, ask):
     frontier = await begin()
     await ask.lpush(KEYS[0], *(f"http://a.test/{n}" for n in range(5)))
-    await ask.zadd(KEYS[1], {"http://a.test/low": -3, "http://a.test/high": 7, "http://a.test/odd": float("-inf")})
+    await ask.zadd(
+        KEYS[1], {"http://a.test/low": -3, "http://a.test/high": 7, "http://a.test/odd": float("-inf")}
+    )
     await settle_all(frontier)
     assert await urls_in_order(frontier) == ["high", "0", "1", "2", "3", "4", "low", "odd"]
     await ask.sadd(KEYS[0], *(f"http://a.test/s{n}" for n in range(5)))
@@ -87,7 +89,12 @@ async def test_an_element_may_say_all_that_a_request_has(begin, ask):
     await settle_all(frontier)
     (lease,) = (await frontier.lease("w", 1)).leases
     request = decode_request(lease.url, lease.record)
-    assert (request.method, request.body, request.callback, request.depth) == ("POST", "é".encode(), "detail", 2)
+    assert (request.method, request.body, request.callback, request.depth) == (
+        "POST",
+        "é".encode(),
+        "detail",
+        2,
+    )
     assert (request.meta, request.headers, request.priority) == ({"task": "t"}, {"X-A": "1"}, 9)
 
 

@@ -22,7 +22,8 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState, SeedKeys
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
-from skitter.store.base import Output, OutputContext
+from skitter.store.base import Output, OutputContext, parts_folder
+from skitter.store.committed import split_by_place
 from skitter.store.outputs import open_output
 
 log = logging.getLogger("skitter.engine")
@@ -295,15 +296,24 @@ class Crawl:
                     self.spec.job,
                 )
 
+    async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
+        """Return what is committed of the part files on this machine."""
+        ranges = await frontier.outputs()
+        if not frontier.shared:
+            return ranges  # all of them are here, or something is wrong
+        parts = parts_folder(str(self._assembly.folder.path))
+        here, _ = await asyncio.to_thread(split_by_place, ranges, [parts])
+        return here
+
     async def _emit(self, frontier: Frontier) -> None:
-        ranges = await frontier.outputs() if self._outputs else {}
+        ranges = await self._ranges(frontier) if self._outputs else {}
         for output in self._outputs:
             if not await output.emit(self._output_context(), ranges):
                 self.stop(f"nobody reads {output.target} any more")
 
     async def _merge(self, frontier: Frontier) -> None:
         if self._outputs:
-            ranges = await frontier.outputs()
+            ranges = await self._ranges(frontier)
             for output in self._outputs:
                 await output.emit(self._output_context(), ranges)
                 await output.merge(self._output_context(), ranges)

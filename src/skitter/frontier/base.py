@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from skitter.errors import FrontierError
 from skitter.politeness import Politeness
 
 if TYPE_CHECKING:  # they are made of what stands here
@@ -462,6 +463,24 @@ class Frontier(Protocol):
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file, in order."""
+        ...
+
+
+class NoSuchJob(FrontierError):
+    """A shared frontier has no job of this name."""
+
+
+@runtime_checkable
+class SharedRules(Protocol):
+    """A frontier that all machines share, and of which each can learn what it must know of a job."""
+
+    @property
+    def politeness(self) -> Politeness:
+        """Which slot a host is in; known once it is open."""
+        ...
+
+    async def jobs(self) -> list[str]:
+        """List all jobs that are there, by name. For a frontier that is not open."""
         ...
 
 

@@ -17,7 +17,9 @@ import msgspec
 
 from skitter.frontier import letters
 from skitter.frontier.base import DeadLetter, FrontierStatus, JobState, SlotStatus
+from skitter.frontier.changes import Changes
 from skitter.frontier.file_format import check_format, explained
+from skitter.frontier.restore import outputs
 from skitter.frontier.tally import Tally, TallyGroup, in_order
 
 
@@ -49,6 +51,22 @@ def read_tallies(path: Path, group: TallyGroup, limit: int) -> list[Tally]:
             'SELECT key, pages, items, bytes, failed, retried FROM tallies WHERE "group" = ?', (group.value,)
         )
         return in_order((Tally(*row) for row in found), limit)
+
+
+def read_steering(path: Path) -> tuple[Changes, list[str]]:
+    """Read the changed settings and the banned slots of a job that nobody runs."""
+    with _reading(path) as file:
+        if file is None:
+            return Changes(), []
+        changed = file.execute("SELECT packed FROM changes").fetchone()
+        banned = [key for (key,) in file.execute("SELECT key FROM bans WHERE banned ORDER BY key")]
+        return (msgspec.msgpack.decode(changed[0], type=Changes) if changed else Changes()), banned
+
+
+def read_outputs(path: Path) -> dict[str, list[tuple[int, int]]]:
+    """Read the committed ranges of a job that nobody runs, as the frontier's ``outputs``."""
+    with _reading(path) as file:
+        return {} if file is None else outputs(file)
 
 
 @contextmanager

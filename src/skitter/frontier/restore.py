@@ -71,7 +71,7 @@ def restore(file: sqlite3.Connection, options: FrontierOptions, now: float) -> P
         done=done, sequence=sequence + buried, seed_position=position,
         seeds_done=bool(seeds_done), fingerprint_seed=seed % 2**64,
         dead=dead, delayed=delayed, next_delayed=next_due(file),
-        slots=_slots(file), outputs=_outputs(file), counters=counters,
+        slots=_slots(file), outputs=outputs(file), counters=counters,
         seen=None if on_disk else _seen(file, options),
         banned={key for (key,) in file.execute("SELECT key FROM bans WHERE banned")},
         tallies=list(file.execute('SELECT "group", key, pages, items, bytes, failed, retried FROM tallies')),
@@ -157,11 +157,12 @@ def _slots(file: sqlite3.Connection) -> dict[int, PastSlot]:
     return slots
 
 
-def _outputs(file: sqlite3.Connection) -> dict[str, list[tuple[int, int]]]:
-    outputs: dict[str, list[tuple[int, int]]] = {}
+def outputs(file: sqlite3.Connection) -> dict[str, list[tuple[int, int]]]:
+    """Read the committed ranges of all part files."""
+    found: dict[str, list[tuple[int, int]]] = {}
     for part, start, stop in file.execute("SELECT part, start, stop FROM outputs ORDER BY part, start"):
-        outputs.setdefault(part, []).append((start, stop))
-    return outputs
+        found.setdefault(part, []).append((start, stop))
+    return found
 
 
 def _seen(file: sqlite3.Connection, options: FrontierOptions) -> MemorySeen | TimedSeen:

@@ -13,29 +13,16 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from skitter.errors import StoreError
+from skitter.store.address import Address as Address  # noqa: PLC0414 - other packages know it from here
 from skitter.store.base import Output, Store
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
+from skitter.store.redis_output import RedisOutput
 from skitter.store.sqlite_output import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
 ENTRY_POINTS = "skitter.stores"
-
-
-class Address(msgspec.Struct, frozen=True):
-    """What the name of an output says."""
-
-    target: str
-    """As the user gave it."""
-    kind: str
-    """The scheme or the suffix, in lower case."""
-    rest: str
-    """Without scheme and options: a path, or what follows ``scheme:`` of a service."""
-    options: dict[str, str] = {}
-    """What follows ``?``, decoded."""
 
 
 type_of_factory = Callable[[Address], Output]
@@ -132,5 +119,7 @@ _BUILT_IN: dict[str, type_of_factory] = {
     "sqlite": _sqlite,
     "sqlite3": _sqlite,
     "db": _sqlite,
+    "redis": RedisOutput.from_address,
+    "rediss": RedisOutput.from_address,
 }
 _BUILT_IN |= {"jl": _BUILT_IN["jsonl"], "ndjson": _BUILT_IN["jsonl"]}

@@ -37,7 +37,7 @@ from skitter.frontier.redis.batches import (
     packed_ids,
 )
 from skitter.frontier.redis.config import JobConfig
-from skitter.frontier.redis.job import Job
+from skitter.frontier.redis.job import Job, jobs_of
 from skitter.frontier.redis.keys import SEEN
 from skitter.frontier.redis.records import (
     EntryWriter,
@@ -129,6 +129,19 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
         await self._server.connect(patient=False)
         try:
             await self._job.erase()
+        finally:
+            await self._server.close()
+
+    @property
+    def politeness(self) -> Politeness:
+        """Which slot a host is in."""
+        return self._job.config.begun_with.politeness()
+
+    async def jobs(self) -> list[str]:
+        """List all jobs of the server, by name; the frontier need not be open."""
+        await self._server.connect(patient=False)
+        try:
+            return await jobs_of(self._server)
         finally:
             await self._server.close()
 

@@ -153,3 +153,14 @@ class Job:
     def _given(self, call: bytes, arguments: tuple[Argument, ...]) -> list[Argument]:
         now = "" if self._clock is None else repr(self._clock())
         return [self._generation, now, self._client_name, call, *arguments]
+
+
+async def jobs_of(server: Server) -> list[str]:
+    """List all jobs of a server, by name."""
+    pattern, found, cursor = keys_of("*")[0], set[str](), 0
+    head, tail = pattern.encode().split(b"*")
+    while True:
+        cursor, keys = await server.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        found |= {to_words(key[len(head) : -len(tail)]) for key in keys}
+        if not cursor:
+            return sorted(found)
