@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from skitter.errors import StoreError
@@ -81,9 +82,11 @@ class Committed:
             yield from lines
 
     def _open(self, part: str) -> int:
-        place = next((one for one in self._folders if (one / part).exists()), self._folders[0])
+        for folder in self._folders[1:]:
+            with suppress(FileNotFoundError):
+                return os.open(folder / part, os.O_RDONLY)
         try:
-            return os.open(place / part, os.O_RDONLY)
+            return os.open(self._folders[0] / part, os.O_RDONLY)
         except OSError as error:
             raise StoreError(
                 f"cannot read the part file {part}, which holds committed items: {error.strerror}",
