@@ -6,10 +6,13 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redis.connection import Connection
 
 PASSWORD = "a secret"
 
@@ -62,12 +65,26 @@ class RedisServer:
         self.process = subprocess.Popen(
             [self._binary, *before, *place, *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
-        patience = time.monotonic() + 10
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > patience:
+        self.wait_for(self._answers)
+        return self
+
+    def wait_for(self, fact: Callable[[], bool], patience: float = 10.0) -> None:
+        """Return when a fact about the server holds."""
+        deadline = time.monotonic() + patience
+        while not fact():
+            if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(self.log.read_text())
             time.sleep(0.01)
-        return self
+
+    def ask(self, *words: object) -> Any:
+        """Give the server a command; returns its answer as it comes."""
+        connection = Connection(port=self.port, host="127.0.0.1", protocol=2, driver_info=None)
+        try:
+            connection.connect()
+            connection.send_command(*words)
+            return connection.read_response()
+        finally:
+            connection.disconnect()
 
     def _answers(self) -> bool:
         try:

@@ -97,21 +97,7 @@ async def test_a_job_of_another_format_is_refused(server, join, ask):
 
 async def test_a_job_goes_on_with_visits_as_it_was_begun(server, join):
     await join(server.url)
-    with pytest.raises(FrontierError, match="begun without visited_ttl"):
+    with pytest.raises(
+        FrontierError, match="begun with an exact seen_filter and cannot go on with a visited_ttl"
+    ):
         await join(server.url, visited_ttl=10.0)
-
-
-async def test_sentinels_tell_where_the_primary_is(own_server, join, tmp_path):
-    primary = own_server()
-    sentinel = own_server()
-    sentinel.kill()
-    config = tmp_path / "sentinel.conf"
-    config.write_text(f"sentinel monitor main 127.0.0.1 {primary.port} 1\n")
-    sentinel.start_sentinel(config)
-    url = f"redis+sentinel://127.0.0.1:{sentinel.port}/main/2"
-    frontier = await join(url)
-    await frontier.add(entries("a"))
-    directly = await join(f"{primary.url.removesuffix('/0')}/2")
-    assert await counts(directly) == {"queued": 1}
-    with pytest.raises(FrontierError, match="does not answer"):
-        await join(f"redis+sentinel://127.0.0.1:{sentinel.port}/other")

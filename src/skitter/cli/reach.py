@@ -31,6 +31,7 @@ from skitter.frontier.registry import make_frontier
 from skitter.frontier.roster import WorkerStatus
 from skitter.frontier.tally import Tally, TallyGroup
 from skitter.politeness import Politeness
+from skitter.store.outputs import shown
 
 _EMBEDDED = {"memory", "sqlite"}
 """Known without loading anything."""
@@ -192,7 +193,8 @@ async def job_status(folder: JobFolder) -> JobStatus:
     """Look at a job without changing anything of it."""
     spec = folder.read()
     found = JobStatus(
-        job=folder.job, state="new", live=False, spider=spec.spider, outputs=spec.outputs,
+        job=folder.job, state="new", live=False, spider=spec.spider,
+        outputs=[shown(target) for target in spec.outputs],
         frontier=without_password(spec.frontier),
     )  # fmt: skip
     try:

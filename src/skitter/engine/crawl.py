@@ -9,22 +9,24 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from skitter.engine.assembly import Assembly, worker_name
-from skitter.engine.child import ChildOrder
 from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
-from skitter.engine.worker import Worker
+from skitter.engine.orders import ChildOrder
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState, SeedKeys
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.store.base import Output, OutputContext, parts_folder
 from skitter.store.committed import split_by_place
-from skitter.store.outputs import open_output
+from skitter.store.outputs import open_output, shown
+
+if TYPE_CHECKING:  # the owner of a fleet needs no worker
+    from skitter.engine.worker import Worker
 
 log = logging.getLogger("skitter.engine")
 
@@ -199,7 +201,7 @@ class Crawl:
             seconds=time.monotonic() - began,
             before=before,
             status=status,
-            outputs=self.spec.outputs,
+            outputs=[shown(target) for target in self.spec.outputs],
             already_finished=before.state is JobState.FINISHED,
         )
 
@@ -297,10 +299,10 @@ class Crawl:
                 )
 
     async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
-        """Return what is committed of the part files on this machine."""
+        """Return what is committed of the part files on this machine; other machines have theirs."""
         ranges = await frontier.outputs()
         if not frontier.shared:
-            return ranges  # all of them are here, or something is wrong
+            return ranges
         parts = parts_folder(str(self._assembly.folder.path))
         here, _ = await asyncio.to_thread(split_by_place, ranges, [parts])
         return here

@@ -98,6 +98,8 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     setback: bool = False
     """The backend may have lost what it last took (a fail-over, a restart): nothing is known for certain to be in
     it that was not learnt from this answer on."""
+    room: int | None = None
+    """How many new requests may be sent before the next answer (``max_queued``); ``None``: any number."""
     revision: int = 0
     """Grows whenever settings are changed while the job runs; see ``Frontier.changes``. 0: they never were."""
 
@@ -291,6 +293,14 @@ class FrontierOptions(msgspec.Struct, frozen=True):
     """Amounts at which the job stops."""
     seen_in_memory: int = 20_000_000
     """Fingerprints kept in memory (0.1 GB a million) before the seen set moves to disk."""
+    max_queued: int | None = None
+    """Requests queued, delayed and leased from which on the workers are asked to send no new ones. Softly: what
+    is on its way comes in, and where nothing can be leased any more there is always room for a page's links."""
+    seen_filter: Literal["exact", "compact"] = "exact"
+    """``compact``: a backend in the memory of a server may keep so little of each fingerprint that it takes an
+    unknown one for known, and so loses its request, with the probability ``seen_error_rate``. Not with a
+    ``visited_ttl``. The embedded backends are exact always."""
+    seen_error_rate: float = 1e-6
     wait_for_seeds: float = 0.0
     """Seconds for which a job that has nothing to do waits for seeds from outside before it is finished;
     infinity: for ever."""
@@ -302,6 +312,16 @@ class FrontierOptions(msgspec.Struct, frozen=True):
     """Seconds for which such a counter outlives its last change."""
     tallies_kept: int = 10_000
     """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
+
+    def room(self, queued: int, delayed: int, leased: int, counters: Mapping[str, int]) -> int | None:
+        """Return how many new requests a frontier with so many has room for; ``None``: any number.
+
+        There is always some where nothing more can be leased before something is committed.
+        """
+        if self.max_queued is None:
+            return None
+        may_lease = queued > 0 and self.limits.room(counters, leased, 1) > 0
+        return max(self.max_queued - queued - delayed - leased, 0 if may_lease else 1)
 
 
 class FrontierContext(msgspec.Struct, frozen=True):
@@ -403,6 +423,14 @@ class Frontier(Protocol):
 
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a small shared note for ``ttl`` seconds."""
+        ...
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if the one kept now is ``old`` (``None``: there is none), in one step.
+
+        ``False``: the note is another one by now: read it and try again. (Where a call is repeated because its
+        answer was lost, that may be the caller's own.)
+        """
         ...
 
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:

@@ -141,12 +141,10 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
             self._note_job()
         if held or resting:
             await self._journal.flush()
+        room = self._options.room(self._queued, self._delayed, len(self._leases), self._counters)
+        ask_again, state = self._ask_again(now, leases), self.current_state()
         return LeaseResult(
-            leases,
-            self.current_state(),
-            self._ask_again(now, leases),
-            self._limit_reached(),
-            revision=self._revision,
+            leases, state, ask_again, self._limit_reached(), room=room, revision=self._revision
         )
 
     def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[Leased]]) -> Lease:

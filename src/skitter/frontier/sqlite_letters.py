@@ -17,6 +17,14 @@ class SqliteLetters(SqliteRows):
         """Read a shared note."""
         return await self._journal.read(lambda file: letters.note(file, key, self._clock()))
 
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        async with self._swapping:  # one owner: nobody else writes between the reading and the writing
+            if await self.recall(key) != old:
+                return False
+            await self.remember(key, new, ttl)
+            return True
+
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""
         self._journal.put("note", key, (key, value, self._clock() + ttl))

@@ -68,6 +68,7 @@ class SqliteRows(Embedded):
         self._leases: LeaseBook[Leased] = LeaseBook(self._slots, self._options.lease_seconds)
         self._seen: Seen = MemorySeen()
         self._deciding = asyncio.Lock()
+        self._swapping = asyncio.Lock()
         self._waking = asyncio.Lock()
         """Held while delayed rows of the file are moved."""
         self._slot_numbers: dict[str, int] = {}

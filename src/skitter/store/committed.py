@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -76,10 +76,7 @@ class Committed:
 
     def lines(self) -> Iterator[bytes]:
         """Give all lines, without their line ends."""
-        rest = b""
-        for chunk in self.chunks():
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
+        return lines_of(self.chunks())
 
     def _open(self, part: str) -> int:
         for folder in self._folders[1:]:
@@ -92,6 +89,14 @@ class Committed:
                 f"cannot read the part file {part}, which holds committed items: {error.strerror}",
                 remedy=_REMEDY,
             ) from error
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Give the lines of a text that comes in pieces, without their line ends."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
 
 
 def _runs(descriptor: int, part: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

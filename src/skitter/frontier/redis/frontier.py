@@ -38,7 +38,6 @@ from skitter.frontier.redis.batches import (
 )
 from skitter.frontier.redis.config import JobConfig
 from skitter.frontier.redis.job import Job, jobs_of
-from skitter.frontier.redis.keys import SEEN
 from skitter.frontier.redis.records import (
     EntryWriter,
     encode,
@@ -152,11 +151,8 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
         mask: list[bool] = []
         for start in range(0, len(fingerprints), FINGERPRINTS_AT_ONCE):
             asked = fingerprints[start : start + FINGERPRINTS_AT_ONCE]
-            if self._options.visited_ttl is None:
-                known = await self._server.command("SMISMEMBER", self._job.keys[SEEN], *asked)
-                mask += [not is_known for is_known in known]
-            else:
-                mask += [is_new == 1 for is_new in await self._run("unknown", *asked)]
+            answer = await self._run("unknown", b"".join(asked))
+            mask += [is_new == ord("1") for is_new in answer]
         return mask
 
     async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
@@ -199,7 +195,7 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
         while True:
             wanted = min(limit - len(leases), LEASES_AT_ONCE)
             answer = await self._lease(worker, wanted, landed)
-            state, reason, now, ready, delayed, has_more, revision, found = answer
+            state, reason, now, ready, delayed, has_more, revision, found, room = answer
             leases += [read_lease(data) for data in found]
             landed = ()
             if len(leases) >= limit or not (has_more or len(found) == wanted):
@@ -208,8 +204,9 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
             float(ready) if ready else None, float(delayed) if delayed else float("inf"), float(now), leases
         )
         return LeaseResult(
-            leases, JobState(state.decode()), ask_again, reason.decode(), self._had_setback(), int(revision)
-        )
+            leases, JobState(state.decode()), ask_again, reason.decode(), self._had_setback(),
+            room=None if room < 0 else room, revision=int(revision),
+        )  # fmt: skip
 
     async def _lease(self, worker: str, wanted: int, landed: Sequence[Landing]) -> Any:
         # The ids are ours: a server that has lost its last second must not give one of them to anybody else.
@@ -282,6 +279,11 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""
         await self._run("remember", to_bytes(key), value, ttl)
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        arguments = (to_bytes(key), int(old is not None), old or b"", new, ttl)
+        return bool(await self._run("swap", *arguments))
 
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""

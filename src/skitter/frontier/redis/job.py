@@ -21,6 +21,7 @@ from skitter.request import FINGERPRINT_VERSION
 
 _read_changes = msgspec.msgpack.Decoder(Changes).decode
 _read_begun_with = msgspec.msgpack.Decoder(BegunWith).decode
+_VISITS = {"exact": "an exact seen_filter", "compact": "a compact seen_filter", "timed": "a visited_ttl"}
 
 
 class Job:
@@ -96,10 +97,9 @@ class Job:
                 remedy="use the skitter that wrote it, or start anew with --fresh",
             )
         if kind == "visits":
-            was, now = ("without", "with") if detail == "exact" else ("with", "without")
             return FrontierError(
-                f"{place} was begun {was} visited_ttl and cannot go on {now} it",
-                remedy="set visited_ttl as before, or start anew with --fresh",
+                f"{place} was begun with {_VISITS[detail]} and cannot go on with {_VISITS[self.config.visits]}",
+                remedy="set visited_ttl and seen_filter as before, or start anew with --fresh",
             )
         if kind == "none":
             return FrontierError(

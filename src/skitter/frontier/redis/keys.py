@@ -19,7 +19,6 @@ def keys_of(tag: str) -> list[str]:
     return [f"skitter:{{{tag}}}:{name}" for name in _NAMES]
 
 
-SEEN = _NAMES.index("seen")
 SLOTS = _NAMES.index("slots")
 BANNED = _NAMES.index("banned")
 TALLIES = {group: _NAMES.index(f"by_{group.value}") for group in TallyGroup}

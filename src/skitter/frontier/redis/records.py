@@ -33,11 +33,16 @@ encode = msgspec.msgpack.Encoder().encode
 _UNSIGNED = 1 << 63
 """What makes a signed 64-bit number an unsigned one of the same order."""
 _HIGHEST = (1 << 64) - 1
-_REST = struct.Struct(">4xB16sI")
+_REST = struct.Struct(">4xB16s")
 _LEASE = struct.Struct("<8s2d")
 _LETTER = struct.Struct("<6sd")
 _WAITING = struct.Struct(">14xHHB16sI")
-"""After the slot: rank, number; attempt, lost, dedup, fingerprint, length of the URL."""
+"""After the slot: rank, number; attempt, lost, dedup, fingerprint, length of the URL with its scheme."""
+_SCHEMES = (b"", b"http://", b"https://")
+"""A URL of its slot's host is kept without what it begins with, and so is the first one in its record (the
+referer, as a rule, which is of the same host): 50 of 200 bytes."""
+_UNCUT = 255
+_LONGEST_URL = (1 << 24) - 1
 _CODES = {Resolution.DONE: 0, Resolution.RETRY: 1, Resolution.FAILED: 2}
 _LAST_NUMBER = (1 << 48) - 1
 
@@ -81,8 +86,7 @@ class EntryWriter:
         place = self._places.get(entry.slot)
         if place is None:
             place = self._place(entry.slot)
-        url = to_bytes(entry.url)
-        rest = _REST.pack(entry.dedup, entry.fingerprint, len(url)) + url + entry.record
+        rest = _REST.pack(entry.dedup, entry.fingerprint) + _shortened(entry)
         if entry.not_before or entry.delay:
             return (place, text(self._rank(entry)), text(rest), entry.not_before, entry.delay)
         return (place, text(self._rank(entry)), text(rest))
@@ -108,6 +112,24 @@ class EntryWriter:
         return (random.getrandbits(62) if self._order == "random" else 0).to_bytes(8, "big")
 
 
+def _shortened(entry: Entry) -> bytes:
+    """Return URL and record, each without the origin of the slot."""
+    url, record = to_bytes(entry.url), entry.record
+    scheme = 1 if url.startswith(_SCHEMES[1]) else 2 if url.startswith(_SCHEMES[2]) else 0
+    origin = _SCHEMES[scheme] + to_bytes(entry.slot) + b"/"
+    if scheme and url.startswith(origin):
+        url = url[len(origin) :]
+        at = record.find(origin, 0, _UNCUT + len(origin) - 1)
+    else:
+        scheme, at = 0, -1
+    if len(url) > _LONGEST_URL:
+        raise FrontierError(f"{entry.url:.80}... has {len(url)} bytes", remedy="set max_url_length")
+    if at < 0:
+        return b"".join(((scheme << 24 | len(url)).to_bytes(4, "big"), url, b"\xff", record))
+    head, tail = record[:at], record[at + len(origin) :]
+    return b"".join(((scheme << 24 | len(url)).to_bytes(4, "big"), url, bytes((at,)), head, tail))
+
+
 def write_outcome(outcome: Outcome, writer: EntryWriter) -> tuple[Any, ...]:
     """Return an outcome for the scripts."""
     return (
@@ -119,7 +141,7 @@ def write_outcome(outcome: Outcome, writer: EntryWriter) -> tuple[Any, ...]:
         text(to_bytes(outcome.error)),
         outcome.after,
         outcome.free,
-        None if outcome.record is None else text(outcome.record),
+        None if outcome.record is None else text(b"\xff" + outcome.record),
         text(to_bytes(outcome.task)),
     )
 
@@ -132,12 +154,17 @@ def write_landing(landing: Landing) -> tuple[Any, ...]:
 def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int, int]:
     """Return fingerprint, slot, URL, record, attempt and losses of the request that begins at ``start``."""
     zero = data.index(0, start)
-    attempt, lost, _, fingerprint, url_length = _WAITING.unpack_from(data, zero + 1)
+    attempt, lost, _, fingerprint, length = _WAITING.unpack_from(data, zero + 1)
     url_at = zero + 1 + _WAITING.size
-    record_at = url_at + url_length
-    slot = to_words(data[start:zero])
-    url = to_words(data[url_at:record_at])
-    return fingerprint, slot, url, data[record_at:], attempt, lost
+    cut_at = url_at + (length & _LONGEST_URL)
+    slot, url = data[start:zero], data[url_at:cut_at]
+    cut, record = data[cut_at], data[cut_at + 1 :]
+    if length > _LONGEST_URL:
+        origin = _SCHEMES[length >> 24] + slot + b"/"
+        url = origin + url
+        if cut != _UNCUT:
+            record = record[:cut] + origin + record[cut:]
+    return fingerprint, to_words(slot), to_words(url), record, attempt, lost
 
 
 def read_lease(data: bytes) -> Lease:
