@@ -9,7 +9,8 @@ if kind == 'none' then
   end
   redis.call('HSET', JOB, 'format', ARGV[1], 'generation', ARGV[2], 'fingerprint_seed', ARGV[3],
     'fingerprint_version', ARGV[4], 'config', ARGV[5], 'rules', ARGV[6], 'visits', ARGV[7], 'sequence', '0',
-    'changes', ARGV[8], 'revision', '0', 'begun_with', ARGV[9], 'state', 'running', 'done', '0', 'seeds_done', '0', 'seed_position', '0')
+    'changes', ARGV[8], 'revision', '0', 'begun_with', ARGV[9],
+    'state', 'running', 'done', '0', 'seeds_done', '0', 'seed_position', '0')
   return {'ok', ARGV[2], ARGV[3], ARGV[4], '0'}
 end
 local job = kind == 'hash' and redis.call('HMGET', JOB, 'format', 'generation', 'fingerprint_seed',
@@ -20,7 +21,9 @@ elseif job[1] ~= ARGV[1] then
   return {'format', job[1]}
 elseif job[6] ~= ARGV[7] then
   return {'visits', job[6]}
+elseif job[7] ~= ARGV[8] then
+  return {'changed', job[7]}
 end
-redis.call('HDEL', JOB, 'grows') -- a full server lets who wants to join pass
-redis.call('HSET', JOB, 'config', ARGV[5], 'rules', ARGV[6])
+redis.call('HDEL', JOB, 'active_at', 'grows') -- a full server lets who wants to join pass
+redis.call('HSET', JOB, 'config', ARGV[5], 'rules', ARGV[6], 'begun_with', ARGV[9])
 return {'ok', job[2], job[3], job[4], job[5] == ARGV[6] and '0' or '1'}
