@@ -11,10 +11,11 @@ import uuid
 from contextlib import closing
 from functools import cache
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
 
 import zstandard
 
-from services.store_servers import BUCKET, running, s3_options
+from services.store_servers import BUCKET, running
 from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
 from skitter.store.stdout import StdoutOutput
@@ -31,12 +32,16 @@ EVERY = [*RANGED, *KEYED]
 class Job:
     """One job with one output: what the engine does with stores, and a frontier that is a plain dict."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, server=None, port=None) -> None:
         self.folder = folder / "job"
         self.folder.mkdir(parents=True)
         self.target = target
         self.keyed = target in KEYED
-        self.place = place_for(target, folder)
+        self.place = place_for(target, folder, server)
+        """Where the items are; ``port``: of a relay by which the job reaches it."""
+        self._named = (
+            str(self.place).replace(f":{server_port(target)}/", f":{port}/") if port else str(self.place)
+        )
         self.ranges: dict[str, list[tuple[int, int]]] = {}
         self.context = OutputContext("quotes", str(self.folder))
         self.output = self.run_again()
@@ -46,7 +51,7 @@ class Job:
         if self.target == "-":
             output = StdoutOutput(os.open(self.place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         else:
-            output = open_output(str(self.place))
+            output = open_output(self._named)
         return output
 
     async def worker(self, name: str):
@@ -66,10 +71,8 @@ class Job:
     def tear(self, worker: str, torn: bytes) -> None:
         """Leave behind what a worker leaves that is killed while it writes to its part."""
         if self.target in REMOTE:
-            bucket_files().pipe_file(
-                f"{self.place.removeprefix('s3://').partition('?')[0]}.parts/quotes/{worker}/{2**40:020d}",
-                torn,
-            )
+            path, _, options = self.place.removeprefix("s3://").partition("?")
+            bucket_files(options).pipe_file(f"{path}.parts/quotes/{worker}/{2**40:020d}", torn)
         for part in (self.folder / "parts").glob(f"items/{worker}.jsonl"):
             with part.open("ab") as file:
                 file.write(torn)
@@ -82,20 +85,24 @@ class Job:
         kind = self.target.partition("?")[0]
         if kind in _READERS:
             return _READERS[kind](self.place)
-        data = s3_bytes(self.place) if self.target in REMOTE else self.place.read_bytes()
+        data = s3_bytes(self.place) if self.target.startswith("s3:") else self.place.read_bytes()
         return read_file(self.target, data)
 
 
-def place_for(target: str, folder: Path):
-    """A place of its own for a target; a server that it needs is started."""
+def server_port(target: str) -> int:
+    return running(target.partition("?")[0]).port
+
+
+def place_for(target: str, folder: Path, server=None):
+    """A place of its own for a target; a server that it needs is started, unless another is given."""
     kind, _, options = target.partition("?")
     name = f"t{uuid.uuid4().hex[:12]}"
     if kind == "mongodb":
-        return f"{running('mongodb').url}/tests/{name}" + (f"?{options}" if options else "")
+        return f"{(server or running('mongodb')).url}/tests/{name}" + (f"?{options}" if options else "")
     if kind == "postgresql":
-        return f"{running('postgresql').url}?table={name}" + (f"&{options}" if options else "")
+        return f"{(server or running('postgresql')).url}?table={name}" + (f"&{options}" if options else "")
     if target.startswith("s3:"):
-        return f"s3://{BUCKET}/{name}/{target[3:]}?{s3_options()}"
+        return f"s3://{BUCKET}/{name}/{target[3:]}?{urlencode((server or running('s3')).options)}"
     return folder / ("stdout" if target == "-" else target)
 
 
@@ -156,15 +163,16 @@ def _without_id(rows) -> list[dict]:
 
 
 @cache
-def bucket_files():
+def bucket_files(options: str):
     """The bucket of the tests, as a file system."""
     import s3fs
 
-    return s3fs.S3FileSystem(**running("s3").options, skip_instance_cache=True, use_listings_cache=False)
+    return s3fs.S3FileSystem(**dict(parse_qsl(options)), skip_instance_cache=True, use_listings_cache=False)
 
 
 def s3_bytes(place) -> bytes:
-    return bucket_files().cat_file(place.removeprefix("s3://").partition("?")[0])
+    path, _, options = place.removeprefix("s3://").partition("?")
+    return bucket_files(options).cat_file(path)
 
 
 def page(number: int, *items) -> ItemGroup:

@@ -85,7 +85,7 @@ class MongoServer(StoreServer):
     def _command(self):
         return [
             self._program, "--host", "127.0.0.1", "--port", str(self.port),
-            "--storage-path", str(self.folder / "data"), *self._options,
+            "--storage-path", str(self.folder / "data"), "--sync-on-commit", *self._options,
         ]  # fmt: skip
 
 
