@@ -1,21 +1,12 @@
 """A job with one output, without engine and frontier, for the tests of what every output promises."""
 
 import asyncio
-import csv
-import gzip
-import io
-import json
 import os
-import sqlite3
 import uuid
-from contextlib import closing
-from functools import cache
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode
 
-import zstandard
-
-from services.store_servers import BUCKET, running
+from services.store_items import bucket_files, read_file, read_served, read_sqlite
+from services.store_servers import running
 from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
 from skitter.store.stdout import StdoutOutput
@@ -82,11 +73,13 @@ class Job:
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> list[dict]:
-        kind = self.target.partition("?")[0]
-        if kind in _READERS:
-            return _READERS[kind](self.place)
-        data = s3_bytes(self.place) if self.target.startswith("s3:") else self.place.read_bytes()
-        return read_file(self.target, data)
+        if isinstance(self.place, str):
+            return read_served(self.place)
+        return (
+            read_sqlite(self.place)
+            if self.target == "items.db"
+            else read_file(self.target, self.place.read_bytes())
+        )
 
 
 def server_port(target: str) -> int:
@@ -102,77 +95,8 @@ def place_for(target: str, folder: Path, server=None):
     if kind == "postgresql":
         return f"{(server or running('postgresql')).url}?table={name}" + (f"&{options}" if options else "")
     if target.startswith("s3:"):
-        return f"s3://{BUCKET}/{name}/{target[3:]}?{urlencode((server or running('s3')).options)}"
+        return (server or running("s3")).place(f"{name}/{target[3:]}")
     return folder / ("stdout" if target == "-" else target)
-
-
-def read_file(name: str, data: bytes) -> list[dict]:
-    """The items of a file."""
-    if name.endswith(".gz"):
-        data = gzip.decompress(data)
-    if name.endswith(".zst"):
-        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-    if ".csv" in name:
-        return list(csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True))
-    if name.endswith(".parquet"):
-        from pyarrow import parquet
-
-        return parquet.ParquetFile(io.BytesIO(data)).read().to_pylist()
-    assert data.endswith(b"\n") or not data
-    return [json.loads(line) for line in data.splitlines()]
-
-
-def _read_sqlite(place) -> list[dict]:
-    with closing(sqlite3.connect(place)) as connection:
-        connection.row_factory = sqlite3.Row
-        return _without_id(map(dict, connection.execute("SELECT * FROM items ORDER BY rowid")))
-
-
-def _read_mongodb(place) -> list[dict]:
-    from pymongo import MongoClient
-
-    uri, _, collection = place.partition("?")[0].rpartition("/")
-    with MongoClient(uri) as client:
-        return _without_id(client.get_default_database()[collection].find())
-
-
-def _read_postgresql(place) -> list[dict]:
-    import asyncpg
-
-    async def read():
-        dsn, _, options = place.partition("?")
-        connection = await asyncpg.connect(dsn)
-        try:
-            await connection.set_type_codec(
-                "jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog"
-            )
-            table = options.partition("&")[0].removeprefix("table=")
-            return [dict(row) for row in await connection.fetch(f"SELECT * FROM {table}")]
-        finally:
-            await connection.close()
-
-    rows = _without_id(asyncio.run(read()))
-    return [row["item"] for row in rows] if "layout=jsonb" in place else rows
-
-
-_READERS = {"items.db": _read_sqlite, "mongodb": _read_mongodb, "postgresql": _read_postgresql}
-
-
-def _without_id(rows) -> list[dict]:
-    return [{name: value for name, value in row.items() if name != "_id"} for row in rows]
-
-
-@cache
-def bucket_files(options: str):
-    """The bucket of the tests, as a file system."""
-    import s3fs
-
-    return s3fs.S3FileSystem(**dict(parse_qsl(options)), skip_instance_cache=True, use_listings_cache=False)
-
-
-def s3_bytes(place) -> bytes:
-    path, _, options = place.removeprefix("s3://").partition("?")
-    return bucket_files(options).cat_file(path)
 
 
 def page(number: int, *items) -> ItemGroup:

@@ -8,9 +8,9 @@ import random
 import uuid
 
 import pytest
-from store_job import BUCKET, Job, page, pages_in, place_for, server_port
+from store_job import Job, page, pages_in, place_for, server_port
 
-from services.store_servers import MongoServer, PostgresServer, S3Server, free_port, running, s3_options
+from services.store_servers import BUCKET, MongoServer, PostgresServer, S3Server, free_port, running
 from skitter.errors import StoreError
 from skitter.store import patience
 from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
@@ -331,8 +331,8 @@ def bad_places():
         "postgresql system table": lambda: f"{running('postgresql').url}?table=pg_class&schema=pg_catalog",
         "postgresql schema": lambda: f"{running('postgresql').url}?schema=none",
         "s3 away": lambda: nowhere("s3"),
-        "s3 keys": lambda: f"s3://{BUCKET}/items.csv?{s3_options()}".replace("secret=", "secret=x"),
-        "s3 bucket": lambda: f"s3://none/items.csv?{s3_options()}",
+        "s3 keys": lambda: running("s3").place("items.csv").replace("secret=", "secret=x"),
+        "s3 bucket": lambda: running("s3").place("items.csv").replace(BUCKET, "none"),
         "file folder": lambda: "file:///nowhere/at/all/items.csv",
     }
 
