@@ -71,7 +71,7 @@ def test_killed_workers_and_owners_lose_and_double_nothing(kind, job, site, trut
 
 @pytest.mark.parametrize("kind", ["mongodb", "postgresql"])
 def test_a_database_that_is_killed_in_mid_crawl_loses_and_doubles_nothing(kind, job, site, truth):
-    server = {"mongodb": MongoServer, "postgresql": PostgresServer}[kind]()
+    server = MongoServer("--sync-on-commit") if kind == "mongodb" else PostgresServer()
     try:
         crawl = job(fresh(kind, server.start()))
         crawl.start()

@@ -30,9 +30,7 @@ class Job:
         self.keyed = target in KEYED
         self.place = place_for(target, folder, server)
         """Where the items are; ``port``: of a relay by which the job reaches it."""
-        self._named = (
-            str(self.place).replace(f":{server_port(target)}/", f":{port}/") if port else str(self.place)
-        )
+        self._relay = port
         self.ranges: dict[str, list[tuple[int, int]]] = {}
         self.context = OutputContext("quotes", str(self.folder))
         self.output = self.run_again()
@@ -42,8 +40,12 @@ class Job:
         if self.target == "-":
             output = StdoutOutput(os.open(self.place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         else:
-            output = open_output(self._named)
+            output = open_output(self._name())
         return output
+
+    def _name(self) -> str:
+        place = str(self.place)
+        return place.replace(f":{server_port(self.target)}/", f":{self._relay}/") if self._relay else place
 
     async def worker(self, name: str):
         store = self.output.store()

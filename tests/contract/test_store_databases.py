@@ -6,6 +6,7 @@ import decimal
 import logging
 import random
 import uuid
+from functools import partial
 
 import pytest
 from store_job import Job, page, pages_in, place_for, server_port
@@ -16,7 +17,11 @@ from skitter.store import patience
 from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
 
-SERVERS = {"mongodb": MongoServer, "postgresql": PostgresServer, "s3:items.jsonl": S3Server}
+SERVERS = {
+    "mongodb": partial(MongoServer, "--sync-on-commit"),
+    "postgresql": PostgresServer,
+    "s3:items.jsonl": S3Server,
+}
 
 
 @pytest.fixture

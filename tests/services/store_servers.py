@@ -76,7 +76,7 @@ class StoreServer:
 
 
 class MongoServer(StoreServer):
-    """SecantusDB: speaks MongoDB's protocol, keeps its data over a kill."""
+    """SecantusDB: speaks MongoDB's protocol. It keeps its data over a kill with ``--sync-on-commit``."""
 
     def _prepare(self):
         self._program = script("secantusd-py", "no SecantusDB: pip install SecantusDB")
@@ -85,7 +85,7 @@ class MongoServer(StoreServer):
     def _command(self):
         return [
             self._program, "--host", "127.0.0.1", "--port", str(self.port),
-            "--storage-path", str(self.folder / "data"), "--sync-on-commit", *self._options,
+            "--storage-path", str(self.folder / "data"), *self._options,
         ]  # fmt: skip
 
 
