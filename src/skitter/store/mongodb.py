@@ -170,9 +170,12 @@ class MongoDriver:
         self, collection: AsyncCollection[Any], work: type_of_work, refusals: list[str]
     ) -> bool:
         """Return whether it is done; if not, one page more is refused."""
-        ids = [f"{prefix}{n}" for _, prefix, documents in work for n in range(len(documents))]
-        ends = [f"{prefix}{len(documents)}" for _, prefix, documents in work]
-        there = await self._there(collection, ends if self._plain else ids + ends)
+        if self._plain:
+            there = await self._there(
+                collection, [f"{prefix}{len(documents)}" for _, prefix, documents in work]
+            )
+        else:
+            there = await self._there_of(collection, work)
         new = [
             (index, _document(prefix, number, data))
             for index, prefix, documents in work
@@ -189,6 +192,21 @@ class MongoDriver:
             if f"{prefix}{len(documents)}" in there:
                 await self._remove_from(collection, prefix, len(documents))
         return True
+
+    async def _there_of(self, collection: AsyncCollection[Any], work: type_of_work) -> set[str]:
+        """Return which ids of the pages, up to one too many, are taken. Most pages are new: they lack the first."""
+        known = await self._there(collection, [f"{prefix}0" for _, prefix, _ in work])
+        if not known:
+            return known
+        return await self._there(
+            collection,
+            [
+                f"{prefix}{number}"
+                for _, prefix, documents in work
+                if f"{prefix}0" in known
+                for number in range(len(documents) + 1)
+            ],
+        )
 
     @staticmethod
     async def _there(collection: AsyncCollection[Any], ids: list[str]) -> set[str]:
