@@ -4,8 +4,8 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
+from skitter import parts
 from skitter.errors import StoreError
-from skitter.store import outputs
 from skitter.store.base import OutputContext
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
@@ -91,7 +91,7 @@ def installed(monkeypatch):
             EntryPoint("other", f"{__name__}:another_output", "someone.elses"),
         ]
     )
-    monkeypatch.setattr(outputs, "entry_points", points.select)
+    monkeypatch.setattr(parts, "entry_points", points.select)
 
 
 @pytest.mark.parametrize(

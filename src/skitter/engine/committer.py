@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from skitter.engine.callbacks import describe
 from skitter.engine.hooks import Hooks, Signal
+from skitter.engine.overflow import Aside, Overflow
 from skitter.engine.page import Page
+from skitter.engine.room import Room
 from skitter.engine.verdict import Verdict
 from skitter.frontier.base import Entry, Frontier, Outcome, OutputMark, Resolution
 from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
@@ -26,6 +28,14 @@ _WORTH_ASKING = 6
 """New links a page, on average, from which on the frontier is asked first which of them it knows."""
 
 
+def _ignore(_: Sequence[int]) -> None:
+    pass
+
+
+def _tell_late(url: str) -> None:
+    log.warning("late: %s was taken over by another worker; nothing of it is kept", url)
+
+
 class Committer:
     """Takes finished pages and closes their leases."""
 
@@ -37,7 +47,9 @@ class Committer:
         signal: Callable[[Signal, str], None],
         learn: Callable[[Sequence[str]], None],
         report_landings: Callable[[], Awaitable[None]],
+        room: Room,
         in_hand: Callable[[], int] = int,
+        task_key: str | None = None,
     ) -> None:
         self._frontier = frontier
         self._stores = stores
@@ -46,6 +58,11 @@ class Committer:
         self._learn = learn
         """Hears of URLs that are in the frontier now."""
         self._report_landings = report_landings
+        self._room = room
+        self._overflow = Overflow()
+        """Pages for whose links there was no room. Their leases go on; see :attr:`set_aside`."""
+        self.set_aside: Callable[[Sequence[int]], None] = _ignore
+        """Told of leases whose pages have to wait for room."""
         self._in_hand = in_hand
         """How many leases the worker holds, those waiting here included."""
         self._buffering = buffering_of(stores)
@@ -53,6 +70,10 @@ class Committer:
         """Loop time at which the first of those waiting came."""
         self._items = 0
         """Of those waiting."""
+        self._task_key = task_key
+        """Key of ``meta`` whose value says for which task a page is counted."""
+        self.committed = {"pages": 0, "items": 0, "bytes": 0}
+        """Sums of what this worker has committed."""
         self._waiting: list[Page] = []
         self._arrived = asyncio.Event()
         self._closing = False
@@ -70,14 +91,27 @@ class Committer:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def look_for_room(self) -> None:
+        """Try again what was set aside, after the frontier has said how much room there is."""
+        if self._overflow:
+            self._arrived.set()
+
     def close(self) -> None:
         """Let :meth:`run` end when everything is committed."""
         self._closing = True
         self._arrived.set()
 
-    async def run(self, closed: Callable[[Sequence[Page]], None]) -> None:
-        """Commit until closed; ``closed`` hears of the pages whose leases have ended."""
+    async def run(self, closed: Callable[[Sequence[int]], None]) -> None:
+        """Commit until closed; ``closed`` hears of the leases that have ended."""
+        try:
+            await self._run(closed)
+        finally:
+            self._overflow.close()
+
+    async def _run(self, closed: Callable[[Sequence[int]], None]) -> None:
         while self._waiting or not self._closing:
+            if self._overflow:
+                closed(await self._commit_set_aside())
             if not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
@@ -86,9 +120,8 @@ class Committer:
             pages, self._waiting, self._items = self._waiting, [], 0
             marks = await self._store(pages)
             for start in range(0, len(pages), _LARGEST_BATCH):
-                batch = pages[start : start + _LARGEST_BATCH]
-                await self._commit(batch, marks[start : start + _LARGEST_BATCH])
-                closed(batch)
+                end = start + _LARGEST_BATCH
+                closed(await self._commit(pages[start:end], marks[start:end]))
 
     async def _linger(self) -> None:
         """Wait for more pages if that makes a commit, or a write to a store that buffers, more worth its cost."""
@@ -109,7 +142,26 @@ class Committer:
                 async with asyncio.timeout(left):
                     await self._arrived.wait()
 
-    async def _commit(self, pages: list[Page], marks: list[list[OutputMark]]) -> None:
+    async def _commit_set_aside(self) -> list[int]:
+        """Commit as much of what was set aside as there is room for; returns the leases that ended."""
+        pages: list[Aside] = []
+        while self._overflow and len(pages) < _LARGEST_BATCH:
+            first = await self._overflow.first()
+            if not self._room.take(len(first.outcome.entries)):
+                break
+            self._overflow.drop_first()
+            pages.append(first)
+        for page, taken in zip(
+            pages, await self._frontier.commit([page.outcome for page in pages]), strict=True
+        ):
+            if taken:
+                self._learn([entry.url for entry in page.outcome.entries])
+            else:
+                _tell_late(page.url)
+        return [page.outcome.lease_id for page in pages]
+
+    async def _commit(self, pages: list[Page], marks: list[list[OutputMark]]) -> list[int]:
+        """Commit pages, but for those that have to wait for room; returns the leases that ended."""
         for page, page_marks in zip(pages, marks, strict=True):
             if page.items and self._hooks["after_save"] and not await self._after_save(page):
                 page_marks.clear()
@@ -117,20 +169,36 @@ class Committer:
         outcomes = [
             Outcome(
                 page.lease.id, page.verdict.resolution, new, page.counters, page_marks,
-                page.verdict.error, page.verdict.after, page.verdict.free,
+                page.verdict.error, page.verdict.after, page.verdict.free, None, self._task_of(page),
             )
             for page, new, page_marks in zip(pages, entries, marks, strict=True)
         ]  # fmt: skip
         await self._report_landings()
+        waiting = [
+            Aside(page.lease.url, outcome)
+            for page, outcome in zip(pages, outcomes, strict=True)
+            if not self._room.take(len(outcome.entries))
+        ]
+        if waiting:
+            await self._overflow.put(waiting)
+            later = {page.outcome.lease_id for page in waiting}
+            self.set_aside(list(later))
+            outcomes = [outcome for outcome in outcomes if outcome.lease_id not in later]
+            pages = [page for page in pages if page.lease.id not in later]
         accepted = await self._frontier.commit(outcomes)
         for page, taken in zip(pages, accepted, strict=True):
             if taken:
+                for name in self.committed:
+                    self.committed[name] += page.counters.get(name, 0)
                 for batch in page.batches:
                     self._learn(batch.urls)
             else:
-                log.warning(
-                    "late: %s was taken over by another worker; nothing of it is kept", page.lease.url
-                )
+                _tell_late(page.lease.url)
+        return [page.lease.id for page in pages]
+
+    def _task_of(self, page: Page) -> str:
+        task = page.request.meta.get(self._task_key) if self._task_key is not None else None
+        return "" if task is None else str(task)
 
     async def _store(self, pages: list[Page]) -> list[list[OutputMark]]:
         """Write the items of all pages; a page whose items cannot be written fails, the others stay."""

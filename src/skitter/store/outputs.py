@@ -10,40 +10,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from skitter.errors import StoreError
+from skitter.parts import PartKind
+from skitter.store.address import Address as Address  # noqa: PLC0414 - other packages know it from here
 from skitter.store.base import Output, Store
 from skitter.store.database import BufferTerms
 from skitter.store.database_output import DatabaseOutput
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
 from skitter.store.mongodb_place import MongoPlace
+from skitter.store.redis_output import RedisOutput
 from skitter.store.sqlite_output import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
-ENTRY_POINTS = "skitter.stores"
 _USER = re.compile(r"://[^/?#]*@")
 _SECRET_OPTION = re.compile(
     r"(?<=[?&])(key|secret|token|password|\w+_key|\w+_secret|\w+_token)=[^&]*", re.IGNORECASE
 )
-
-
-class Address(msgspec.Struct, frozen=True):
-    """What the name of an output says."""
-
-    target: str
-    """As the user gave it."""
-    kind: str
-    """The scheme or the suffix, in lower case."""
-    rest: str
-    """Without scheme and options: a path, or what follows ``scheme:`` of a service."""
-    options: dict[str, str] = {}
-    """What follows ``?``, decoded."""
 
 
 type_of_factory = Callable[[Address], Output]
@@ -57,13 +43,19 @@ def open_output(target: str) -> Output:
     if target == "-":
         return StdoutOutput()
     for kind, rest, options in _readings(target):
-        factory = _factory(kind)
-        if factory:
+        factory: type_of_factory | None = OUTPUTS.named(kind)
+        if factory is not None:
             return factory(Address(target, kind, rest, options))
-    known = sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    found = OUTPUTS.at_path(target)
+    if found is not None:
+        at_path: type_of_factory = found[0]
+        rest = found[1]
+        plain, options = _options(rest)
+        return at_path(Address(target, target.removesuffix(f":{rest}"), plain, options))
     raise StoreError(
         f"output {shown(target)!r} is of no known kind",
-        remedy=f"use a name that ends in one of these, or write KIND:NAME; known are {', '.join(known)}; '-' is stdout",
+        remedy="use a name that ends in one of these, or write KIND:NAME; known are"
+        f" {', '.join(OUTPUTS.known())}; '-' is stdout",
     )
 
 
@@ -79,10 +71,7 @@ def stores_for(outputs: Iterable[Output]) -> list[Store]:
 
 def _readings(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
     """Give the ways to read a name, the likeliest first: kind, rest, options."""
-    plain, options = target, {}
-    found = re.fullmatch(r"(.*)\?(\w+=.*)", target, re.DOTALL)
-    if found:
-        plain, options = found[1], dict(parse_qsl(found[2], keep_blank_values=True))
+    plain, options = _options(target)
     scheme, colon, rest = plain.partition(":")
     if colon:
         yield scheme.lower(), rest.removeprefix("//"), options
@@ -92,25 +81,17 @@ def _readings(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
         yield suffix, plain, options
 
 
+def _options(text: str) -> tuple[str, dict[str, str]]:
+    """Take what follows the question mark apart."""
+    found = re.fullmatch(r"(.*)\?(\w+=.*)", text, re.DOTALL)
+    if found is None:
+        return text, {}
+    return found[1], dict(parse_qsl(found[2], keep_blank_values=True))
+
+
 def _suffixes(name: str) -> list[str]:
     words = name.rpartition("/")[2].lower().split(".")
     return [".".join(words[start:]) for start in range(1, len(words))]
-
-
-def _factory(kind: str) -> type_of_factory | None:
-    built_in = _BUILT_IN.get(kind)
-    if built_in:
-        return built_in
-    for point in entry_points(group=ENTRY_POINTS, name=kind):
-        try:
-            factory: type_of_factory = point.load()
-        except ImportError as error:
-            raise StoreError(
-                f"output kind {kind!r} cannot be loaded from {point.value}: {error}",
-                remedy="install the package that brings it again, with its dependencies",
-            ) from error
-        return factory
-    return None
 
 
 def _file(form: Format) -> type_of_factory:
@@ -213,4 +194,7 @@ _BUILT_IN: dict[str, type_of_factory] = {
     "mongodb+srv": _mongodb,
     "postgresql": _postgresql,
     "postgres": _postgresql,
+    "redis": RedisOutput.from_address,
+    "rediss": RedisOutput.from_address,
 }
+OUTPUTS = PartKind("output", "skitter.stores", _BUILT_IN, StoreError)
