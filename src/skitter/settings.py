@@ -129,6 +129,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a crash may not take: ``process`` survives SIGKILL, ``machine`` power loss too."""
     seen_in_memory: int = 20_000_000
     """Known URLs kept in memory (0.1 GB a million) before they move to disk."""
+    max_queued: int | None = None
+    """Requests waiting or at work from which on workers keep the links of further pages on their own disks."""
+    seen_filter: Literal["exact", "compact"] = "exact"
+    """``compact``: a Redis frontier remembers 11 bytes of a URL instead of 23, and takes a new one for known, which
+    loses it, with the probability ``seen_error_rate``. Not with a ``visited_ttl``."""
+    seen_error_rate: float = 1e-6
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -145,6 +151,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise SettingsError(
                     f"setting {name} is {value}", remedy="give a number, or none for no limit"
                 )
+        if self.seen_error_rate > _WORST_ERROR_RATE:
+            raise SettingsError(
+                f"setting seen_error_rate is {self.seen_error_rate}", remedy="0.1 is the most"
+            )
+        if self.seen_filter == "compact" and self.visited_ttl is not None:
+            raise SettingsError(
+                "a compact seen_filter cannot tell when a page was visited",
+                remedy="set no visited_ttl with it",
+            )
 
     def politeness(self) -> Politeness:
         """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""
@@ -152,9 +167,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot)
 
 
+_WORST_ERROR_RATE = 0.1
 _POSITIVE = (
     "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
     "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
+    "seen_error_rate", "max_queued",
     "proxies_every", "proxy_rest",
 )  # fmt: skip
 _NOT_NEGATIVE = (

@@ -60,6 +60,9 @@ class Assembly:
             durability=settings.durability,
             limits=limits,
             seen_in_memory=settings.seen_in_memory,
+            max_queued=settings.max_queued,
+            seen_filter=settings.seen_filter,
+            seen_error_rate=settings.seen_error_rate,
         )
         return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options, joining)
 

@@ -18,6 +18,7 @@ from skitter.engine.pump import Pump, Turn
 from skitter.engine.redirect import RedirectError, redirected
 from skitter.engine.request_data import with_request_data
 from skitter.engine.robots_gate import Passage, RobotsGate
+from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
 from skitter.errors import CrawlFailed, SkitterError, UndecodableRecord
@@ -29,7 +30,7 @@ from skitter.response import Response
 from skitter.scope import Scope
 from skitter.settings import Settings
 from skitter.spider import Spider
-from skitter.store.base import Store
+from skitter.store.base import Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
 
@@ -62,10 +63,22 @@ class Worker:
         self._fetcher = fetcher
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
-        self._pump = Pump(name, frontier, settings.concurrency)
+        buffering = buffering_of(stores)
+        self._pump = Pump(name, frontier, settings.concurrency, backlog=buffering.items if buffering else 0)
+        self._room = Room()
         self._committer = Committer(
-            frontier, stores, self._hooks, self._obey, self._learn, self._pump.report_landings
+            frontier,
+            stores,
+            self._hooks,
+            self._obey,
+            self._learn,
+            self._pump.report_landings,
+            self._room,
+            self._pump.in_hand,
         )
+        self._committer.set_aside = self._pump.set_aside
+        if settings.max_queued is not None:
+            self._pump.on_room = self._hear_of_room
         self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
         self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
         self._gatherer: Gatherer
@@ -110,6 +123,10 @@ class Worker:
             await self._shut_down()
         await self._each_hook("on_stop")
         return state
+
+    def _hear_of_room(self, left: int | None) -> None:
+        self._room.told(left)
+        self._committer.look_for_room()
 
     def _learn(self, urls: Sequence[str]) -> None:
         self._gatherer.memory.learn(urls)
@@ -170,7 +187,7 @@ class Worker:
                 raise CrawlFailed(f"hook {point}: {describe(error)}", remedy="correct the hook") from error
 
     async def _load_seeds(self) -> None:
-        loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name)
+        loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name, self._room)
         await loader.run()
         while (await self._frontier.status()).seeds_loading:
             # Another worker has the duty, or this one has lost it; it becomes free when who has it is silent.

@@ -177,7 +177,8 @@ class MemoryFrontier:
             limit = self._options.limits.room(self._counters, len(self._leases), limit)
             while len(leases) < limit and (taken := self._slots.take(now)) is not None:
                 leases.append(self._grant(taken[0], taken[1][2], worker, now))
-        return LeaseResult(leases, state, self._ask_again(now, leases), self._limit_reached())
+        room = self._options.room(self._queued, len(self._delayed), len(self._leases), self._counters)
+        return LeaseResult(leases, state, self._ask_again(now, leases), self._limit_reached(), room=room)
 
     def _grant(self, slot: Slot, waiting: Waiting, worker: str, now: float) -> Lease:
         self._queued -= 1

@@ -29,6 +29,7 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "redis": _on_redis,
     "rediss": _on_redis,
     "redis+sentinel": _on_redis,
+    "rediss+sentinel": _on_redis,
     "unix": _on_redis,
 }
 

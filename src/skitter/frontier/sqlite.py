@@ -284,7 +284,9 @@ class SqliteFrontier:
             self._note_job()
         if held or resting:
             await self._journal.flush()
-        return LeaseResult(leases, self.current_state(), self._ask_again(now, leases), self._limit_reached())
+        room = self._options.room(self._queued, self._delayed, len(self._leases), self._counters)
+        ask_again = self._ask_again(now, leases)
+        return LeaseResult(leases, self.current_state(), ask_again, self._limit_reached(), room=room)
 
     def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[_Leased]]) -> Lease:
         self._backlog.note_empty(slot, row.slot)
