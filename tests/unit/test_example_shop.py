@@ -8,6 +8,7 @@ import pytest
 from cli_command import lines_of, skitter
 from manual import ROOT
 from servers.fetch_proxy import Proxy
+from services.store_servers import running
 from skitter.testing import SiteProcess
 
 SHOP = ROOT / "examples" / "shop"
@@ -38,8 +39,25 @@ def lines_beginning(proxies, name):
     return Counter(line for head in heads for line in head if line.startswith(f"{name}: "))
 
 
-async def test_each_product_of_each_task_is_taken_once_as_many_browsers_by_both_proxies(tmp_path, site):
-    proxies = await crawl(tmp_path, site, "--workers", 2)
+@pytest.fixture
+def mongodb():
+    return running("mongodb").url
+
+
+def documents(url):
+    """Return how many there are in each collection of the shop."""
+    from pymongo import MongoClient
+
+    with MongoClient(url) as client:
+        shop = client["shop"]
+        return {name: shop[name].count_documents({}) for name in shop.list_collection_names()}
+
+
+async def test_each_product_of_each_task_is_taken_once_as_many_browsers_by_both_proxies(
+    tmp_path, site, mongodb
+):
+    proxies = await crawl(tmp_path, site, "--workers", 2, "-o", mongodb + "/shop/{task}")
+    assert await asyncio.to_thread(documents, mongodb) == {"books": 29, "games": 17}
     items = lines_of(tmp_path / "shop.jsonl")
     assert Counter(item["task"] for item in items) == {"books": 29, "games": 17}
     assert len({item["name"] for item in items}) == 46
