@@ -80,6 +80,7 @@ class Worker:
         if settings.max_queued is not None:
             self._pump.on_room = self._hear_of_room
         self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
+        self._asks_before_sending: bool = getattr(fetcher, "asks_before_sending", False)
         self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
         self._gatherer: Gatherer
         self._errands: set[asyncio.Task[Any]] = set()
@@ -258,7 +259,10 @@ class Worker:
             page.finish(Verdict(Resolution.FAILED, f"robots: {error}"))
 
     async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
-        response = await self._fetcher.fetch(request)
+        fetch: Any = self._fetcher.fetch
+        response: Response = await (
+            fetch(request, turn.may_start) if self._asks_before_sending else fetch(request)
+        )
         status = response.status
         turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))
         page.response = response

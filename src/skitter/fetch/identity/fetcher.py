@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from skitter.fetch.base import Fetcher, FetchError, ProxyError
-from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, UserAgents
+from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, TooLate, UserAgents
 from skitter.fetch.identity.cookie_file import CookieFile
 from skitter.fetch.identity.proxy_url import label
 from skitter.fetch.identity.sessions import Session, SessionPool
@@ -27,6 +27,9 @@ class IdentityFetcher:
     What a request itself says wins over every source. The dressed request is that of the response, so that hooks
     and callbacks see by which proxy and in which session it went; the frontier never sees it.
     """
+
+    asks_before_sending = True
+    """Whether :meth:`fetch` wants to be told ``may_start``."""
 
     def __init__(
         self,
@@ -71,18 +74,26 @@ class IdentityFetcher:
         sources = (self._user_agents, self._proxies, self._sessions, self._cookies, self._cookie_file)
         return [source for source in sources if source is not None]
 
-    async def fetch(self, request: Request) -> Response:
-        """Fetch one request as somebody. Raises :class:`~skitter.fetch.base.FetchError`."""
+    async def fetch(self, request: Request, may_start: Callable[[], bool] | None = None) -> Response:
+        """Fetch one request as somebody.
+
+        ``may_start`` is asked once more just before the request is sent: what the sources had to wait for may
+        have taken longer than the distance between two fetches of a host allows.
+
+        Raises :class:`~skitter.fetch.base.FetchError`.
+        """
         if self._sessions is None:
-            return await self._send(request, await self._unbound(request))
+            return await self._send(request, await self._unbound(request), may_start)
         try:
             session = await self._sessions.take(request)
         except AllProxiesRest as error:
             raise await _waited(error) from None
         status, failure = None, None
         try:
-            response = await self._send(request, self._as(request, session))
+            response = await self._send(request, self._as(request, session), may_start)
             status = response.status
+        except TooLate:
+            raise
         except FetchError as error:
             failure = error
             raise
@@ -116,12 +127,14 @@ class IdentityFetcher:
 
     # --- sending ---------------------------------------------------------------------------------------
 
-    async def _send(self, request: Request, sent: Request) -> Response:
+    async def _send(self, request: Request, sent: Request, may_start: Callable[[], bool] | None) -> Response:
         chosen = sent.proxy if request.proxy is None else None
         if self._cookies is not None:
             header = await self._cookies.header_for(sent)
             if header is not None:
                 sent = sent.replace(cookies={}, headers={"Cookie": header, **sent.headers})
+        if may_start is not None and not may_start():
+            raise TooLate("the sources took too long")
         try:
             response = await self._fetcher.fetch(sent)
             if response.status == _PROXY_WANTS_LOGIN and chosen:
