@@ -10,7 +10,7 @@ import pytest
 
 from engine_bench import Bench, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
-from skitter import Request, Spider
+from skitter import Request, Signal, Spider
 from skitter.errors import SettingsError
 from skitter.fetch.base import BehindProxy, ProxyError
 from skitter.fetch.http import HttpFetcher
@@ -324,6 +324,18 @@ async def test_a_source_that_takes_longer_than_the_distance_allows_sends_nothing
     assert (len(ran.items), ran.letters, len(ran.site.visits)) == (1, {}, 1)
     assert ran.counters["free/late"] >= 1
     assert cookies.asked == 1 + ran.counters["free/late"]
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_hooks_that_look_at_headers_do_so_through_the_sources_too(run, own):
+    class Looking(Seen):
+        def on_headers(self, response):
+            return Signal.DROP if response.url.endswith("/2") else None
+
+    ran = await run(spider_class=Looking, user_agents=["A/1"], **({"fetcher": Canned()} if own else {}))
+    assert (ran.letters, ran.counters["refused/hook"]) == ({}, 1)
+    assert len(ran.items) == (3 if own else 12)
+    assert own or set(agents(ran)) == {"A/1"}
 
 
 class Canned:

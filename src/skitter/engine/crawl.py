@@ -21,6 +21,7 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
+from skitter.spider import Spider
 from skitter.store.base import Output, OutputContext, parts_folder
 from skitter.store.outputs import open_output, shown
 
@@ -79,6 +80,8 @@ class Crawl:
         (``visited_ttl``; without one all pages) are fetched again. Each visit gives its items anew.
     ``resume``
         End a pause; without it a paused job stays paused and the run ends at once.
+    ``spider_class``
+        The spider, if this process has it at hand; worker processes find it by its name in any case.
     """
 
     def __init__(
@@ -91,9 +94,10 @@ class Crawl:
         resume: bool = False,
         log_level: str = "info",
         log_format: str = "text",
+        spider_class: type[Spider] | None = None,
     ) -> None:
         self.spec = spec
-        self._assembly = Assembly(spec)
+        self._assembly = Assembly(spec, spider_class)
         self._watcher = watcher
         self._fresh = fresh
         self._recrawl = recrawl
@@ -137,7 +141,8 @@ class Crawl:
             await asyncio.to_thread(folder.check, self.spec)
             await asyncio.to_thread(self._warn_of_late_outputs)
         info = await frontier.open()
-        server = None if frontier.shared else FrontierServer(frontier, info, folder.socket)
+        socket = await asyncio.to_thread(lambda: folder.socket)  # looks at the disk
+        server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
             await asyncio.to_thread(
                 folder.write, self.spec

@@ -21,8 +21,8 @@ from skitter.engine.robots_gate import Passage, RobotsGate
 from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
-from skitter.errors import CrawlFailed, SkitterError, UndecodableRecord
-from skitter.fetch.base import Fetcher, FetchError
+from skitter.errors import CrawlFailed, RetryLater, SkitterError, UndecodableRecord
+from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderWatching
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution
 from skitter.request import Request, decode_request
@@ -40,6 +40,10 @@ _SEEDS_AGAIN = 1.0
 
 class _HandBack(Exception):
     """The lease goes back untouched."""
+
+
+class _Decided(Exception):
+    """A hook has decided on the request before its answer was there."""
 
 
 class Worker:
@@ -63,6 +67,7 @@ class Worker:
         self._fetcher = fetcher
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
+        self._looks = bool(self._hooks["before_send"] or self._hooks["on_headers"])
         buffering = buffering_of(stores)
         self._pump = Pump(name, frontier, settings.concurrency, backlog=buffering.items if buffering else 0)
         self._room = Room()
@@ -135,6 +140,20 @@ class Worker:
     def drain(self) -> None:
         """Lease nothing more; finish what is in hand, then leave."""
         self._pump.drain()
+
+    def stop(self, where: str) -> None:
+        """Stop the crawl gracefully, on all workers; ``where`` names who wants it, for the log."""
+        self._obey(Signal.STOP, where)
+
+    async def knows(self, request: Request) -> bool:
+        """Tell whether the job has met a request before: queued, under way, done or given up.
+
+        A request that the scope refuses is never known. Other workers may add it at any moment.
+        """
+        entry = self._gatherer.entry(request)
+        if not isinstance(entry, Entry):
+            return False
+        return not next(iter(await self._frontier.unknown([entry.fingerprint])))
 
     async def _shut_down(self) -> None:
         for errand in self._errands:
@@ -214,14 +233,14 @@ class Worker:
                     await self._parse(page, page.response or response)
         except _HandBack:
             return None
+        except _Decided:
+            turn.land()
+        except RetryLater as wish:
+            text = f"callback: {wish}"
+            await self._failed(page, wish, self._failure_verdict(page, text, retryable=True))
         except FetchError as error:
             turn.land()
-            text = f"{error.kind}: {error}"
-            if error.free:
-                page.count(f"free/{error.kind}")
-                page.finish(Verdict(Resolution.RETRY, text, free=True))
-            else:
-                await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
+            await self._fetch_failed(page, error)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
@@ -259,16 +278,47 @@ class Worker:
             page.finish(Verdict(Resolution.FAILED, f"robots: {error}"))
 
     async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
-        fetch: Any = self._fetcher.fetch
-        response: Response = await (
-            fetch(request, turn.may_start) if self._asks_before_sending else fetch(request)
-        )
+        if self._asks_before_sending:
+            MAY_START.set(turn.may_start)
+        response = await (self._looking(page, request, turn) if self._looks else self._fetcher.fetch(request))
         status = response.status
         turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))
         page.response = response
         page.count(f"status/{status}")
         page.count("bytes", len(response.body))
         return response
+
+    async def _looking(self, page: Page, request: Request, turn: Turn) -> Response:
+        """Fetch with hooks looking on: right before it, and when the headers have come."""
+        request, signal = await self._hooks.rewrite(request, "before_send")
+        if not self._goes_on(page, signal, "before_send"):
+            raise _Decided
+        if not turn.may_start():
+            raise _HandBack
+        if not self._hooks["on_headers"]:
+            return await self._fetcher.fetch(request)
+
+        async def look(response: Response) -> bool:
+            signal = await self._hooks.ask("on_headers", response)
+            return self._goes_on(page, signal, "on_headers")
+
+        if isinstance(self._fetcher, HeaderWatching):
+            try:
+                return await self._fetcher.fetch_watched(request, look)
+            except Aborted:
+                raise _Decided from None
+        response = await self._fetcher.fetch(request)
+        if not await look(response):
+            raise _Decided
+        return response
+
+    async def _fetch_failed(self, page: Page, error: FetchError) -> None:
+        text = f"{error.kind}: {error}"
+        if error.free:
+            page.count(f"free/{error.kind}")
+            page.finish(Verdict(Resolution.RETRY, text, free=True))
+        else:
+            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
 
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Decide over the status; returns whether the response goes to the callback."""
@@ -288,7 +338,7 @@ class Worker:
         wish = _retry_after(response)
         blocked = status in self._blocked_statuses
         verdict = after_status(self.settings, page.request, page.lease.attempt, status, wish, blocked=blocked)
-        return await self._failed(page, StatusError(status), verdict)
+        return await self._failed(page, StatusError(status, response), verdict)
 
     def _redirect(self, page: Page, response: Response) -> None:
         try:
@@ -364,6 +414,8 @@ class Worker:
             return await self._give_up_or_retry(page, error, verdict)
         except _HandBack:
             page.finish(Verdict(Resolution.RETRY, verdict.error, free=True))
+        except RetryLater:  # an errback may want what its rules would give up
+            page.finish(self._failure_verdict(page, verdict.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
             log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
             page.finish(Verdict(Resolution.FAILED, f"{verdict.error}; then {describe(second)}"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from skitter.fetch.base import Fetcher, FetchError, ProxyError
+from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderHook, HeaderWatching, ProxyError
 from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, TooLate, UserAgents
 from skitter.fetch.identity.cookie_file import CookieFile
 from skitter.fetch.identity.proxy_url import label
@@ -29,7 +29,7 @@ class IdentityFetcher:
     """
 
     asks_before_sending = True
-    """Whether :meth:`fetch` wants to be told ``may_start``."""
+    """What the sources have to wait for may take longer than the distance between two fetches of a host allows."""
 
     def __init__(
         self,
@@ -74,25 +74,29 @@ class IdentityFetcher:
         sources = (self._user_agents, self._proxies, self._sessions, self._cookies, self._cookie_file)
         return [source for source in sources if source is not None]
 
-    async def fetch(self, request: Request, may_start: Callable[[], bool] | None = None) -> Response:
-        """Fetch one request as somebody.
+    async def fetch(self, request: Request) -> Response:
+        """Fetch one request as somebody. Raises :class:`~skitter.fetch.base.FetchError`."""
+        return await self._fetch(request, None)
 
-        ``may_start`` is asked once more just before the request is sent: what the sources had to wait for may
-        have taken longer than the distance between two fetches of a host allows.
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch as :meth:`fetch`, and read the body only if ``on_headers`` wants it.
 
-        Raises :class:`~skitter.fetch.base.FetchError`.
+        Raises :class:`~skitter.fetch.base.Aborted` besides.
         """
+        return await self._fetch(request, on_headers)
+
+    async def _fetch(self, request: Request, on_headers: HeaderHook | None) -> Response:
         if self._sessions is None:
-            return await self._send(request, await self._unbound(request), may_start)
+            return await self._send(request, await self._unbound(request), on_headers)
         try:
             session = await self._sessions.take(request)
         except AllProxiesRest as error:
             raise await _waited(error) from None
         status, failure = None, None
         try:
-            response = await self._send(request, self._as(request, session), may_start)
+            response = await self._send(request, self._as(request, session), on_headers)
             status = response.status
-        except TooLate:
+        except (TooLate, Aborted):
             raise
         except FetchError as error:
             failure = error
@@ -127,20 +131,25 @@ class IdentityFetcher:
 
     # --- sending ---------------------------------------------------------------------------------------
 
-    async def _send(self, request: Request, sent: Request, may_start: Callable[[], bool] | None) -> Response:
+    async def _send(self, request: Request, sent: Request, on_headers: HeaderHook | None) -> Response:
         chosen = sent.proxy if request.proxy is None else None
         if self._cookies is not None:
             header = await self._cookies.header_for(sent)
             if header is not None:
                 sent = sent.replace(cookies={}, headers={"Cookie": header, **sent.headers})
+        may_start = MAY_START.get()
         if may_start is not None and not may_start():
             raise TooLate("the sources took too long")
         try:
-            response = await self._fetcher.fetch(sent)
+            response = await self._watched(sent, on_headers)
             if response.status == _PROXY_WANTS_LOGIN and chosen:
                 raise ProxyError(
                     f"the proxy {label(chosen)} wants another login (407)", remedy="check its password"
                 )
+        except Aborted:
+            if chosen and self._proxies is not None:
+                self._proxies.report(chosen, sent, None)
+            raise
         except FetchError as error:
             if chosen and self._proxies is not None:
                 error.free = self._proxies.report(chosen, sent, error)
@@ -149,6 +158,16 @@ class IdentityFetcher:
             self._proxies.report(chosen, sent, None)
         if self._cookies is not None:
             await self._cookies.absorb(response)
+        return response
+
+    async def _watched(self, sent: Request, on_headers: HeaderHook | None) -> Response:
+        if on_headers is None:
+            return await self._fetcher.fetch(sent)
+        if isinstance(self._fetcher, HeaderWatching):
+            return await self._fetcher.fetch_watched(sent, on_headers)
+        response = await self._fetcher.fetch(sent)
+        if not await on_headers(response):
+            raise Aborted(f"{sent.url}: the body is not wanted")
         return response
 
 
