@@ -132,7 +132,6 @@ class IdentityFetcher:
     # --- sending ---------------------------------------------------------------------------------------
 
     async def _send(self, request: Request, sent: Request, on_headers: HeaderHook | None) -> Response:
-        chosen = sent.proxy if request.proxy is None else None
         if self._cookies is not None:
             header = await self._cookies.header_for(sent)
             if header is not None:
@@ -140,24 +139,31 @@ class IdentityFetcher:
         may_start = MAY_START.get()
         if may_start is not None and not may_start():
             raise TooLate("the sources took too long")
-        try:
+        if self._proxies is not None and sent.proxy and request.proxy is None:
+            response = await self._through(self._proxies, sent.proxy, sent, on_headers)
+        else:
             response = await self._watched(sent, on_headers)
-            if response.status == _PROXY_WANTS_LOGIN and chosen:
-                raise ProxyError(
-                    f"the proxy {label(chosen)} wants another login (407)", remedy="check its password"
-                )
-        except Aborted:
-            if chosen and self._proxies is not None:
-                self._proxies.report(chosen, sent, None)
-            raise
-        except FetchError as error:
-            if chosen and self._proxies is not None:
-                error.free = self._proxies.report(chosen, sent, error)
-            raise
-        if chosen and self._proxies is not None:
-            self._proxies.report(chosen, sent, None)
         if self._cookies is not None:
             await self._cookies.absorb(response)
+        return response
+
+    async def _through(
+        self, proxies: Proxies, proxy: str, sent: Request, on_headers: HeaderHook | None
+    ) -> Response:
+        """Send by a proxy of the list, and tell the list how it went."""
+        try:
+            response = await self._watched(sent, on_headers)
+            if response.status == _PROXY_WANTS_LOGIN:
+                raise ProxyError(
+                    f"the proxy {label(proxy)} wants another login (407)", remedy="check its password"
+                )
+        except Aborted:
+            proxies.report(proxy, sent, None)
+            raise
+        except FetchError as error:
+            error.free = proxies.report(proxy, sent, error)
+            raise
+        proxies.report(proxy, sent, None)
         return response
 
     async def _watched(self, sent: Request, on_headers: HeaderHook | None) -> Response:
