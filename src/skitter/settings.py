@@ -191,9 +191,7 @@ _WORST_ERROR_RATE = 0.1
 _POSITIVE = (
     "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
     "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
-    "seen_error_rate", "max_queued", "task_counter_ttl", "tallies_kept",
-    "proxies_every", "proxy_rest",
-    "task_counter_ttl", "tallies_kept",
+    "seen_error_rate", "max_queued", "task_counter_ttl", "tallies_kept", "proxies_every", "proxy_rest",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",

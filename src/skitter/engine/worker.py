@@ -26,7 +26,7 @@ from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
 from skitter.errors import CrawlFailed, RetryLater, SkitterError, UndecodableRecord
-from skitter.fetch.base import Aborted, Fetcher, FetchError, HeaderWatching
+from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderWatching
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution, SeedKeys
 from skitter.request import Request, decode_request
@@ -91,6 +91,7 @@ class Worker:
         if settings.max_queued is not None:
             self._pump.on_room = self._hear_of_room
         self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
+        self._asks_before_sending: bool = getattr(fetcher, "asks_before_sending", False)
         self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
         self._gatherer: Gatherer
         self._errands: set[asyncio.Task[Any]] = set()
@@ -295,6 +296,8 @@ class Worker:
             page.finish(Verdict(Resolution.FAILED, f"robots: {error}"))
 
     async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
+        if self._asks_before_sending:
+            MAY_START.set(turn.may_start)
         response = await (self._looking(page, request, turn) if self._looks else self._fetcher.fetch(request))
         status = response.status
         turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))
