@@ -394,7 +394,33 @@ def test_a_clone_is_refused_a_taken_name_and_options_of_the_job():
         crawler.clone(ignore_robots_txt=True)
 
 
-# Limits, proxies
+# Limits, proxies, extensions
+
+
+async def test_the_referer_extension_names_the_page_that_linked(bench):
+    from skitter.collector.extensions import referer
+
+    crawler = follower()
+    referer(crawler)
+    ran = await bench(crawler, {"/": ["/b"], "/b": []})
+    assert [visit.headers.get("referer") for visit in ran.site.visits] == [None, ran.url]
+
+
+async def test_the_user_agent_extension_chooses_among_those_given(bench):
+    from skitter.collector.extensions import random_user_agent
+
+    crawler = follower()
+    random_user_agent(crawler, ["a/1", "b/1"])
+    pages = [f"/{number}" for number in range(30)]
+    ran = await bench(crawler, {"/": pages, **{page: [] for page in pages}})
+    assert {visit.headers["user-agent"] for visit in ran.site.visits} == {"a/1", "b/1"}
+    with pytest.raises(UsageError, match="no user agent"):
+        random_user_agent(crawler, [])
+
+
+async def test_urls_that_are_too_long_are_refused_before_they_are_queued(bench):
+    ran = await bench(follower(max_url_length=40), {"/": ["/b", "/" + "x" * 40], "/b": []})
+    assert (found(ran), ran.counters["refused/length"]) == ([("/", 1), ("/b", 2)], 1)
 
 
 async def test_limit_rules_become_settings_of_the_job(bench):

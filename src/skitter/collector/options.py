@@ -45,6 +45,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Regular expressions; one of them has to be found in a URL. Empty: all pass."""
     disallowed_url_filters: tuple[str, ...] = ()
     """Regular expressions; none of them may be."""
+    max_url_length: int | None = None
+    """Longer URLs are refused."""
     allow_url_revisit: bool = False
     """Fetch a URL as often as it is visited. Links in a circle then need ``max_depth``."""
     max_body_size: int | None = None
@@ -88,6 +90,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             "headers": self.headers or None,
             "max_pages": self.max_requests or None,
             "max_body": self.max_body_size,
+            "max_url_length": self.max_url_length,
             "robots": False if self.ignore_robots_txt else None,
             "accept_statuses": accepted or None,
             "timeout": self.request_timeout,
