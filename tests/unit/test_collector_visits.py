@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from engine_bench import Bench, Scripted
+from engine_bench import Bench, Scripted, page
 from skitter import Collector, LimitRule, Rate, Request
 from skitter.collector import FormFile
 from skitter.collector.forms import encode_multipart
@@ -406,16 +406,23 @@ async def test_the_referer_extension_names_the_page_that_linked(bench):
     assert [visit.headers.get("referer") for visit in ran.site.visits] == [None, ran.url]
 
 
-async def test_the_user_agent_extension_chooses_among_those_given(bench):
-    from skitter.collector.extensions import random_user_agent
-
-    crawler = follower()
-    random_user_agent(crawler, ["a/1", "b/1"])
-    pages = [f"/{number}" for number in range(30)]
-    ran = await bench(crawler, {"/": pages, **{page: [] for page in pages}})
+async def test_user_agents_and_proxies_of_the_settings_hold_for_collectors_too(bench):
+    crawler = follower(settings={"user_agents": ["a/1", "b/1"]}, disable_cookies=True)
+    paths = [f"/{number}" for number in range(30)]
+    first = Answer(page(*paths).body, headers={"Set-Cookie": "a=b"})
+    ran = await bench(crawler, {"/": first, **{path: [] for path in paths}})
     assert {visit.headers["user-agent"] for visit in ran.site.visits} == {"a/1", "b/1"}
-    with pytest.raises(UsageError, match="no user agent"):
-        random_user_agent(crawler, [])
+    assert not [visit for visit in ran.site.visits if "cookie" in visit.headers]
+
+
+async def test_headers_are_looked_at_through_sources_as_well(bench):
+    crawler, later = follower(settings={"user_agents": ["a/1"], "sessions": 2}), []
+    crawler.on_response_headers(
+        lambda response: response.request.abort() if path_of(response) == "/b" else None
+    )
+    crawler.on_response(lambda response: later.append(path_of(response)))
+    ran = await bench(crawler, {"/": ["/b"], "/b": []})
+    assert (later, ran.site.counts["/b"], ran.letters) == (["/"], 1, {})
 
 
 async def test_urls_that_are_too_long_are_refused_before_they_are_queued(bench):

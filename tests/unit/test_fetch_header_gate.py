@@ -201,8 +201,8 @@ async def test_a_fetcher_that_cannot_stop_early_is_asked_when_it_is_through(serv
             self.open, self.fetch, self.close = fetcher.open, fetcher.fetch, fetcher.close
 
     class Plain(Bench):
-        def fetcher(self):
-            return Whole(super().fetcher())
+        def fetcher(self, notes=None):
+            return Whole(super().fetcher(notes))
 
     ran = await Plain(Looking(url=serve(site).url), tmp_path).run()
     assert sorted(item["path"] for item in ran.items) == ["/", "/b"]

@@ -14,7 +14,7 @@ from skitter.scope import Scope
 PREFIX = "SKITTER_"
 """How the environment variables begin that override options."""
 _ENVIRONMENT = (
-    "allowed_domains", "disallowed_domains", "follow_redirects", "ignore_robots_txt", "max_body_size", "max_depth",
+    "allowed_domains", "disable_cookies", "disallowed_domains", "follow_redirects", "ignore_robots_txt", "max_body_size", "max_depth",
     "max_requests", "parse_http_error_response", "user_agent",
 )  # fmt: skip
 OF_A_CLONE = frozenset({
@@ -52,6 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_body_size: int | None = None
     """Bytes; a larger body is an error, never cut."""
     ignore_robots_txt: bool = False
+    disable_cookies: bool = False
     parse_http_error_response: bool = False
     """Give answers of every status to ``on_response`` and the callbacks after it, without retries."""
     follow_redirects: bool = True
@@ -92,6 +93,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             "max_body": self.max_body_size,
             "max_url_length": self.max_url_length,
             "robots": False if self.ignore_robots_txt else None,
+            "cookies": "none" if self.disable_cookies else None,
             "accept_statuses": accepted or None,
             "timeout": self.request_timeout,
             "proxy": self.proxy,

@@ -22,8 +22,8 @@ from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.spider import Spider
-from skitter.store.base import Output, OutputContext
-from skitter.store.outputs import open_output
+from skitter.store.base import Output, OutputContext, parts_folder
+from skitter.store.outputs import open_output, shown
 
 if TYPE_CHECKING:  # the owner of a fleet needs no worker
     from skitter.engine.worker import Worker
@@ -200,7 +200,7 @@ class Crawl:
             seconds=time.monotonic() - began,
             before=before,
             status=status,
-            outputs=self.spec.outputs,
+            outputs=[shown(target) for target in self.spec.outputs],
             already_finished=before.state is JobState.FINISHED,
         )
 
@@ -297,15 +297,24 @@ class Crawl:
                     self.spec.job,
                 )
 
+    async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
+        """Return what is committed of the part files on this machine; other machines have theirs."""
+        ranges = await frontier.outputs()
+        if not frontier.shared:
+            return ranges
+        parts = parts_folder(str(self._assembly.folder.path))
+        here = await asyncio.to_thread(lambda: {part for part in ranges if (parts / part).exists()})
+        return {part: ranges[part] for part in here}
+
     async def _emit(self, frontier: Frontier) -> None:
-        ranges = await frontier.outputs() if self._outputs else {}
+        ranges = await self._ranges(frontier) if self._outputs else {}
         for output in self._outputs:
             if not await output.emit(self._output_context(), ranges):
                 self.stop(f"nobody reads {output.target} any more")
 
     async def _merge(self, frontier: Frontier) -> None:
         if self._outputs:
-            ranges = await frontier.outputs()
+            ranges = await self._ranges(frontier)
             for output in self._outputs:
                 await output.emit(self._output_context(), ranges)
                 await output.merge(self._output_context(), ranges)

@@ -16,6 +16,8 @@ class FetchError(SkitterError):
     kind = "fetch"
     retryable = True
     """Whether the same request may well succeed later."""
+    free = False
+    """Whether the attempt is not to count: it failed on our side and never came to the server."""
 
 
 class ConnectError(FetchError):
@@ -69,9 +71,13 @@ class UndecodableBody(FetchError):
 
 
 class ProxyError(FetchError):
-    """The proxy refused or failed."""
+    """The proxy cannot be reached, refuses us, or fails."""
 
     kind = "proxy"
+
+
+class BehindProxy(ProxyError):
+    """The request came past the proxy, or the proxy says that it cannot reach the server."""
 
 
 class UnsendableRequest(FetchError):
@@ -89,7 +95,11 @@ class Aborted(FetchError):
 
 
 class Fetcher(Protocol):
-    """Request in, response out. Follows no redirect; raises :class:`FetchError`."""
+    """Request in, response out. Follows no redirect; raises :class:`FetchError`.
+
+    A fetcher that keeps cookies itself says so by an attribute ``keeps_cookies = True``; any other gets them
+    as a ``Cookie`` header.
+    """
 
     async def open(self) -> None:
         """Make ready (called once, on the running loop)."""
@@ -115,3 +125,16 @@ class HeaderWatching(Protocol):
     async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
         """Fetch as ``fetch`` does; raises :class:`Aborted`, with the body left unread, if it is not wanted."""
         ...
+
+
+async def fetch_watched(fetcher: Fetcher, request: Request, on_headers: HeaderHook) -> Response:
+    """Fetch with somebody looking at the headers; a fetcher that cannot show them before shows them after.
+
+    Raises :class:`Aborted` if the answer is not wanted.
+    """
+    if isinstance(fetcher, HeaderWatching):
+        return await fetcher.fetch_watched(request, on_headers)
+    response = await fetcher.fetch(request)
+    if not await on_headers(response):
+        raise Aborted("the answer was not wanted")
+    return response
