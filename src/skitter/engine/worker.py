@@ -26,7 +26,7 @@ from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
 from skitter.errors import CrawlFailed, RetryLater, SkitterError, UndecodableRecord
-from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderWatching
+from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, fetch_watched
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution, SeedKeys
 from skitter.request import Request, decode_request
@@ -267,6 +267,14 @@ class Worker:
             await self._failed(page, error, self._failure_verdict(page, text, retryable=False))
         return page
 
+    async def _fetch_failed(self, page: Page, error: FetchError) -> None:
+        text = f"{error.kind}: {error}"
+        if error.free:
+            page.count(f"free/{error.kind}")
+            page.finish(Verdict(Resolution.RETRY, text, free=True))
+        else:
+            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
+
     async def _before_request(self, page: Page) -> Request | None:
         if not self._hooks["before_request"]:
             return page.request
@@ -320,15 +328,10 @@ class Worker:
             signal = await self._hooks.ask("on_headers", response)
             return self._goes_on(page, signal, "on_headers")
 
-        if isinstance(self._fetcher, HeaderWatching):
-            try:
-                return await self._fetcher.fetch_watched(request, look)
-            except Aborted:
-                raise _Decided from None
-        response = await self._fetcher.fetch(request)
-        if not await look(response):
-            raise _Decided
-        return response
+        try:
+            return await fetch_watched(self._fetcher, request, look)
+        except Aborted:
+            raise _Decided from None
 
     async def _fetch_failed(self, page: Page, error: FetchError) -> None:
         text = f"{error.kind}: {error}"
