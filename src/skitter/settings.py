@@ -137,7 +137,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: int | None = None
     """Requests waiting or at work from which on workers keep the links of further pages on their own disks."""
     seen_filter: Literal["exact", "compact"] = "exact"
-    """``compact``: a Redis frontier remembers 11 bytes of a URL instead of 23, and takes a new one for known, which
+    """``compact``: a Redis frontier keeps half as many bytes of a known URL, and takes a new one for known, which
     loses it, with the probability ``seen_error_rate``. Not with a ``visited_ttl``."""
     seen_error_rate: float = 1e-6
 

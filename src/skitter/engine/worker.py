@@ -333,14 +333,6 @@ class Worker:
         except Aborted:
             raise _Decided from None
 
-    async def _fetch_failed(self, page: Page, error: FetchError) -> None:
-        text = f"{error.kind}: {error}"
-        if error.free:
-            page.count(f"free/{error.kind}")
-            page.finish(Verdict(Resolution.RETRY, text, free=True))
-        else:
-            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
-
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Decide over the status; returns whether the response goes to the callback."""
         if self._hooks["after_request"]:
