@@ -76,7 +76,7 @@ class Context:
         return normalize(link, self.response.base_url)
 
 
-_NAME = re.compile(r"\{([A-Za-z_][\w.]*)\}")
+_NAME = re.compile(r"(?<!\$)\{([A-Za-z_][\w.]*)\}")
 
 
 class Template:

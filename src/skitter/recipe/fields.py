@@ -31,10 +31,7 @@ class ObjectReader:
 
     def __init__(self, fields: Mapping[str, str | Field], workshop: Workshop) -> None:
         self._readers = {
-            name: FieldReader(
-                field if isinstance(field, Field) else _bare(field, workshop), name, workshop.at(name), self
-            )
-            for name, field in fields.items()
+            name: FieldReader(field, name, workshop.at(name), self) for name, field in fields.items()
         }
 
     @property
@@ -53,11 +50,11 @@ class ObjectReader:
 class FieldReader:
     """Reads one field."""
 
-    def __init__(self, field: Field, name: str, workshop: Workshop, around: ObjectReader) -> None:
-        self._field = field
+    def __init__(self, given: str | Field, name: str, workshop: Workshop, around: ObjectReader) -> None:
+        self._field = field = given if isinstance(given, Field) else _bare(given, workshop)
         self._name = name
         self._selects = any((field.css, field.xpath, field.json))
-        self._finder = Finder(field, workshop)
+        self._finder = Finder(given, workshop)
         self._template = Template(field.value) if isinstance(field.value, str) else None
         self._replacements = [
             (workshop.pattern(pair[0], "replace", place), pair[1])

@@ -34,7 +34,8 @@ class Source:
             ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise RecipeError([f"{path} cannot be read: {error}"], remedy="a recipe is UTF-8 text") from None
-        return cls.of_text(text, str(path))
+        full, here = Path(path).resolve(), Path.cwd()
+        return cls.of_text(text, str(full.relative_to(here) if full.is_relative_to(here) else path))
 
     @classmethod
     def of_text(cls, text: str, name: str) -> Source:
@@ -86,7 +87,8 @@ def _of_yaml(text: str, name: str) -> Source:
     try:
         root = yaml.compose(text, Loader=_loader(yaml))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        begun = (error.context or "").startswith(("while parsing a flow", "while scanning a quoted"))
+        mark = error.context_mark if begun else error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
         raise RecipeError([f"{name} line {line}: {error.problem}"], remedy="correct the YAML") from None
     except yaml.YAMLError as error:
