@@ -45,3 +45,7 @@ class FrontierError(SkitterError):
 
 class StoreError(SkitterError):
     """An output that cannot be opened or written."""
+
+
+class CrawlFailed(SkitterError):
+    """A hook, the seeds or a store ended the crawl. Everything committed is kept; a rerun resumes."""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skitter.engine.hooks import Hooks
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.engine.loading import build_spider, load_spider_class
-from skitter.engine.worker import Worker
 from skitter.errors import SpiderError
-from skitter.fetch.http import HttpFetcher
-from skitter.fetch.options import DEFAULT_HEADERS, FetchSettings
 from skitter.frontier.base import Frontier, FrontierContext, FrontierOptions, JobInfo, JobState, Limits
 from skitter.scope import Scope
 from skitter.settings import Settings, build_settings
 from skitter.spider import Spider
 from skitter.store.base import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
+
+if TYPE_CHECKING:  # imported when a worker is made: the owner of a fleet makes none
+    from skitter.engine.worker import Worker
+    from skitter.fetch.http import HttpFetcher
 
 
 class Assembly:
@@ -54,6 +56,9 @@ class Assembly:
 
     def fetcher(self) -> HttpFetcher:
         """Return the fetcher of one worker."""
+        from skitter.fetch.http import HttpFetcher  # noqa: PLC0415 - see above
+        from skitter.fetch.options import DEFAULT_HEADERS, FetchSettings  # noqa: PLC0415 - see above
+
         settings = self.settings
         return HttpFetcher(
             FetchSettings(
@@ -85,10 +90,13 @@ class Assembly:
 
         The worker is put into ``running`` while it works, for those who want to drain it.
         """
+        worker_class = await asyncio.to_thread(_worker_class)
         stores = await self._open_stores(name)
         fetcher = self.fetcher()
         await fetcher.open()
-        worker = Worker(name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks())
+        worker = worker_class(
+            name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks()
+        )
         running.append(worker)
         try:
             return await worker.run(info)
@@ -104,6 +112,14 @@ class Assembly:
         for store in stores:
             await store.open(context)
         return stores
+
+
+def _worker_class() -> type[Worker]:
+    """Load what a worker needs, which takes a tenth of a second: not on the event loop."""
+    import skitter.fetch.http  # noqa: F401, PLC0415 - see above
+    from skitter.engine.worker import Worker  # noqa: PLC0415 - see above
+
+    return Worker
 
 
 def worker_name() -> str:

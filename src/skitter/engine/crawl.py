@@ -9,21 +9,23 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from skitter.engine.assembly import Assembly, worker_name
-from skitter.engine.child import ChildOrder
 from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
-from skitter.engine.worker import Worker
+from skitter.engine.orders import ChildOrder
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.store.base import Output, OutputContext
 from skitter.store.outputs import open_output
+
+if TYPE_CHECKING:  # the owner of a fleet needs no worker
+    from skitter.engine.worker import Worker
 
 log = logging.getLogger("skitter.engine")
 

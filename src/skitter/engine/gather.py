@@ -118,11 +118,11 @@ class Gatherer:
                 self._take_request(gathered, request, parent)
             return
         memory = self.memory.of(links.base_url)
-        if links.base_url == parent.url:  # "#part" leads to the page itself
-            hrefs = [href for href in hrefs if href[:1] != "#"]
-            if len(hrefs) < len(links.hrefs):
-                gathered.refused[DUPLICATE] += len(links.hrefs) - len(hrefs)
         strange = memory.sort_out(hrefs, gathered.refused)
+        if strange and links.base_url == parent.url:  # "#part" leads to the page itself
+            met, strange = len(strange), [href for href in strange if href[:1] != "#"]
+            if len(strange) < met:
+                gathered.refused[DUPLICATE] += met - len(strange)
         if not strange:
             return
         batch = Batch(_NO_TEMPLATE, [], [], [])

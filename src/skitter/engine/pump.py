@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from skitter.engine.orders import DRAIN_SECONDS
 from skitter.engine.page import Page
 from skitter.frontier.base import Frontier, JobState, Landing, Lease
 
-DRAIN_SECONDS = 15.0
-"""Longest wait for fetches in flight when a crawl is stopped; what is left is handed back."""
 _LOOK_EVERY = 0.1
 """Seconds between two looks at the job while there is no room for more, or nothing is given out."""
 
@@ -176,7 +175,7 @@ class Pump:
     def drain(self) -> None:
         """Lease nothing more; :meth:`run` ends when what is in hand is committed.
 
-        Fetches that take longer than :data:`DRAIN_SECONDS` are broken off and their leases handed back.
+        Fetches that take longer than :data:`~skitter.engine.orders.DRAIN_SECONDS` are broken off and their leases handed back.
         """
         if not self._draining:
             self._draining = True

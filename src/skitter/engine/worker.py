@@ -19,7 +19,7 @@ from skitter.engine.redirect import RedirectError, redirected
 from skitter.engine.robots_gate import Passage, RobotsGate
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
-from skitter.errors import SkitterError, UndecodableRecord
+from skitter.errors import CrawlFailed, SkitterError, UndecodableRecord
 from skitter.fetch.base import Fetcher, FetchError
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution
@@ -34,10 +34,6 @@ log = logging.getLogger("skitter.engine")
 
 _SEEDS_AGAIN = 1.0
 """Seconds between two looks whether the duty of loading the seeds has become free."""
-
-
-class CrawlFailed(SkitterError):
-    """A hook, the seeds or a store ended the crawl. Everything committed is kept; a rerun resumes."""
 
 
 class _HandBack(Exception):
@@ -81,7 +77,7 @@ class Worker:
     async def run(self, info: JobInfo) -> JobState:
         """Work until the job is finished or stopped; returns its state.
 
-        Raises :class:`CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
+        Raises :class:`~skitter.errors.CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
         """
         settings = self.settings
         self._gatherer = Gatherer(

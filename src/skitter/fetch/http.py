@@ -13,6 +13,7 @@ from skitter.fetch.base import ConnectError, FetchError, UnsendableRequest
 from skitter.fetch.cookies import CookieJars
 from skitter.fetch.curl_errors import fetch_error
 from skitter.fetch.decoding import decode_body
+from skitter.fetch.multi import Multi
 from skitter.fetch.options import FetchSettings
 from skitter.fetch.stall import StallWatch
 from skitter.fetch.transfer import Transfer, base_headers
@@ -26,6 +27,10 @@ _SCHEMES = ("http://", "https://")
 _CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
 # Above this, decoding moves to a thread so that the loop goes on meanwhile.
 _DECODE_ASIDE = 256 * 1024
+
+
+class _OnlyDeadConnections(Exception):
+    """The server had closed every kept connection that curl tried; nothing of the request was answered."""
 
 
 class HttpFetcher:
@@ -42,9 +47,9 @@ class HttpFetcher:
         self._base_headers = base_headers(self.settings)
         self._ca_file = self.settings.ca_file
         self._suffixes_read = False
-        self._multi: pycurl.AsyncCurlMulti | None = None
+        self._multi: Multi | None = None
         self._idle: list[Transfer] = []
-        self._running: dict[Transfer, asyncio.Future[pycurl.Curl]] = {}
+        self._running: dict[Transfer, asyncio.Future[None]] = {}
         self._watch = StallWatch(self._running, self.settings.read_timeout)
 
     async def open(self) -> None:
@@ -57,7 +62,7 @@ class HttpFetcher:
             )
         if not self._ca_file:
             self._ca_file = await asyncio.to_thread(certifi.where)
-        multi = pycurl.AsyncCurlMulti()
+        multi = Multi()
         multi.setopt(pycurl.M_MAXCONNECTS, self.settings.max_connections)
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self.settings.max_connections)
         self._multi = multi
@@ -72,7 +77,11 @@ class HttpFetcher:
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             transfer.prepare(request, url, cookie)
-            await self._perform(transfer)
+            try:
+                await self._perform(transfer)
+            except _OnlyDeadConnections:
+                transfer.connect_afresh()
+                await self._perform(transfer)
             response = await self._response(transfer, request)
         except BaseException:
             # A handle in an unknown state is not worth keeping.
@@ -88,7 +97,7 @@ class HttpFetcher:
         multi, self._multi = self._multi, None
         self._watch.stop()
         if multi is not None:
-            await multi.aclose()
+            multi.close()
         while self._idle:
             self._idle.pop().curl.close()
 
@@ -96,14 +105,16 @@ class HttpFetcher:
         return Transfer(self.settings, self._base_headers, self._ca_file)
 
     async def _perform(self, transfer: Transfer) -> None:
-        if self._multi is None:
+        multi = self._multi
+        if multi is None:
             raise UsageError("this fetcher is not open", remedy="await open() first, close() last")
-        future = self._multi.add_handle(transfer.curl)
-        self._running[transfer] = future
+        future = self._running[transfer] = multi.start(transfer.curl)
         self._watch.start()
         try:
             await future
         except pycurl.error as error:
+            if error.args[1].startswith("Connection died, tried") and not transfer.fresh:
+                raise _OnlyDeadConnections from None
             raise _error_of(transfer, error) from None
         except asyncio.CancelledError:
             if self._multi is None and not _cancelled_from_outside():
@@ -111,6 +122,7 @@ class HttpFetcher:
             raise
         finally:
             del self._running[transfer]
+            multi.end(transfer.curl)
 
     async def _response(self, transfer: Transfer, request: Request) -> Response:
         getinfo = transfer.curl.getinfo

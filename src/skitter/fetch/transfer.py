@@ -32,6 +32,7 @@ class Transfer:
         "_settings",
         "_unusual",
         "curl",
+        "fresh",
         "idle_looks",
         "seen_bytes",
     )
@@ -49,6 +50,8 @@ class Transfer:
         self.seen_bytes = -1
         """What :class:`~skitter.fetch.stall.StallWatch` saw moved when it last looked."""
         self.idle_looks = 0
+        self.fresh = False
+        """Whether a connection of its own is made for the request."""
         self._configure()
 
     def _configure(self) -> None:
@@ -101,6 +104,11 @@ class Transfer:
         if request.proxy is not None:
             self._unusual = True
             setopt(pycurl.PROXY, request.proxy)
+
+    def connect_afresh(self) -> None:
+        """Use no kept connection for this request."""
+        self.fresh = self._unusual = True
+        self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
     def _prepare_method(self, request: Request, *, with_body: bool) -> None:
         setopt, method = self.curl.setopt, request.method
@@ -155,7 +163,7 @@ class Transfer:
             self.curl.unsetopt(pycurl.COOKIE)
             self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.total_timeout))
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
-        self._extra = self._unusual = False
+        self._extra = self._unusual = self.fresh = False
 
 
 def _milliseconds(seconds: float) -> int:
