@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from skitter.cli import control, crawl, demo, failures, fetch, new, recipe, shell
+from skitter.cli import control, crawl, demo, failures, fetch, new, recipe, shell, task
 from skitter.cli.say import complain
 from skitter.errors import SkitterError
 
@@ -49,7 +49,7 @@ def skitter(context: click.Context) -> int:
 
 _COMMANDS: tuple[Any, ...] = (
     crawl.crawl, crawl.run, control.resume, control.status, control.pause, control.stop, control.jobs,
-    failures.failures, fetch.fetch, shell.shell, new.new, recipe.recipe, demo.demo,
+    failures.failures, fetch.fetch, shell.shell, new.new, recipe.recipe, task.task, demo.demo,
 )  # fmt: skip
 for command in _COMMANDS:
     skitter.add_command(command)

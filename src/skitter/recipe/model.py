@@ -174,16 +174,28 @@ class Page(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True)
         | None
     ) = None
     items: Items | list[Items] = []
+    script: (
+        Annotated[
+            str, Meta(min_length=1, description="JavaScript rule: ctx.output(item), ctx.follow(url, {page})")
+        ]
+        | None
+    ) = None
     follow: list[str | Follow] = []
     next: Annotated[str | Paginate | None, Meta(description="The next page of the same kind.")] = None
 
 
 class Start(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Where to begin: a page, a sitemap or a feed."""
+    """Where to begin: a page, a sitemap or a script."""
 
     url: Annotated[str, Meta(min_length=1)] | None = None
     sitemap: (
         Annotated[str, Meta(min_length=1, description="A sitemap, an index of them, or a robots.txt.")] | None
+    ) = None
+    script: (
+        Annotated[
+            str, Meta(min_length=1, description="JavaScript that gives requests: ctx.follow(url, {page})")
+        ]
+        | None
     ) = None
     page: Annotated[PageName | None, Meta(description="Its kind; default: the first of `pages`.")] = None
     each: Annotated[
@@ -232,5 +244,12 @@ class Recipe(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=Tru
         list[str], Meta(description="Each start once a language: {language}, Accept-Language.")
     ] = []
     login: Login | None = None
+    cookies: Annotated[
+        dict[str, str], Meta(description="Sent to the hosts of `start` with every request.")
+    ] = {}
+    priority: Annotated[int, Meta(description="Added to that of every request.")] = 0
+    reload: (
+        Annotated[float, Meta(gt=0, description="Fetch pages anew in each period of so many seconds.")] | None
+    ) = None
     settings: Annotated[dict[str, Any], Meta(description="Settings of the job, such as delay.")] = {}
     outputs: Annotated[list[str], Meta(description="Where items go unless the command line says.")] = []

@@ -13,6 +13,7 @@ from skitter.recipe.items import ItemReader
 from skitter.recipe.links import LinkRule
 from skitter.recipe.model import Follow, Page, Paginate
 from skitter.recipe.paging import next_page
+from skitter.recipe.rules import ScriptRule
 from skitter.recipe.workshop import Workshop
 from skitter.request import Request
 
@@ -23,6 +24,7 @@ class PageReader:
     def __init__(self, name: str, page: Page, workshop: Workshop) -> None:
         self.name = name
         self.format = page.format
+        self._pages = workshop.pages
         if page.format == "feed":
             need("feedparser", "recipes", "feeds")
         workshop = workshop.at(reads_json=page.format in {"json", "feed"})
@@ -36,9 +38,13 @@ class PageReader:
             LinkRule(_follow(one, name, workshop), workshop.at("follow", place))
             for place, one in enumerate(page.follow)
         ]
+        self._script = None if page.script is None else ScriptRule(page.script, workshop.pages)
         self._next = None if page.next is None else next_page(page.next, name, workshop.at("next"))
-        if not (self._items or self._rules or self._next):
-            workshop.problem("gives nothing", "add items, follow or next")
+        declared = self._items or self._rules or self._next
+        if not declared and self._script is None:
+            workshop.problem("gives nothing", "add items, follow, next or script")
+        if declared and self._script is not None:
+            workshop.problem("stands beside items, follow or next", "let the script do all of it", "script")
         numbered = isinstance(page.next, Paginate) and page.next.parameter is not None
         if numbered and not (self._items or self._rules):
             workshop.problem("never ends: nothing on the page tells that it is empty", "add items", "next")
@@ -46,11 +52,18 @@ class PageReader:
     @property
     def uses_scripts(self) -> bool:
         """Whether something on it has a script."""
-        return any(one.uses_scripts for one in self._items) or any(one.uses_scripts for one in self._rules)
+        own = self._script is not None
+        return (
+            own
+            or any(one.uses_scripts for one in self._items)
+            or any(one.uses_scripts for one in self._rules)
+        )
 
     @property
     def leads_to(self) -> set[str]:
-        """Names of the kinds of pages that its links lead to."""
+        """Names of the kinds of pages that its links lead to; all of them if only a script knows."""
+        if self._script is not None:
+            return set(self._pages)
         return {rule.page for rule in self._rules}
 
     def read(self, context: Context) -> Iterator[dict[str, Any] | Links | Request]:
@@ -60,6 +73,8 @@ class PageReader:
                 f"{context.response.url} has nothing like {self._expect.source!r}",
                 remedy="it is another kind of page, or the site has changed",
             )
+        if self._script is not None:
+            yield from self._script.read(context)
         found = 0
         for reader in self._items:
             for item in reader.read(context):

@@ -44,13 +44,23 @@ class Plan:
         if allowed == "any":
             return ()
         if allowed is not None:
-            return list(allowed)
+            return allowed
+        return self.home_domains
+
+    @property
+    def home_domains(self) -> Sequence[str]:
+        """Where the recipe's own cookies are sent: the hosts at which it begins."""
         return domains_of(self.starts, [self.login.host] if self.login is not None else [])
 
     def _check(self, workshop: Workshop) -> None:
         recipe = self.recipe
         if not self.starts:
             workshop.problem("is empty", "give at least one URL", "start")
+        scripted = any(rule.uses_scripts for rule in self.starts)
+        if scripted and recipe.allowed_domains is None:
+            workshop.problem(
+                "is missing: a script does not tell its hosts", "name them, or any", "allowed_domains"
+            )
         if isinstance(recipe.allowed_domains, list):
             check_domains(recipe.allowed_domains, workshop.at("allowed_domains"))
         self._check_reach(workshop)
@@ -68,6 +78,8 @@ class Plan:
                 workshop.refused(error, "outputs", place)
 
     def _check_reach(self, workshop: Workshop) -> None:
+        if any(rule.uses_scripts for rule in self.starts):
+            return  # only they know
         reached = {rule.page for rule in self.starts}
         waiting = [*reached]
         while waiting:
@@ -81,7 +93,9 @@ class Plan:
     @property
     def uses_scripts(self) -> bool:
         """Whether it needs a JavaScript engine."""
-        return any(page.uses_scripts for page in self.pages.values())
+        return any(page.uses_scripts for page in self.pages.values()) or any(
+            rule.uses_scripts for rule in self.starts
+        )
 
 
 def make_plan(source: Source, arguments: Mapping[str, Any] | None = None, *, complete: bool = True) -> Plan:

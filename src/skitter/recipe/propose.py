@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from skitter.extras import need
 from skitter.recipe.blocks import Blocks, Found, find_blocks
@@ -42,13 +43,20 @@ def propose(response: Response) -> str:
     """
     yaml = need("yaml", "recipes", "recipes")
     recipe = {
-        "name": re.sub(r"[^A-Za-z0-9.-]+", "-", host_of(response.url)),
+        "name": _name(response.url),
         "start": response.url,
         "pages": {"page": _page(response)},
     }
     text: str = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=110)
     _try_out(text, response)
     return f"# Proposed by `skitter recipe from {response.url}`: give the fields better names.\n{text}"
+
+
+def _name(url: str) -> str:
+    """Return the last word of a URL's path that has a letter in it, or its host."""
+    words = [word for word in urlsplit(url).path.split("/") if re.search(r"[A-Za-z]", word)]
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", words[-1].rsplit(".", 1)[0] if words else "").strip("-.")
+    return name or re.sub(r"[^A-Za-z0-9.-]+", "-", host_of(url))
 
 
 def _try_out(text: str, response: Response) -> None:

@@ -12,12 +12,14 @@ from skitter.links import Links
 from skitter.recipe.combinations import combinations
 from skitter.recipe.context import Context, Template
 from skitter.recipe.model import Range, Start
+from skitter.recipe.rules import ScriptRule
 from skitter.recipe.sitemaps import read_sitemap
 from skitter.recipe.travel import LANGUAGE, batches, fields_for, in_language
 from skitter.recipe.variables import is_open
 from skitter.recipe.workshop import Workshop
 from skitter.request import Request
 from skitter.scope import Scope
+from skitter.script.engine import ScriptEngine
 from skitter.urls import host_of, normalize
 
 _WORDS = frozenset({LANGUAGE})
@@ -33,14 +35,17 @@ class StartRule:
         self.page = workshop.page(start.page) if start.page is not None else next(iter(workshop.pages), "")
         self._match = workshop.patterns(start.match, "match")
         self._skip = workshop.patterns(start.skip, "skip")
+        self._script = None if start.script is None else ScriptRule(start.script, workshop.pages)
         self._url = Template(start.url or start.sitemap or "")
         self._check(workshop, bare=isinstance(given, str))
 
     def _check(self, workshop: Workshop, *, bare: bool) -> None:
         start = self._start
         place = () if bare else ("url",) if start.url is not None else ("sitemap",)
-        if (start.url is None) == (start.sitemap is None):
-            workshop.problem("needs either a url or a sitemap", "give one of them")
+        if sum(one is not None for one in (start.url, start.sitemap, start.script)) != 1:
+            workshop.problem("needs either a url or a sitemap or a script", "give one of them")
+            return
+        if self._script is not None:
             return
         if sum(one is not None for one in (start.body, start.form, start.json)) > 1:
             workshop.problem("has more than one of body, form and json", "keep one of them")
@@ -68,14 +73,23 @@ class StartRule:
     @property
     def hosts(self) -> list[str]:
         """Hosts that it begins at."""
-        if is_open(self._url.text):
+        if is_open(self._url.text) or self._script is not None:
             return []
         urls = (normalize(self._url.text_of({LANGUAGE: one, **words})) for words in
                 combinations(self._start.each) for one in self._languages or [""])  # fmt: skip
         return list(dict.fromkeys(host_of(url) for url in urls if url is not None))
 
-    def requests(self) -> Iterator[Request]:
+    @property
+    def uses_scripts(self) -> bool:
+        """Whether a script gives its requests."""
+        return self._script is not None
+
+    def requests(self, scripts: ScriptEngine | None = None) -> Iterator[Request]:
         """Give its requests, always in the same order."""
+        if self._script is not None:
+            assert scripts is not None, "the spider starts an engine for every recipe with scripts"
+            yield from self._script.begin(scripts, self.page, {"languages": list(self._languages)})
+            return
         for language in self._languages or (None,):
             for words in combinations(self._start.each):
                 yield self._request(words, language)
