@@ -28,6 +28,7 @@ class JobOptions:
     delay: float | None = None
     robots: bool | None = None
     limit: int | None = None
+    max_queued: int | None = None
     time_limit: float | None = None
     fresh: bool = False
     recrawl: bool = False
@@ -42,6 +43,7 @@ class JobOptions:
             "delay": self.delay,
             "robots": self.robots,
             "max_pages": self.limit,
+            "max_queued": self.max_queued,
             "time_limit": self.time_limit,
         }
         return pairs("-s", self.settings) | given(named)
@@ -91,6 +93,10 @@ _JOB_OPTIONS = (
     ),
     click.option("--robots/--no-robots", default=None, help="Obey robots.txt (the default), or do not."),
     click.option("--limit", type=int, metavar="PAGES", help="Stop after so many pages."),
+    click.option(
+        "--max-queued", type=int, metavar="N",
+        help="Above so many requests in the frontier, workers keep further links on their own disks.",
+    ),
     click.option("--time-limit", type=float, metavar="SECONDS", help="Stop this run after so long."),
     click.option("--fresh", is_flag=True, help="Forget what the job did before and replace its outputs."),
     click.option("--recrawl", is_flag=True, help="If the job is finished, begin again and visit its pages anew."),

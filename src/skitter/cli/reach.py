@@ -17,6 +17,7 @@ from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.file_format import file_of
 from skitter.frontier.reading import read_dead_letters, read_status
 from skitter.frontier.registry import make_frontier
+from skitter.store.outputs import shown
 
 
 class JobStatus(msgspec.Struct, kw_only=True):
@@ -114,7 +115,7 @@ async def job_status(folder: JobFolder) -> JobStatus:
         state=_state_of(counts, live=live),
         live=live,
         spider=spec.spider,
-        outputs=spec.outputs,
+        outputs=[shown(target) for target in spec.outputs],
         frontier=spec.frontier,
         counts=counts,
     )

@@ -21,8 +21,8 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
-from skitter.store.base import Output, OutputContext
-from skitter.store.outputs import open_output
+from skitter.store.base import Output, OutputContext, parts_folder
+from skitter.store.outputs import open_output, shown
 
 if TYPE_CHECKING:  # the owner of a fleet needs no worker
     from skitter.engine.worker import Worker
@@ -147,6 +147,8 @@ class Crawl:
             before = await self._begin(frontier)
             if before.state is JobState.RUNNING and not self._stop_reason:
                 await self._work(frontier, info, began)
+                if self._assembly.settings.retry_failed_at_end and await self._replay(frontier):
+                    await self._work(frontier, info, began)
             return await self._result(frontier, before, began)
         finally:
             if server is not None:
@@ -165,6 +167,16 @@ class Crawl:
         if self._recrawl and await frontier.recrawl():
             status = await frontier.status()
         return status
+
+    async def _replay(self, frontier: Frontier) -> bool:
+        """Give what was given up another chance if all else is done; returns whether there is anything."""
+        status = await frontier.status()
+        return (
+            status.state is JobState.FINISHED
+            and status.failed > 0
+            and not self._stop_reason
+            and await frontier.replay() > 0
+        )
 
     async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> None:
         self.has_begun = True
@@ -195,7 +207,7 @@ class Crawl:
             seconds=time.monotonic() - began,
             before=before,
             status=status,
-            outputs=self.spec.outputs,
+            outputs=[shown(target) for target in self.spec.outputs],
             already_finished=before.state is JobState.FINISHED,
         )
 
@@ -292,15 +304,24 @@ class Crawl:
                     self.spec.job,
                 )
 
+    async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
+        """Return what is committed of the part files on this machine; other machines have theirs."""
+        ranges = await frontier.outputs()
+        if not frontier.shared:
+            return ranges
+        parts = parts_folder(str(self._assembly.folder.path))
+        here = await asyncio.to_thread(lambda: {part for part in ranges if (parts / part).exists()})
+        return {part: ranges[part] for part in here}
+
     async def _emit(self, frontier: Frontier) -> None:
-        ranges = await frontier.outputs() if self._outputs else {}
+        ranges = await self._ranges(frontier) if self._outputs else {}
         for output in self._outputs:
             if not await output.emit(self._output_context(), ranges):
                 self.stop(f"nobody reads {output.target} any more")
 
     async def _merge(self, frontier: Frontier) -> None:
         if self._outputs:
-            ranges = await frontier.outputs()
+            ranges = await self._ranges(frontier)
             for output in self._outputs:
                 await output.emit(self._output_context(), ranges)
                 await output.merge(self._output_context(), ranges)

@@ -66,7 +66,9 @@ class Fleet:
             os.set_blocking(read_end, False)  # a process that the spider left behind may hold the other end
             try:
                 process = await self._start(name, write_end)
-                await process.communicate(self._order)
+                with contextlib.suppress(RuntimeError):  # uvloop's, where it died before it could be told
+                    await process.communicate(self._order)
+                await process.wait()
                 self._processes.discard(process)
                 said = _read(read_end)
             finally:

@@ -73,14 +73,22 @@ class Gatherer:
     """Applies scope, politeness and identity to what callbacks give.
 
     ``known_for_ever``: a URL that is in the frontier stays known, so that its links need no second look.
+    ``fingerprint_keys``: ``meta`` keys that are part of the identity of every request.
     """
 
     def __init__(
-        self, scope: Scope, politeness: Politeness, fingerprint_seed: int, *, known_for_ever: bool = True
+        self,
+        scope: Scope,
+        politeness: Politeness,
+        fingerprint_seed: int,
+        *,
+        known_for_ever: bool = True,
+        fingerprint_keys: tuple[str, ...] = (),
     ) -> None:
         self._scope = scope
         self._politeness = politeness
         self._seed = fingerprint_seed
+        self._fingerprint_keys = fingerprint_keys
         self.memory = LinkMemory(known_for_ever=known_for_ever)
         self._origins: dict[str, tuple[str | None, str]] = {}
 
@@ -120,7 +128,7 @@ class Gatherer:
         if self._too_deep(parent, depth):
             gathered.refused[reasons.DEPTH] += len(hrefs)
             return
-        if not _SHAPING_FIELDS.isdisjoint(links.fields):
+        if self._fingerprint_keys or not _SHAPING_FIELDS.isdisjoint(links.fields):
             for request in links:
                 self._take_request(gathered, request, parent)
             return
@@ -214,6 +222,9 @@ class Gatherer:
             return refusal
         if url != request.url:
             request = request.replace(url=url)
+        if self._fingerprint_keys:
+            keys = dict.fromkeys((*request.fingerprint_keys, *self._fingerprint_keys))
+            request = request.replace(fingerprint_keys=tuple(keys))
         _check_order(request, url)
         return Entry(
             fingerprint(request, self._seed), self._politeness.slot_of(host), url, encode_request(request),

@@ -47,12 +47,18 @@ def after_failure(
 
 
 def after_status(
-    settings: Settings, request: Request, attempt: int, status: int, retry_after: float | None
+    settings: Settings,
+    request: Request,
+    attempt: int,
+    status: int,
+    retry_after: float | None,
+    *,
+    blocked: bool = False,
 ) -> Verdict:
-    """Retry after statuses that may pass; give the others up."""
+    """Retry after statuses that may pass; give the others up. ``blocked``: it was our session's fault."""
     error = f"status/{status}: the server answered {status}"
     if status not in THROTTLED:
-        return after_failure(settings, request, attempt, error, retryable=status in _PASSING)
+        return after_failure(settings, request, attempt, error, retryable=blocked or status in _PASSING)
     allowed = settings.max_throttled if request.max_retries is None else request.max_retries
     if attempt >= allowed:
         return Verdict(Resolution.FAILED, error)

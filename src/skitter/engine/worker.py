@@ -16,7 +16,9 @@ from skitter.engine.hooks import Hooks, Signal, call
 from skitter.engine.page import DONE, Page
 from skitter.engine.pump import Pump, Turn
 from skitter.engine.redirect import RedirectError, redirected
+from skitter.engine.request_data import with_request_data
 from skitter.engine.robots_gate import Passage, RobotsGate
+from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
 from skitter.errors import CrawlFailed, SkitterError, UndecodableRecord
@@ -28,7 +30,7 @@ from skitter.response import Response
 from skitter.scope import Scope
 from skitter.settings import Settings
 from skitter.spider import Spider
-from skitter.store.base import Store
+from skitter.store.base import Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
 
@@ -61,10 +63,23 @@ class Worker:
         self._fetcher = fetcher
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
-        self._pump = Pump(name, frontier, settings.concurrency)
+        buffering = buffering_of(stores)
+        self._pump = Pump(name, frontier, settings.concurrency, backlog=buffering.items if buffering else 0)
+        self._room = Room()
         self._committer = Committer(
-            frontier, stores, self._hooks, self._obey, self._learn, self._pump.report_landings
+            frontier,
+            stores,
+            self._hooks,
+            self._obey,
+            self._learn,
+            self._pump.report_landings,
+            self._room,
+            self._pump.in_hand,
         )
+        self._committer.set_aside = self._pump.set_aside
+        if settings.max_queued is not None:
+            self._pump.on_room = self._hear_of_room
+        self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
         self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
         self._gatherer: Gatherer
         self._errands: set[asyncio.Task[Any]] = set()
@@ -85,6 +100,7 @@ class Worker:
             settings.politeness(),
             info.fingerprint_seed,
             known_for_ever=settings.visited_ttl is None and settings.failed_stay_known,
+            fingerprint_keys=settings.fingerprint_keys,
         )
         self._pump.on_setback = self._gatherer.memory.forget
         await self._each_hook("on_start")
@@ -107,6 +123,10 @@ class Worker:
             await self._shut_down()
         await self._each_hook("on_stop")
         return state
+
+    def _hear_of_room(self, left: int | None) -> None:
+        self._room.told(left)
+        self._committer.look_for_room()
 
     def _learn(self, urls: Sequence[str]) -> None:
         self._gatherer.memory.learn(urls)
@@ -167,7 +187,7 @@ class Worker:
                 raise CrawlFailed(f"hook {point}: {describe(error)}", remedy="correct the hook") from error
 
     async def _load_seeds(self) -> None:
-        loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name)
+        loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name, self._room)
         await loader.run()
         while (await self._frontier.status()).seeds_loading:
             # Another worker has the duty, or this one has lost it; it becomes free when who has it is silent.
@@ -190,13 +210,17 @@ class Worker:
             if request is not None and await self._may_fetch(page, request, turn):
                 response = await self._fetch(page, request, turn)
                 if await self._after_request(page, response):
-                    await self._parse(page, response)
+                    await self._parse(page, page.response or response)
         except _HandBack:
             return None
         except FetchError as error:
             turn.land()
             text = f"{error.kind}: {error}"
-            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
+            if error.free:
+                page.count(f"free/{error.kind}")
+                page.finish(Verdict(Resolution.RETRY, text, free=True))
+            else:
+                await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
@@ -245,7 +269,8 @@ class Worker:
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Decide over the status; returns whether the response goes to the callback."""
         if self._hooks["after_request"]:
-            signal = await self._hooks.ask("after_request", response)
+            response, signal = await self._hooks.revise(response)
+            page.response = response
             if signal is Signal.IGNORE:
                 return True
             if not self._goes_on(page, signal, "after_request"):
@@ -257,7 +282,8 @@ class Worker:
             self._redirect(page, response)
             return False
         wish = _retry_after(response)
-        verdict = after_status(self.settings, page.request, page.lease.attempt, status, wish)
+        blocked = status in self._blocked_statuses
+        verdict = after_status(self.settings, page.request, page.lease.attempt, status, wish, blocked=blocked)
         return await self._failed(page, StatusError(status), verdict)
 
     def _redirect(self, page: Page, response: Response) -> None:
@@ -285,6 +311,8 @@ class Worker:
         gathered = self._gatherer.gather(given, page.request)
         page.items, page.batches = gathered.items, gathered.batches
         page.entries = gathered.entries
+        if page.items and self.settings.save_request_data:
+            page.items = with_request_data(page.items, page.request, self.settings.save_request_data)
         if page.items and self._hooks["before_save"]:
             signal = await self._hooks.ask("before_save", response, page.items)
             if not self._goes_on(page, signal, "before_save"):

@@ -15,6 +15,8 @@ class FetchError(SkitterError):
     kind = "fetch"
     retryable = True
     """Whether the same request may well succeed later."""
+    free = False
+    """Whether the attempt is not to count: it failed on our side and never came to the server."""
 
 
 class ConnectError(FetchError):
@@ -68,9 +70,13 @@ class UndecodableBody(FetchError):
 
 
 class ProxyError(FetchError):
-    """The proxy refused or failed."""
+    """The proxy cannot be reached, refuses us, or fails."""
 
     kind = "proxy"
+
+
+class BehindProxy(ProxyError):
+    """The request came past the proxy, or the proxy says that it cannot reach the server."""
 
 
 class UnsendableRequest(FetchError):
@@ -81,7 +87,11 @@ class UnsendableRequest(FetchError):
 
 
 class Fetcher(Protocol):
-    """Request in, response out. Follows no redirect; raises :class:`FetchError`."""
+    """Request in, response out. Follows no redirect; raises :class:`FetchError`.
+
+    A fetcher that keeps cookies itself says so by an attribute ``keeps_cookies = True``; any other gets them
+    as a ``Cookie`` header.
+    """
 
     async def open(self) -> None:
         """Make ready (called once, on the running loop)."""

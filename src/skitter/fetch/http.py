@@ -11,7 +11,7 @@ import pycurl
 from skitter.errors import UsageError
 from skitter.fetch.base import ConnectError, FetchError, UnsendableRequest
 from skitter.fetch.cookies import CookieJars
-from skitter.fetch.curl_errors import fetch_error
+from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.decoding import decode_body
 from skitter.fetch.multi import Multi
 from skitter.fetch.options import FetchSettings
@@ -40,6 +40,8 @@ class HttpFetcher:
     by all requests of this fetcher. A request that meets a kept connection which the server has just closed
     is sent again on a fresh one, before any byte of an answer only.
     """
+
+    keeps_cookies = True
 
     def __init__(self, settings: FetchSettings | None = None, cookies: CookieJars | None = None) -> None:
         self.settings = settings or FetchSettings()
@@ -175,12 +177,19 @@ def _sendable(url: str) -> str:
 def _error_of(transfer: Transfer, error: pycurl.error) -> FetchError:
     code, message = error.args[0], str(error.args[1])
     getinfo = transfer.curl.getinfo
-    tunnel_refused = getinfo(pycurl.HTTP_CONNECTCODE) >= 300
+    tunnel_status = getinfo(pycurl.HTTP_CONNECTCODE)
     return fetch_error(
         code,
         message,
-        answered=transfer.answered and not tunnel_refused,
+        answered=transfer.answered and tunnel_status < 300,
         by_proxy=bool(getinfo(pycurl.USED_PROXY)),
+        connected=getinfo(pycurl.CONNECT_TIME) > 0,
+        works=proxy_works(
+            code,
+            tunnel_status,
+            getinfo(pycurl.PROXY_ERROR),
+            sent=getinfo(pycurl.REQUEST_SIZE) > 0,
+        ),
     )
 
 

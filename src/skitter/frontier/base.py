@@ -92,6 +92,8 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     setback: bool = False
     """The backend may have lost what it last took (a fail-over, a restart): nothing is known for certain to be in
     it that was not learnt from this answer on."""
+    room: int | None = None
+    """How many new requests may be sent before the next answer (``max_queued``); ``None``: any number."""
 
 
 class Resolution(StrEnum):
@@ -264,6 +266,24 @@ class FrontierOptions(msgspec.Struct, frozen=True):
     """Amounts at which the job stops."""
     seen_in_memory: int = 20_000_000
     """Fingerprints kept in memory (0.1 GB a million) before the seen set moves to disk."""
+    max_queued: int | None = None
+    """Requests queued, delayed and leased from which on the workers are asked to send no new ones. Softly: what
+    is on its way comes in, and where nothing can be leased any more there is always room for a page's links."""
+    seen_filter: Literal["exact", "compact"] = "exact"
+    """``compact``: a backend in the memory of a server may keep so little of each fingerprint that it takes an
+    unknown one for known, and so loses its request, with the probability ``seen_error_rate``. Not with a
+    ``visited_ttl``. The embedded backends are exact always."""
+    seen_error_rate: float = 1e-6
+
+    def room(self, queued: int, delayed: int, leased: int, counters: Mapping[str, int]) -> int | None:
+        """Return how many new requests a frontier with so many has room for; ``None``: any number.
+
+        There is always some where nothing more can be leased before something is committed.
+        """
+        if self.max_queued is None:
+            return None
+        may_lease = queued > 0 and self.limits.room(counters, leased, 1) > 0
+        return max(self.max_queued - queued - delayed - leased, 0 if may_lease else 1)
 
 
 class FrontierContext(msgspec.Struct, frozen=True):
@@ -363,6 +383,14 @@ class Frontier(Protocol):
 
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a small shared note for ``ttl`` seconds."""
+        ...
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if the one kept now is ``old`` (``None``: there is none), in one step.
+
+        ``False``: the note is another one by now: read it and try again. (Where a call is repeated because its
+        answer was lost, that may be the caller's own.)
+        """
         ...
 
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:

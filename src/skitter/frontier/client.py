@@ -139,6 +139,11 @@ class RemoteFrontier:
         """Keep a shared note."""
         await self._call("remember", key, value, ttl)
 
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        swapped: bool = await self._call("swap", key, old, new, ttl)
+        return swapped
+
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up."""
         letters: list[DeadLetter] = await self._call("dead_letters", after, limit)

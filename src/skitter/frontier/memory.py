@@ -177,7 +177,8 @@ class MemoryFrontier:
             limit = self._options.limits.room(self._counters, len(self._leases), limit)
             while len(leases) < limit and (taken := self._slots.take(now)) is not None:
                 leases.append(self._grant(taken[0], taken[1][2], worker, now))
-        return LeaseResult(leases, state, self._ask_again(now, leases), self._limit_reached())
+        room = self._options.room(self._queued, len(self._delayed), len(self._leases), self._counters)
+        return LeaseResult(leases, state, self._ask_again(now, leases), self._limit_reached(), room=room)
 
     def _grant(self, slot: Slot, waiting: Waiting, worker: str, now: float) -> Lease:
         self._queued -= 1
@@ -331,6 +332,13 @@ class MemoryFrontier:
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""
         self._notes[key] = (value, self._clock() + ttl)
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        if await self.recall(key) != old:
+            return False
+        await self.remember(key, new, ttl)
+        return True
 
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""

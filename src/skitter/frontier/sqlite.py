@@ -92,6 +92,7 @@ class SqliteFrontier:
         self._leases: LeaseBook[_Leased] = LeaseBook(self._slots, self._options.lease_seconds)
         self._seen: Seen = MemorySeen()
         self._deciding = asyncio.Lock()
+        self._swapping = asyncio.Lock()
         self._slot_numbers: dict[str, int] = {}
         self._slot_keys: dict[int, str] = {}
         self._outputs: dict[str, list[tuple[int, int]]] = {}
@@ -283,7 +284,9 @@ class SqliteFrontier:
             self._note_job()
         if held or resting:
             await self._journal.flush()
-        return LeaseResult(leases, self.current_state(), self._ask_again(now, leases), self._limit_reached())
+        room = self._options.room(self._queued, self._delayed, len(self._leases), self._counters)
+        ask_again = self._ask_again(now, leases)
+        return LeaseResult(leases, self.current_state(), ask_again, self._limit_reached(), room=room)
 
     def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[_Leased]]) -> Lease:
         self._backlog.note_empty(slot, row.slot)
@@ -548,6 +551,14 @@ class SqliteFrontier:
     async def recall(self, key: str) -> bytes | None:
         """Read a shared note."""
         return await self._journal.read(lambda file: letters.note(file, key, self._clock()))
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        async with self._swapping:  # one owner: nobody else writes between the reading and the writing
+            if await self.recall(key) != old:
+                return False
+            await self.remember(key, new, ttl)
+            return True
 
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""

@@ -49,6 +49,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "set_delay": (tuple[str, float], None),
     "recall": (tuple[str], bytes | None),
     "remember": (tuple[str, bytes, float], None),
+    "swap": (tuple[str, bytes | None, bytes, float], bool),
     "dead_letters": (tuple[int, int], list[DeadLetter]),
     "replay": (tuple[list[int] | None], int),
     "drop": (tuple[list[int] | None], int),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from skitter.errors import StoreError
@@ -55,10 +55,7 @@ class Committed:
 
     def lines(self) -> Iterator[bytes]:
         """Give all lines, without their line ends."""
-        rest = b""
-        for chunk in self.chunks():
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
+        return lines_of(self.chunks())
 
     def _open(self, part: str) -> int:
         try:
@@ -68,6 +65,14 @@ class Committed:
                 f"cannot read the part file {part}, which holds committed items: {error.strerror}",
                 remedy=_REMEDY,
             ) from error
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Give the lines of a text that comes in pieces, without their line ends."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
 
 
 def _runs(descriptor: int, part: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -29,8 +29,8 @@ class JobConfig:
 
     @property
     def visits(self) -> str:
-        """How known fingerprints are kept: ``exact``, or ``timed`` where visits run out."""
-        return "exact" if self._options.visited_ttl is None else "timed"
+        """How known fingerprints are kept: ``exact``, ``compact``, or ``timed`` where visits run out."""
+        return self._options.seen_filter if self._options.visited_ttl is None else "timed"
 
     @property
     def rules(self) -> str:
@@ -51,6 +51,10 @@ class JobConfig:
         }
         if options.visited_ttl is not None:
             fields["visited_ttl"] = options.visited_ttl
+        elif options.seen_filter == "compact":
+            fields["seen_error_rate"] = options.seen_error_rate
+        if options.max_queued is not None:
+            fields["max_queued"] = options.max_queued
         if limits:
             fields["limits"] = limits
         return msgspec.msgpack.encode(fields)

@@ -16,5 +16,4 @@ def keys_of(tag: str) -> list[str]:
     return [f"skitter:{{{tag}}}:{name}" for name in _NAMES]
 
 
-SEEN = _NAMES.index("seen")
 SLOTS = _NAMES.index("slots")

@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-_PRELUDE = ("job", "slots", "requests")
+_PRELUDE = ("job", "slots", "seen", "requests")
 _ALONE = {"open"}
 """Scripts without the prelude."""
 

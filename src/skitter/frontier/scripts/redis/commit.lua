@@ -26,7 +26,7 @@ local function retry(outcome, name, key, rest)
   attempt = min(attempt + (outcome[8] and 0 or 1), 65535)
   rest = pack('>I2', attempt) .. sub(rest, 3)
   if outcome[9] then
-    rest = sub(rest, 1, 25 + struct.unpack('>I4', rest, 22)) .. outcome[9]
+    rest = sub(rest, 1, 25 + struct.unpack('>I3', rest, 23)) .. outcome[9]
   end
   place_again(name, key, rest, now + outcome[7])
 end

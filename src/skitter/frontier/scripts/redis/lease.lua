@@ -64,4 +64,12 @@ end
 finish('')
 local ready = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
 local delayed = call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')
-return {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, answer}
+local room = -1
+if config.max_queued then
+  local queued, leased = call('ZCARD', QUEUE), call('HLEN', LEASES)
+  local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
+  local most = config.limits and config.limits.pages or math.huge
+  room = max(config.max_queued - queued - call('ZCARD', DELAYED) - leased,
+    queued > 0 and pages + leased < most and 0 or 1)
+end
+return {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, answer, room}

@@ -20,5 +20,6 @@ elseif job[1] ~= ARGV[1] then
 elseif job[6] ~= ARGV[7] then
   return {'visits', job[6]}
 end
+redis.call('HDEL', JOB, 'grows') -- a full server lets who wants to join pass
 redis.call('HSET', JOB, 'config', ARGV[5], 'rules', ARGV[6])
 return {'ok', job[2], job[3], job[4], job[5] == ARGV[6] and '0' or '1'}

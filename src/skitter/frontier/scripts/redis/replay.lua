@@ -8,7 +8,7 @@ for _, request in ipairs(requests) do
     if config.visited_ttl then
       call('ZADD', SEEN, 'inf', sub(rest, 6, 21))
     else
-      call('SADD', SEEN, sub(rest, 6, 21))
+      learn(sub(rest, 6, 21))
     end
   end
   place_again(name, key, pack('>I2I2', 0, 0) .. sub(rest, 5), now)

@@ -1,7 +1,8 @@
--- Prelude 3: requests and leases.
+-- Prelude 4: requests and leases.
 --
 -- A request is one string that is in exactly one place: QUEUE, DELAYED, a lease or a dead letter.
---   slot \0 rank(8) number(6) attempt(2) lost(2) dedup(1) fingerprint(16) url-length(4) url record
+--   slot \0 rank(8) number(6) attempt(2) lost(2) dedup(1) fingerprint(16) scheme(1) url-length(3) url cut(1) record
+-- URL and record are as redis/records.py shortens them.
 -- "key" below is rank and number: within a slot, the order of the bytes is the order of the queue.
 -- A lease is: landed(1) granted(8, double) worker-length(1) worker request.
 local to_queue, to_delayed = {}, {}
@@ -44,30 +45,15 @@ local function place_again(name, key, rest, at)
   place(name .. '\0' .. key .. rest, slot_of(name), key, at)
 end
 
-local function is_known(fingerprint)
-  if not config.visited_ttl then
-    return call('SISMEMBER', SEEN, fingerprint) == 1
-  end
-  local score = call('ZSCORE', SEEN, fingerprint)
-  return score and (score == 'inf' or tonumber(score) > now)
-end
-
--- Make a fingerprint known for as long as its request is pending; false if it is known already.
-local function learn(fingerprint)
-  if not config.visited_ttl then
-    return call('SADD', SEEN, fingerprint) == 1
-  end
-  if is_known(fingerprint) then
-    return false
-  end
-  call('ZADD', SEEN, 'inf', fingerprint)
-  return true
-end
-
 -- Add new requests; names: of slots and their policies; returns how many were not known.
 -- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
 local function insert(names, entries)
   local added = 0
+  local fingerprints = {}
+  for i, entry in ipairs(entries) do
+    fingerprints[i] = sub(entry[3], 6, 21)
+  end
+  look_ahead(fingerprints)
   for _, entry in ipairs(entries) do
     local rest = entry[3]
     if byte(rest, 5) == 0 or learn(sub(rest, 6, 21)) then
@@ -122,7 +108,7 @@ local function bury(name, key, rest, reason)
   call('ZADD', DEAD, 0, next_number() .. pack('<d', now) .. pack('>I4', #reason) .. reason
     .. name .. '\0' .. key .. rest)
   if not config.failed_stay_known and byte(rest, 5) == 1 then
-    call(config.visited_ttl and 'ZREM' or 'SREM', SEEN, sub(rest, 6, 21))
+    forget(sub(rest, 6, 21))
   end
 end
 
@@ -201,6 +187,7 @@ end
 local function finish(answer)
   settle()
   write_slots()
+  write_seen()
   for name, amount in pairs(counted) do
     call('HINCRBY', COUNTERS, name, amount)
   end
