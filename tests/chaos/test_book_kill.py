@@ -45,7 +45,7 @@ def wait_for_done(folder, pages):
     deadline = time.monotonic() + 60
     while True:
         told = skitter("status", "job", "--json", cwd=folder)
-        if told.returncode == 0 and json.loads(told.stdout)["done"] >= pages:
+        if told.returncode == 0 and json.loads(told.stdout)["counts"]["done"] >= pages:
             return
         assert time.monotonic() < deadline, told
 
