@@ -98,6 +98,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry_delay: float = 1.0
     """Wait before the first retry; doubled at each further one, with jitter."""
     retry_delay_cap: float = 300.0
+    retry_failed_at_end: bool = False
+    """When all else is done, put what was given up back in the queue, once a run."""
 
     # what belongs to the crawl
     fingerprint_keys: tuple[str, ...] = ()
