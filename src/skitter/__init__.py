@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from skitter.collector import Collector
     from skitter.engine.crawl import Crawl, RunResult
     from skitter.engine.hooks import Hooks, Signal
     from skitter.engine.job import JobSpec
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from skitter.spider import Spider
 
 __all__ = [
+    "Collector",
     "Crawl",
     "Hooks",
     "JobSpec",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Collector": "collector",
     "Crawl": "engine.crawl",
     "Hooks": "engine.hooks",
     "JobSpec": "engine.job",

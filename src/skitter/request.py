@@ -65,6 +65,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     ``referer``, ``redirects``
         Where the request came from: the page that linked to it and the chain of URLs that
         redirected to it. Set by the engine.
+    ``cookie_hop``
+        Length of that chain when a redirect of it last set a cookie; 0 if none did. Set by the engine.
     """
 
     url: str
@@ -88,6 +90,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     proxy: str | None = None
     referer: str | None = None
     redirects: tuple[str, ...] = ()
+    cookie_hop: int = 0
 
     def __post_init__(self) -> None:
         if not self.method.isupper():

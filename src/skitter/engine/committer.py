@@ -6,6 +6,7 @@ While one batch is written the next one gathers, so batches grow with the load.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -16,7 +17,7 @@ from skitter.engine.page import Page
 from skitter.engine.room import Room
 from skitter.engine.verdict import Verdict
 from skitter.frontier.base import Entry, Frontier, Outcome, OutputMark, Resolution
-from skitter.store.base import GroupError, ItemGroup, Store
+from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
 _LARGEST_BATCH = 256
@@ -47,6 +48,8 @@ class Committer:
         learn: Callable[[Sequence[str]], None],
         report_landings: Callable[[], Awaitable[None]],
         room: Room,
+        in_hand: Callable[[], int] = int,
+        task_key: str | None = None,
     ) -> None:
         self._frontier = frontier
         self._stores = stores
@@ -60,13 +63,29 @@ class Committer:
         """Pages for whose links there was no room. Their leases go on; see :attr:`set_aside`."""
         self.set_aside: Callable[[Sequence[int]], None] = _ignore
         """Told of leases whose pages have to wait for room."""
+        self._in_hand = in_hand
+        """How many leases the worker holds, those waiting here included."""
+        self._buffering = buffering_of(stores)
+        self._since = 0.0
+        """Loop time at which the first of those waiting came."""
+        self._items = 0
+        """Of those waiting."""
+        self._task_key = task_key
+        """Key of ``meta`` whose value says for which task a page is counted."""
+        self.committed = {"pages": 0, "items": 0, "bytes": 0}
+        """Sums of what this worker has committed."""
         self._waiting: list[Page] = []
         self._arrived = asyncio.Event()
         self._closing = False
 
     def put(self, page: Page) -> None:
         """Hand over a page whose verdict stands."""
+        if not self._hooks["after_save"]:
+            page.response = None  # many pages may wait, and a body is larger than its items
+        if not self._waiting:
+            self._since = asyncio.get_running_loop().time()
         self._waiting.append(page)
+        self._items += len(page.items)
         self._arrived.set()
 
     def __len__(self) -> int:
@@ -97,10 +116,31 @@ class Committer:
                 self._arrived.clear()
                 await self._arrived.wait()
                 continue
-            if len(self._waiting) < _WORTH_A_COMMIT and not self._closing:
-                await asyncio.sleep(_LINGER)
-            pages, self._waiting = self._waiting[:_LARGEST_BATCH], self._waiting[_LARGEST_BATCH:]
-            closed(await self._commit(pages))
+            await self._linger()
+            pages, self._waiting, self._items = self._waiting, [], 0
+            marks = await self._store(pages)
+            for start in range(0, len(pages), _LARGEST_BATCH):
+                end = start + _LARGEST_BATCH
+                closed(await self._commit(pages[start:end], marks[start:end]))
+
+    async def _linger(self) -> None:
+        """Wait for more pages if that makes a commit, or a write to a store that buffers, more worth its cost."""
+        if self._buffering is not None:
+            await self._gather(self._buffering)
+        elif len(self._waiting) < _WORTH_A_COMMIT and not self._closing:
+            await asyncio.sleep(_LINGER)
+
+    async def _gather(self, buffering: Buffering) -> None:
+        """Wait until the buffer is full, or the first page has waited long enough, or no other can come."""
+        loop = asyncio.get_running_loop()
+        while not self._closing and self._items < buffering.items and len(self._waiting) < self._in_hand():
+            left = self._since + buffering.seconds - loop.time()
+            if left <= 0:
+                return
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
 
     async def _commit_set_aside(self) -> list[int]:
         """Commit as much of what was set aside as there is room for; returns the leases that ended."""
@@ -120,9 +160,8 @@ class Committer:
                 _tell_late(page.url)
         return [page.outcome.lease_id for page in pages]
 
-    async def _commit(self, pages: list[Page]) -> list[int]:
+    async def _commit(self, pages: list[Page], marks: list[list[OutputMark]]) -> list[int]:
         """Commit pages, but for those that have to wait for room; returns the leases that ended."""
-        marks = await self._store(pages)
         for page, page_marks in zip(pages, marks, strict=True):
             if page.items and self._hooks["after_save"] and not await self._after_save(page):
                 page_marks.clear()
@@ -130,7 +169,7 @@ class Committer:
         outcomes = [
             Outcome(
                 page.lease.id, page.verdict.resolution, new, page.counters, page_marks,
-                page.verdict.error, page.verdict.after, page.verdict.free,
+                page.verdict.error, page.verdict.after, page.verdict.free, None, self._task_of(page),
             )
             for page, new, page_marks in zip(pages, entries, marks, strict=True)
         ]  # fmt: skip
@@ -149,24 +188,38 @@ class Committer:
         accepted = await self._frontier.commit(outcomes)
         for page, taken in zip(pages, accepted, strict=True):
             if taken:
+                for name in self.committed:
+                    self.committed[name] += page.counters.get(name, 0)
                 for batch in page.batches:
                     self._learn(batch.urls)
             else:
                 _tell_late(page.lease.url)
         return [page.lease.id for page in pages]
 
+    def _task_of(self, page: Page) -> str:
+        task = page.request.meta.get(self._task_key) if self._task_key is not None else None
+        return "" if task is None else str(task)
+
     async def _store(self, pages: list[Page]) -> list[list[OutputMark]]:
         """Write the items of all pages; a page whose items cannot be written fails, the others stay."""
         marks: list[list[OutputMark]] = [[] for _ in pages]
         giving = [index for index, page in enumerate(pages) if page.verdict.resolution is Resolution.DONE]
         groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
-        for store in self._stores:
+        refused: list[ItemGroup] = []
+        for number, store in enumerate(self._stores):
             for index, answer in zip(giving, await store.write(groups), strict=True):
                 if isinstance(answer, OutputMark):
                     marks[index].append(answer)
                 elif isinstance(answer, GroupError) and pages[index].items:
                     marks[index] = []
+                    refused.append(ItemGroup(pages[index].lease.fingerprint, []))
                     self._fail(pages[index], f"store: {answer.error}")
+            if refused:
+                for earlier in self._stores[:number]:
+                    await earlier.write(refused)  # one page more without items: they keep nothing of it
+                giving = [index for index in giving if pages[index].verdict.resolution is Resolution.DONE]
+                groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
+                refused = []
         return [
             kept if page.verdict.resolution is Resolution.DONE else []
             for kept, page in zip(marks, pages, strict=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, runtime_checkable
 
 from skitter.errors import SkitterError
 from skitter.request import Request
@@ -15,6 +16,8 @@ class FetchError(SkitterError):
     kind = "fetch"
     retryable = True
     """Whether the same request may well succeed later."""
+    free = False
+    """Whether the attempt is not to count: it failed on our side and never came to the server."""
 
 
 class ConnectError(FetchError):
@@ -68,9 +71,13 @@ class UndecodableBody(FetchError):
 
 
 class ProxyError(FetchError):
-    """The proxy refused or failed."""
+    """The proxy cannot be reached, refuses us, or fails."""
 
     kind = "proxy"
+
+
+class BehindProxy(ProxyError):
+    """The request came past the proxy, or the proxy says that it cannot reach the server."""
 
 
 class UnsendableRequest(FetchError):
@@ -80,8 +87,19 @@ class UnsendableRequest(FetchError):
     retryable = False
 
 
+class Aborted(FetchError):
+    """Whoever looked at the headers of the answer wanted no more of it."""
+
+    kind = "aborted"
+    retryable = False
+
+
 class Fetcher(Protocol):
-    """Request in, response out. Follows no redirect; raises :class:`FetchError`."""
+    """Request in, response out. Follows no redirect; raises :class:`FetchError`.
+
+    A fetcher that keeps cookies itself says so by an attribute ``keeps_cookies = True``; any other gets them
+    as a ``Cookie`` header.
+    """
 
     async def open(self) -> None:
         """Make ready (called once, on the running loop)."""
@@ -93,4 +111,17 @@ class Fetcher(Protocol):
 
     async def close(self) -> None:
         """Abort what is in flight and close all connections."""
+        ...
+
+
+HeaderHook = Callable[[Response], Awaitable[bool]]
+"""Gets a response that has no body yet; its answer tells whether the body is wanted."""
+
+
+@runtime_checkable
+class HeaderWatching(Protocol):
+    """A fetcher that can show the headers of an answer before it reads the body."""
+
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch as ``fetch`` does; raises :class:`Aborted`, with the body left unread, if it is not wanted."""
         ...
