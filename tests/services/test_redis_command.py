@@ -97,7 +97,7 @@ def test_a_job_of_another_format(refusal):
     server = running("valkey")
     server.ask("HSET", "skitter:{newer}:job", "format", "99", "generation", "x")
     line = refusal(server.url, "--job=newer")
-    assert "has frontier format 99, this skitter reads 1" in line
+    assert "has frontier format 99, this skitter reads" in line
     assert "--fresh" in line
 
 
