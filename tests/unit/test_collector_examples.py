@@ -97,8 +97,8 @@ async def test_proxy_switcher_uses_them_in_turn(run, site):
     async with Proxy() as first, Proxy() as second:
         lines = await asyncio.to_thread(run, "proxy_switcher", site.url, first.http, second.http)
         used = [line.split()[0] for line in lines]
-    assert used[0] == first.http  # home; of the three links of the second step one is a page
-    assert len(used) == 2
+    assert len(used) == 2  # home; of the three links of the second step one is a page
+    assert set(used) <= {first.http, second.http}
     assert first.heads
     assert second.heads
 

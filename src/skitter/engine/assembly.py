@@ -67,6 +67,11 @@ class Assembly:
             max_queued=settings.max_queued,
             seen_filter=settings.seen_filter,
             seen_error_rate=settings.seen_error_rate,
+            wait_for_seeds=settings.seconds_to_wait(),
+            tallies_kept=settings.tallies_kept,
+            seed_keys=settings.seed_keys,
+            task_counter_prefix=settings.task_counter_prefix,
+            task_counter_ttl=settings.task_counter_ttl,
         )
         return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options, joining)
 

@@ -18,11 +18,12 @@ from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
 from skitter.engine.orders import ChildOrder
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
+from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState, SeedKeys
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.spider import Spider
 from skitter.store.base import Output, OutputContext, parts_folder
+from skitter.store.committed import split_by_place
 from skitter.store.outputs import open_output, shown
 
 if TYPE_CHECKING:  # the owner of a fleet needs no worker
@@ -131,6 +132,11 @@ class Crawl:
         began = time.monotonic()
         folder = self._assembly.folder
         frontier = make_frontier(self.spec.frontier, self._assembly.frontier_context())
+        if self._assembly.settings.seed_keys and not isinstance(frontier, SeedKeys):
+            raise UsageError(
+                f"frontier {self.spec.frontier} has no seed keys",
+                remedy="they need a Redis frontier; or `skitter add`",
+            )
         await self._check_outputs()
         if self._fresh:
             await asyncio.to_thread(folder.empty)
@@ -152,6 +158,8 @@ class Crawl:
             before = await self._begin(frontier)
             if before.state is JobState.RUNNING and not self._stop_reason:
                 await self._work(frontier, info, began)
+                if self._assembly.settings.retry_failed_at_end and await self._replay(frontier):
+                    await self._work(frontier, info, began)
             return await self._result(frontier, before, began)
         finally:
             if server is not None:
@@ -170,6 +178,16 @@ class Crawl:
         if self._recrawl and await frontier.recrawl():
             status = await frontier.status()
         return status
+
+    async def _replay(self, frontier: Frontier) -> bool:
+        """Give what was given up another chance if all else is done; returns whether there is anything."""
+        status = await frontier.status()
+        return (
+            status.state is JobState.FINISHED
+            and status.failed > 0
+            and not self._stop_reason
+            and await frontier.replay() > 0
+        )
 
     async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> None:
         self.has_begun = True
@@ -298,13 +316,13 @@ class Crawl:
                 )
 
     async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
-        """Return what is committed of the part files on this machine; other machines have theirs."""
+        """Return what is committed of the part files on this machine."""
         ranges = await frontier.outputs()
         if not frontier.shared:
-            return ranges
+            return ranges  # all of them are here, or something is wrong
         parts = parts_folder(str(self._assembly.folder.path))
-        here = await asyncio.to_thread(lambda: {part for part in ranges if (parts / part).exists()})
-        return {part: ranges[part] for part in here}
+        here, _ = await asyncio.to_thread(split_by_place, ranges, [parts])
+        return here
 
     async def _emit(self, frontier: Frontier) -> None:
         ranges = await self._ranges(frontier) if self._outputs else {}

@@ -7,12 +7,16 @@ import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, cast
 
+from msgspec import UNSET
+
+from skitter.engine.announcer import Announcer
 from skitter.engine.callbacks import describe, find_callback, run_callback
 from skitter.engine.committer import Committer
 from skitter.engine.gather import Gatherer
 from skitter.engine.hooks import Hooks, Signal, call
+from skitter.engine.outside import OutsideSeeds
 from skitter.engine.page import DONE, Page
 from skitter.engine.pump import Pump, Turn
 from skitter.engine.redirect import RedirectError, redirected
@@ -22,9 +26,9 @@ from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
 from skitter.errors import CrawlFailed, RetryLater, SkitterError, UndecodableRecord
-from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderWatching
+from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, fetch_watched
 from skitter.fetch.retry_after import parse_retry_after
-from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution
+from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution, SeedKeys
 from skitter.request import Request, decode_request
 from skitter.response import Response
 from skitter.scope import Scope
@@ -80,7 +84,9 @@ class Worker:
             self._pump.report_landings,
             self._room,
             self._pump.in_hand,
+            settings.task_key,
         )
+        self._announcer = Announcer(name, frontier, self._pump, self._committer)
         self._committer.set_aside = self._pump.set_aside
         if settings.max_queued is not None:
             self._pump.on_room = self._hear_of_room
@@ -107,14 +113,19 @@ class Worker:
             info.fingerprint_seed,
             known_for_ever=settings.visited_ttl is None and settings.failed_stay_known,
             fingerprint_keys=settings.fingerprint_keys,
+            task_key=settings.task_key,
         )
         self._pump.on_setback = self._gatherer.memory.forget
+        self._pump.on_change = self._obey_changes
         await self._each_hook("on_start")
+        if settings.seed_keys:
+            self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer).run())
         self._pumping = asyncio.create_task(self._pump.run(self.walk, self._committer.put))
         for duty in (
             self._committer.run(self._pump.closed),
             self._pump.renew_forever(info.lease_seconds / 3),
             self._load_seeds(),
+            self._announcer.run(),
         ):
             self._undertake(duty)
         try:
@@ -133,6 +144,12 @@ class Worker:
     def _hear_of_room(self, left: int | None) -> None:
         self._room.told(left)
         self._committer.look_for_room()
+
+    async def _obey_changes(self) -> None:
+        """Take over the one changed setting that is the workers' own; the frontier sees to the others."""
+        changes = await self._frontier.changes()
+        wanted = changes.concurrency
+        self._pump.concurrency = self.settings.concurrency if wanted is UNSET else wanted
 
     def _learn(self, urls: Sequence[str]) -> None:
         self._gatherer.memory.learn(urls)
@@ -161,6 +178,7 @@ class Worker:
         await asyncio.gather(*self._errands, return_exceptions=True)
         if self._robots is not None:
             await self._robots.close()
+        await self._announcer.leave()
         with contextlib.suppress(SkitterError):  # a frontier that is gone has nothing to take back
             await self._pump.break_off()
 
@@ -249,6 +267,14 @@ class Worker:
             await self._failed(page, error, self._failure_verdict(page, text, retryable=False))
         return page
 
+    async def _fetch_failed(self, page: Page, error: FetchError) -> None:
+        text = f"{error.kind}: {error}"
+        if error.free:
+            page.count(f"free/{error.kind}")
+            page.finish(Verdict(Resolution.RETRY, text, free=True))
+        else:
+            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
+
     async def _before_request(self, page: Page) -> Request | None:
         if not self._hooks["before_request"]:
             return page.request
@@ -302,23 +328,10 @@ class Worker:
             signal = await self._hooks.ask("on_headers", response)
             return self._goes_on(page, signal, "on_headers")
 
-        if isinstance(self._fetcher, HeaderWatching):
-            try:
-                return await self._fetcher.fetch_watched(request, look)
-            except Aborted:
-                raise _Decided from None
-        response = await self._fetcher.fetch(request)
-        if not await look(response):
-            raise _Decided
-        return response
-
-    async def _fetch_failed(self, page: Page, error: FetchError) -> None:
-        text = f"{error.kind}: {error}"
-        if error.free:
-            page.count(f"free/{error.kind}")
-            page.finish(Verdict(Resolution.RETRY, text, free=True))
-        else:
-            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
+        try:
+            return await fetch_watched(self._fetcher, request, look)
+        except Aborted:
+            raise _Decided from None
 
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Decide over the status; returns whether the response goes to the callback."""

@@ -130,3 +130,16 @@ class HeaderWatching(Protocol):
     async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
         """Fetch as ``fetch`` does; raises :class:`Aborted`, with the body left unread, if it is not wanted."""
         ...
+
+
+async def fetch_watched(fetcher: Fetcher, request: Request, on_headers: HeaderHook) -> Response:
+    """Fetch with somebody looking at the headers; a fetcher that cannot show them before shows them after.
+
+    Raises :class:`Aborted` if the answer is not wanted.
+    """
+    if isinstance(fetcher, HeaderWatching):
+        return await fetcher.fetch_watched(request, on_headers)
+    response = await fetcher.fetch(request)
+    if not await on_headers(response):
+        raise Aborted("the answer was not wanted")
+    return response

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderHook, HeaderWatching, ProxyError
+from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderHook, ProxyError, fetch_watched
 from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, TooLate, UserAgents
 from skitter.fetch.identity.cookie_file import CookieFile
 from skitter.fetch.identity.proxy_url import label
@@ -169,12 +169,7 @@ class IdentityFetcher:
     async def _watched(self, sent: Request, on_headers: HeaderHook | None) -> Response:
         if on_headers is None:
             return await self._fetcher.fetch(sent)
-        if isinstance(self._fetcher, HeaderWatching):
-            return await self._fetcher.fetch_watched(sent, on_headers)
-        response = await self._fetcher.fetch(sent)
-        if not await on_headers(response):
-            raise Aborted(f"{sent.url}: the body is not wanted")
-        return response
+        return await fetch_watched(self._fetcher, sent, on_headers)
 
 
 def _worn(headers: Mapping[str, str], request: Request) -> dict[str, str]:
