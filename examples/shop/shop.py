@@ -1,6 +1,8 @@
 """A shop by product numbers: short requests in the queue, each sent out in full, as another browser, by another proxy.
 
-What gocrawler builds from a scheduler, hooks, getters and a store, here in settings and three methods.
+What gocrawler builds from a scheduler, hooks, getters and a store, here in settings and a few methods:
+
+    skitter run shop.py -o 'mongodb://127.0.0.1/shop/{task}' -s proxies=file:proxies.txt -s proxy_rotation=random
 """
 
 from skitter import Request, Signal, Spider
