@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from skitter.collector import Collector
     from skitter.engine.crawl import Crawl, RunResult
     from skitter.engine.hooks import Hooks, Signal
     from skitter.engine.job import JobSpec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from skitter.tasks.task import Limits, Task
 
 __all__ = [
+    "Collector",
     "Crawl",
     "Hooks",
     "JobSpec",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Collector": "collector",
     "Crawl": "engine.crawl",
     "Hooks": "engine.hooks",
     "JobSpec": "engine.job",

@@ -39,6 +39,10 @@ class SpiderError(UsageError):
     """A spider that cannot be found, imported or built."""
 
 
+class RetryLater(SkitterError):
+    """Raised by a callback that wants its page again: the attempt counts and the back-off applies."""
+
+
 class FrontierError(SkitterError):
     """The frontier cannot do its work (disk full, file of another format, owner gone)."""
 

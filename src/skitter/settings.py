@@ -138,6 +138,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     loses it, with the probability ``seen_error_rate``. Not with a ``visited_ttl``."""
     seen_error_rate: float = 1e-6
 
+    # seeds from outside, and what is counted
+    wait_for_seeds: bool | float = False
+    """Do not end, but wait for more seeds (``skitter add``, ``seed_keys``); a number: end after so many seconds
+    in which there was nothing to do."""
+    seed_keys: tuple[str, ...] = ()
+    """Keys on the Redis server of the frontier from which seeds are taken: lists, sets or sorted sets."""
+    task_key: str | None = None
+    """Key of ``meta`` by whose values pages and items are counted; what follows from a page inherits it."""
+    task_counter_prefix: str | None = None
+    """Redis frontier: also count the items of each task under this prefix and the task, as a plain number."""
+    task_counter_ttl: float | None = None
+    """How long such a number lives after it was last raised; ``None``: for ever."""
+    tallies_kept: int = 10_000
+    """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
+
     def __post_init__(self) -> None:
         for name in _POSITIVE:
             value = getattr(self, name)
@@ -163,6 +178,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 remedy="set no visited_ttl with it",
             )
 
+    def seconds_to_wait(self) -> float:
+        """Return for how long an idle job waits for seeds: 0 not at all, infinity for ever."""
+        wait = self.wait_for_seeds
+        return (math.inf if wait else 0.0) if isinstance(wait, bool) else wait
+
     def politeness(self) -> Politeness:
         """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""
         default = SlotPolicy(self.delay, self.jitter, self.parallelism, _rates(self.rates))
@@ -173,13 +193,12 @@ _WORST_ERROR_RATE = 0.1
 _POSITIVE = (
     "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
     "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
-    "seen_error_rate", "max_queued",
-    "proxies_every", "proxy_rest",
+    "seen_error_rate", "max_queued", "task_counter_ttl", "tallies_kept", "proxies_every", "proxy_rest",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",
     "max_throttled", "retry_delay", "retry_delay_cap", "depth_limit", "visited_ttl", "max_lost",
-    "seen_in_memory",
+    "seen_in_memory", "wait_for_seeds",
 )  # fmt: skip
 
 
@@ -244,9 +263,14 @@ def _from_text(kind: Any, text: str) -> Any:
             raise SettingsError(f"{text!r} is no JSON: {error}", remedy='write ["a", "b"]') from error
     if "tuple" in name:
         return [part.strip() for part in text.split(",") if part.strip()]
+    if kind == bool | float and text.strip().lower() in _WORDS:
+        return _WORDS[text.strip().lower()]
     if kind is bool:
         return {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(text.lower(), text.lower())
     return text
+
+
+_WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
 
 def _type_name(kind: Any) -> str:

@@ -67,7 +67,8 @@ def paths(ran):
 async def test_the_points_of_a_page_come_in_the_order_of_the_loop(run):
     ran = await run(pages={"/": []})
     assert [point for point, _ in ran.spider.calls] == [
-        "on_start", "before_request", "after_request", "before_save", "after_save", "on_stop",
+        "on_start", "before_request", "before_send", "on_headers", "after_request", "before_save", "after_save",
+        "on_stop",
     ]  # fmt: skip
 
 

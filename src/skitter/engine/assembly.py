@@ -33,13 +33,17 @@ _DEFAULTS = Settings()
 class Assembly:
     """The parts of one job in this process, made from its spec.
 
+    ``spider_class`` is the spider if it is at hand; otherwise it is found by its name.
+
     Raises, when made, the errors of a spider that cannot be loaded and of settings that do not fit.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, spider_class: type[Spider] | None = None) -> None:
         self.spec = spec
         self.folder = JobFolder(spec.job, spec.home)
-        self.spider: Spider = build_spider(load_spider_class(spec.spider), spec.arguments)
+        self.spider: Spider = build_spider(
+            load_spider_class(spec.spider) if spider_class is None else spider_class, spec.arguments
+        )
         self.settings: Settings = build_settings(self.spider.custom_settings, spec.settings)
         _refuse_objects(spec.settings)
         self.scope = _scope(self.spider, self.settings)
@@ -63,6 +67,11 @@ class Assembly:
             max_queued=settings.max_queued,
             seen_filter=settings.seen_filter,
             seen_error_rate=settings.seen_error_rate,
+            wait_for_seeds=settings.seconds_to_wait(),
+            tallies_kept=settings.tallies_kept,
+            seed_keys=settings.seed_keys,
+            task_counter_prefix=settings.task_counter_prefix,
+            task_counter_ttl=settings.task_counter_ttl,
         )
         return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options, joining)
 

@@ -32,7 +32,11 @@ async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: A
 
     A plain function or coroutine may return one item or request, any iterable of them, or nothing.
     """
-    given = callback(*arguments, **named)
+    return await results_of(callback(*arguments, **named))
+
+
+async def results_of(given: Any) -> list[Any]:
+    """Return all that a callback gives whose call returned ``given``."""
     if given.__class__ is GeneratorType:
         return list(given)
     if inspect.isawaitable(given):

@@ -49,6 +49,7 @@ class Committer:
         report_landings: Callable[[], Awaitable[None]],
         room: Room,
         in_hand: Callable[[], int] = int,
+        task_key: str | None = None,
     ) -> None:
         self._frontier = frontier
         self._stores = stores
@@ -69,6 +70,10 @@ class Committer:
         """Loop time at which the first of those waiting came."""
         self._items = 0
         """Of those waiting."""
+        self._task_key = task_key
+        """Key of ``meta`` whose value says for which task a page is counted."""
+        self.committed = {"pages": 0, "items": 0, "bytes": 0}
+        """Sums of what this worker has committed."""
         self._waiting: list[Page] = []
         self._arrived = asyncio.Event()
         self._closing = False
@@ -164,7 +169,7 @@ class Committer:
         outcomes = [
             Outcome(
                 page.lease.id, page.verdict.resolution, new, page.counters, page_marks,
-                page.verdict.error, page.verdict.after, page.verdict.free,
+                page.verdict.error, page.verdict.after, page.verdict.free, None, self._task_of(page),
             )
             for page, new, page_marks in zip(pages, entries, marks, strict=True)
         ]  # fmt: skip
@@ -183,11 +188,17 @@ class Committer:
         accepted = await self._frontier.commit(outcomes)
         for page, taken in zip(pages, accepted, strict=True):
             if taken:
+                for name in self.committed:
+                    self.committed[name] += page.counters.get(name, 0)
                 for batch in page.batches:
                     self._learn(batch.urls)
             else:
                 _tell_late(page.lease.url)
         return [page.lease.id for page in pages]
+
+    def _task_of(self, page: Page) -> str:
+        task = page.request.meta.get(self._task_key) if self._task_key is not None else None
+        return "" if task is None else str(task)
 
     async def _store(self, pages: list[Page]) -> list[list[OutputMark]]:
         """Write the items of all pages; a page whose items cannot be written fails, the others stay."""

@@ -18,10 +18,12 @@ from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
 from skitter.engine.orders import ChildOrder
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
+from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState, SeedKeys
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
+from skitter.spider import Spider
 from skitter.store.base import Output, OutputContext, parts_folder
+from skitter.store.committed import split_by_place
 from skitter.store.outputs import open_output, shown
 
 if TYPE_CHECKING:  # the owner of a fleet needs no worker
@@ -79,6 +81,8 @@ class Crawl:
         (``visited_ttl``; without one all pages) are fetched again. Each visit gives its items anew.
     ``resume``
         End a pause; without it a paused job stays paused and the run ends at once.
+    ``spider_class``
+        The spider, if this process has it at hand; worker processes find it by its name in any case.
     """
 
     def __init__(
@@ -91,9 +95,10 @@ class Crawl:
         resume: bool = False,
         log_level: str = "info",
         log_format: str = "text",
+        spider_class: type[Spider] | None = None,
     ) -> None:
         self.spec = spec
-        self._assembly = Assembly(spec)
+        self._assembly = Assembly(spec, spider_class)
         self._watcher = watcher
         self._fresh = fresh
         self._recrawl = recrawl
@@ -127,6 +132,11 @@ class Crawl:
         began = time.monotonic()
         folder = self._assembly.folder
         frontier = make_frontier(self.spec.frontier, self._assembly.frontier_context())
+        if self._assembly.settings.seed_keys and not isinstance(frontier, SeedKeys):
+            raise UsageError(
+                f"frontier {self.spec.frontier} has no seed keys",
+                remedy="they need a Redis frontier; or `skitter add`",
+            )
         await self._check_outputs()
         if self._fresh:
             await asyncio.to_thread(folder.empty)
@@ -137,7 +147,8 @@ class Crawl:
             await asyncio.to_thread(folder.check, self.spec)
             await asyncio.to_thread(self._warn_of_late_outputs)
         info = await frontier.open()
-        server = None if frontier.shared else FrontierServer(frontier, info, folder.socket)
+        socket = await asyncio.to_thread(lambda: folder.socket)  # looks at the disk
+        server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
             await asyncio.to_thread(
                 folder.write, self.spec
@@ -305,13 +316,13 @@ class Crawl:
                 )
 
     async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
-        """Return what is committed of the part files on this machine; other machines have theirs."""
+        """Return what is committed of the part files on this machine."""
         ranges = await frontier.outputs()
         if not frontier.shared:
-            return ranges
+            return ranges  # all of them are here, or something is wrong
         parts = parts_folder(str(self._assembly.folder.path))
-        here = await asyncio.to_thread(lambda: {part for part in ranges if (parts / part).exists()})
-        return {part: ranges[part] for part in here}
+        here, _ = await asyncio.to_thread(split_by_place, ranges, [parts])
+        return here
 
     async def _emit(self, frontier: Frontier) -> None:
         ranges = await self._ranges(frontier) if self._outputs else {}

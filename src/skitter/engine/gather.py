@@ -74,6 +74,8 @@ class Gatherer:
 
     ``known_for_ever``: a URL that is in the frontier stays known, so that its links need no second look.
     ``fingerprint_keys``: ``meta`` keys that are part of the identity of every request.
+    ``task_key``: what follows from a page belongs to its task, the value of this key of ``meta``, unless it says
+    otherwise itself.
     """
 
     def __init__(
@@ -84,11 +86,13 @@ class Gatherer:
         *,
         known_for_ever: bool = True,
         fingerprint_keys: tuple[str, ...] = (),
+        task_key: str | None = None,
     ) -> None:
         self._scope = scope
         self._politeness = politeness
         self._seed = fingerprint_seed
         self._fingerprint_keys = fingerprint_keys
+        self._task_key = task_key
         self.memory = LinkMemory(known_for_ever=known_for_ever)
         self._origins: dict[str, tuple[str | None, str]] = {}
 
@@ -178,9 +182,9 @@ class Gatherer:
             batch.fingerprints.append(digest((url if plain else identity(url)).encode(), seed))
             batch.slots.append(slot)
 
-    @staticmethod
-    def _template(links: Links, parent: Request, depth: int) -> Entry:
+    def _template(self, links: Links, parent: Request, depth: int) -> Entry:
         request = Request("", **{**links.fields, "depth": depth, "referer": parent.url})
+        request = self._of_same_task(request, parent)
         _check_order(request, links.base_url)
         return Entry(
             b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
@@ -203,11 +207,18 @@ class Gatherer:
         if self._too_deep(parent, depth):
             gathered.refused[reasons.DEPTH] += 1
             return
+        request = self._of_same_task(request, parent)
         entry = self.entry(request.replace(depth=depth, referer=request.referer or parent.url))
         if isinstance(entry, Entry):
             gathered.entries.append(entry)
         else:
             gathered.refused[entry] += 1
+
+    def _of_same_task(self, request: Request, parent: Request) -> Request:
+        key = self._task_key
+        if key is None or key not in parent.meta or key in request.meta:
+            return request
+        return request.replace(meta={key: parent.meta[key], **request.meta})
 
     def entry(self, request: Request) -> Entry | str:
         """Return a request as an entry for the frontier, or the reason to refuse it."""

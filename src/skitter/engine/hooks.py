@@ -36,11 +36,18 @@ class Signal(StrEnum):
     """Hand this request back and fail the crawl: it ends with an error, and a rerun resumes."""
 
 
-POINTS = ("before_request", "after_request", "before_save", "after_save", "on_error", "on_start", "on_stop")
+POINTS = (
+    "before_request", "before_send", "on_headers", "after_request", "before_save", "after_save", "on_error",
+    "on_start", "on_stop",
+)  # fmt: skip
 """
 ``before_request(request)``
     Before the fetch. May return another :class:`~skitter.request.Request`, which is fetched instead; the
     frontier keeps the one that was queued, and a retry starts from that.
+``before_send(request)``
+    Later still: robots.txt allows it and the fetch begins next. Answers as ``before_request`` does.
+``on_headers(response)``
+    Status and headers have come, the body has not; ``DROP`` and ``RETRY`` leave it unread.
 ``after_request(response)``
     After the fetch, whatever the status, before retry rules and callback. May return another
     :class:`~skitter.response.Response`, which takes its place.
@@ -90,9 +97,9 @@ class Hooks:
                 return _signal(answer, hook)
         return Signal.GO_ON
 
-    async def rewrite(self, request: Request) -> tuple[Request, Signal]:
-        """Run ``before_request``; each hook gets the request as the one before it left it."""
-        return await self._pass_on("before_request", request)
+    async def rewrite(self, request: Request, point: str = "before_request") -> tuple[Request, Signal]:
+        """Run ``before_request`` or ``before_send``; each hook gets the request as the one before it left it."""
+        return await self._pass_on(point, request)
 
     async def revise(self, response: Response) -> tuple[Response, Signal]:
         """Run ``after_request``; each hook gets the response as the one before it left it."""

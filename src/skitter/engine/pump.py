@@ -60,13 +60,18 @@ def _ignore_room(_: int | None) -> None:
     pass
 
 
+async def _ignore_change() -> None:
+    pass
+
+
 class Pump:
     """Leases, starts, renews and hands back, for one worker."""
 
     def __init__(self, worker: str, frontier: Frontier, concurrency: int, backlog: int = 0) -> None:
         self._worker = worker
         self._frontier = frontier
-        self._concurrency = concurrency
+        self.concurrency = concurrency
+        """Fetches in flight at most; may be changed at any time."""
         self._backlog = max(backlog, concurrency * _UNCOMMITTED_PER_FETCH)
         """Pages waiting for their commit before nothing more is leased (back-pressure)."""
         self._loop = asyncio.get_running_loop()
@@ -85,10 +90,23 @@ class Pump:
         self._hungry = True
         """Whether the last answer left room: then every commit is a reason to ask again."""
         self._draining = False
+        self._revision = 0
+        self.on_change: Callable[[], Awaitable[None]] = _ignore_change
+        """Told when settings were changed, before a lease given under them is at work."""
         self.on_setback: Callable[[], None] = _ignore
         """Told when the frontier may have lost what it last took, before a lease of its new life is at work."""
         self.on_room: Callable[[int | None], None] = _ignore_room
         """Told how many new requests the frontier has room for; ``None``: any number."""
+
+    @property
+    def fetching(self) -> int:
+        """Fetches in flight."""
+        return self._fetching
+
+    @property
+    def held(self) -> int:
+        """Leases not yet committed or handed back."""
+        return len(self._held)
 
     async def run(self, work: Work, finished: Callable[[Page], None]) -> JobState:
         """Pump until the job is finished, or stopped and everything in hand has ended here."""
@@ -103,6 +121,9 @@ class Pump:
             if result.setback:
                 self.on_setback()
             self.on_room(result.room)
+            if result.revision != self._revision:
+                self._revision = result.revision
+                await self.on_change()
             for lease in result.leases:
                 self._begin(Turn(self, lease, asked), work, finished)
             if result.state is JobState.STOPPING:
@@ -120,8 +141,8 @@ class Pump:
     def _room(self) -> int:
         if self._draining:
             return 0
-        most = self._concurrency + self._backlog
-        return max(0, min(self._concurrency - self._fetching, most - len(self._held)))
+        most = self.concurrency + self._backlog
+        return max(0, min(self.concurrency - self._fetching, most - len(self._held)))
 
     async def _wait(self, longest: float | None) -> None:
         """Wait until something ended here, or for so many seconds."""
@@ -161,7 +182,7 @@ class Pump:
         self._fetching -= 1
         self._landings.append(landing)
         gathered = len(self._landings)
-        if gathered * 4 >= self._concurrency:
+        if gathered * 4 >= self.concurrency:
             self._wake.set()
         elif gathered == 1:
             self._loop.call_later(_GATHER_LANDINGS, self._wake.set)

@@ -8,6 +8,7 @@ import msgspec
 
 from skitter.frontier.base import Resolution
 from skitter.request import Request
+from skitter.response import Response
 from skitter.settings import Settings
 
 THROTTLED = frozenset({429, 503})
@@ -20,9 +21,10 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 class StatusError(Exception):
     """The server answered with a status that is no page."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, response: Response | None = None) -> None:
         super().__init__(f"the server answered {status}")
         self.status = status
+        self.response = response
 
 
 class Verdict(msgspec.Struct, frozen=True):

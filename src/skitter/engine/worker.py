@@ -7,12 +7,16 @@ import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, cast
 
+from msgspec import UNSET
+
+from skitter.engine.announcer import Announcer
 from skitter.engine.callbacks import describe, find_callback, run_callback
 from skitter.engine.committer import Committer
 from skitter.engine.gather import Gatherer
 from skitter.engine.hooks import Hooks, Signal, call
+from skitter.engine.outside import OutsideSeeds
 from skitter.engine.page import DONE, Page
 from skitter.engine.pump import Pump, Turn
 from skitter.engine.redirect import RedirectError, redirected
@@ -21,10 +25,10 @@ from skitter.engine.robots_gate import Passage, RobotsGate
 from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
-from skitter.errors import CrawlFailed, SkitterError, UndecodableRecord
-from skitter.fetch.base import Fetcher, FetchError
+from skitter.errors import CrawlFailed, RetryLater, SkitterError, UndecodableRecord
+from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderWatching
 from skitter.fetch.retry_after import parse_retry_after
-from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution
+from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution, SeedKeys
 from skitter.request import Request, decode_request
 from skitter.response import Response
 from skitter.scope import Scope
@@ -40,6 +44,10 @@ _SEEDS_AGAIN = 1.0
 
 class _HandBack(Exception):
     """The lease goes back untouched."""
+
+
+class _Decided(Exception):
+    """A hook has decided on the request before its answer was there."""
 
 
 class Worker:
@@ -63,6 +71,7 @@ class Worker:
         self._fetcher = fetcher
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
+        self._looks = bool(self._hooks["before_send"] or self._hooks["on_headers"])
         buffering = buffering_of(stores)
         self._pump = Pump(name, frontier, settings.concurrency, backlog=buffering.items if buffering else 0)
         self._room = Room()
@@ -75,11 +84,14 @@ class Worker:
             self._pump.report_landings,
             self._room,
             self._pump.in_hand,
+            settings.task_key,
         )
+        self._announcer = Announcer(name, frontier, self._pump, self._committer)
         self._committer.set_aside = self._pump.set_aside
         if settings.max_queued is not None:
             self._pump.on_room = self._hear_of_room
         self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
+        self._asks_before_sending: bool = getattr(fetcher, "asks_before_sending", False)
         self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
         self._gatherer: Gatherer
         self._errands: set[asyncio.Task[Any]] = set()
@@ -101,14 +113,19 @@ class Worker:
             info.fingerprint_seed,
             known_for_ever=settings.visited_ttl is None and settings.failed_stay_known,
             fingerprint_keys=settings.fingerprint_keys,
+            task_key=settings.task_key,
         )
         self._pump.on_setback = self._gatherer.memory.forget
+        self._pump.on_change = self._obey_changes
         await self._each_hook("on_start")
+        if settings.seed_keys:
+            self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer).run())
         self._pumping = asyncio.create_task(self._pump.run(self.walk, self._committer.put))
         for duty in (
             self._committer.run(self._pump.closed),
             self._pump.renew_forever(info.lease_seconds / 3),
             self._load_seeds(),
+            self._announcer.run(),
         ):
             self._undertake(duty)
         try:
@@ -128,6 +145,12 @@ class Worker:
         self._room.told(left)
         self._committer.look_for_room()
 
+    async def _obey_changes(self) -> None:
+        """Take over the one changed setting that is the workers' own; the frontier sees to the others."""
+        changes = await self._frontier.changes()
+        wanted = changes.concurrency
+        self._pump.concurrency = self.settings.concurrency if wanted is UNSET else wanted
+
     def _learn(self, urls: Sequence[str]) -> None:
         self._gatherer.memory.learn(urls)
 
@@ -135,12 +158,27 @@ class Worker:
         """Lease nothing more; finish what is in hand, then leave."""
         self._pump.drain()
 
+    def stop(self, where: str) -> None:
+        """Stop the crawl gracefully, on all workers; ``where`` names who wants it, for the log."""
+        self._obey(Signal.STOP, where)
+
+    async def knows(self, request: Request) -> bool:
+        """Tell whether the job has met a request before: queued, under way, done or given up.
+
+        A request that the scope refuses is never known. Other workers may add it at any moment.
+        """
+        entry = self._gatherer.entry(request)
+        if not isinstance(entry, Entry):
+            return False
+        return not next(iter(await self._frontier.unknown([entry.fingerprint])))
+
     async def _shut_down(self) -> None:
         for errand in self._errands:
             errand.cancel()
         await asyncio.gather(*self._errands, return_exceptions=True)
         if self._robots is not None:
             await self._robots.close()
+        await self._announcer.leave()
         with contextlib.suppress(SkitterError):  # a frontier that is gone has nothing to take back
             await self._pump.break_off()
 
@@ -213,14 +251,14 @@ class Worker:
                     await self._parse(page, page.response or response)
         except _HandBack:
             return None
+        except _Decided:
+            turn.land()
+        except RetryLater as wish:
+            text = f"callback: {wish}"
+            await self._failed(page, wish, self._failure_verdict(page, text, retryable=True))
         except FetchError as error:
             turn.land()
-            text = f"{error.kind}: {error}"
-            if error.free:
-                page.count(f"free/{error.kind}")
-                page.finish(Verdict(Resolution.RETRY, text, free=True))
-            else:
-                await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
+            await self._fetch_failed(page, error)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
@@ -258,13 +296,47 @@ class Worker:
             page.finish(Verdict(Resolution.FAILED, f"robots: {error}"))
 
     async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
-        response = await self._fetcher.fetch(request)
+        if self._asks_before_sending:
+            MAY_START.set(turn.may_start)
+        response = await (self._looking(page, request, turn) if self._looks else self._fetcher.fetch(request))
         status = response.status
         turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))
         page.response = response
         page.count(f"status/{status}")
         page.count("bytes", len(response.body))
         return response
+
+    async def _looking(self, page: Page, request: Request, turn: Turn) -> Response:
+        """Fetch with hooks looking on: right before it, and when the headers have come."""
+        request, signal = await self._hooks.rewrite(request, "before_send")
+        if not self._goes_on(page, signal, "before_send"):
+            raise _Decided
+        if not turn.may_start():
+            raise _HandBack
+        if not self._hooks["on_headers"]:
+            return await self._fetcher.fetch(request)
+
+        async def look(response: Response) -> bool:
+            signal = await self._hooks.ask("on_headers", response)
+            return self._goes_on(page, signal, "on_headers")
+
+        if isinstance(self._fetcher, HeaderWatching):
+            try:
+                return await self._fetcher.fetch_watched(request, look)
+            except Aborted:
+                raise _Decided from None
+        response = await self._fetcher.fetch(request)
+        if not await look(response):
+            raise _Decided
+        return response
+
+    async def _fetch_failed(self, page: Page, error: FetchError) -> None:
+        text = f"{error.kind}: {error}"
+        if error.free:
+            page.count(f"free/{error.kind}")
+            page.finish(Verdict(Resolution.RETRY, text, free=True))
+        else:
+            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
 
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Decide over the status; returns whether the response goes to the callback."""
@@ -284,7 +356,7 @@ class Worker:
         wish = _retry_after(response)
         blocked = status in self._blocked_statuses
         verdict = after_status(self.settings, page.request, page.lease.attempt, status, wish, blocked=blocked)
-        return await self._failed(page, StatusError(status), verdict)
+        return await self._failed(page, StatusError(status, response), verdict)
 
     def _redirect(self, page: Page, response: Response) -> None:
         try:
@@ -360,6 +432,8 @@ class Worker:
             return await self._give_up_or_retry(page, error, verdict)
         except _HandBack:
             page.finish(Verdict(Resolution.RETRY, verdict.error, free=True))
+        except RetryLater:  # an errback may want what its rules would give up
+            page.finish(self._failure_verdict(page, verdict.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
             log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
             page.finish(Verdict(Resolution.FAILED, f"{verdict.error}; then {describe(second)}"))

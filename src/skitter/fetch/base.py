@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Protocol, runtime_checkable
 
 from skitter.errors import SkitterError
 from skitter.request import Request
@@ -86,6 +88,13 @@ class UnsendableRequest(FetchError):
     retryable = False
 
 
+class Aborted(FetchError):
+    """Whoever looked at the headers of the answer wanted no more of it."""
+
+    kind = "aborted"
+    retryable = False
+
+
 class Fetcher(Protocol):
     """Request in, response out. Follows no redirect; raises :class:`FetchError`.
 
@@ -103,4 +112,21 @@ class Fetcher(Protocol):
 
     async def close(self) -> None:
         """Abort what is in flight and close all connections."""
+        ...
+
+
+MAY_START: ContextVar[Callable[[], bool] | None] = ContextVar("may_start", default=None)
+"""Within a turn of a worker: tells whether its request may still be sent. Set for a fetcher that says so by an
+attribute ``asks_before_sending = True``, because it may wait for something first."""
+
+HeaderHook = Callable[[Response], Awaitable[bool]]
+"""Gets a response that has no body yet; its answer tells whether the body is wanted."""
+
+
+@runtime_checkable
+class HeaderWatching(Protocol):
+    """A fetcher that can show the headers of an answer before it reads the body."""
+
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch as ``fetch`` does; raises :class:`Aborted`, with the body left unread, if it is not wanted."""
         ...

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Coroutine
+from typing import Any
 
 import certifi
 import pycurl
 
 from skitter.errors import UsageError
-from skitter.fetch.base import ConnectError, FetchError, UnsendableRequest
+from skitter.fetch.base import ConnectError, FetchError, HeaderHook, UnsendableRequest
 from skitter.fetch.cookies import CookieJars
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.decoding import decode_body
+from skitter.fetch.header_gate import HeaderGate
 from skitter.fetch.multi import Multi
 from skitter.fetch.options import FetchSettings
 from skitter.fetch.stall import StallWatch
@@ -69,7 +72,14 @@ class HttpFetcher:
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self.settings.max_connections)
         self._multi = multi
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch one request, and read the body only if ``on_headers`` wants it.
+
+        Raises as :meth:`fetch`, what ``on_headers`` raises, and :class:`~skitter.fetch.base.Aborted`.
+        """
+        return await self.fetch(request, on_headers)
+
+    async def fetch(self, request: Request, on_headers: HeaderHook | None = None) -> Response:
         """Fetch one request. Any HTTP status is a response.
 
         Raises a :class:`~skitter.fetch.base.FetchError`. Cancelling ends the transfer.
@@ -80,10 +90,10 @@ class HttpFetcher:
         try:
             transfer.prepare(request, url, cookie)
             try:
-                await self._perform(transfer)
+                await self._performing(transfer, request, on_headers)
             except _OnlyDeadConnections:
                 transfer.connect_afresh()
-                await self._perform(transfer)
+                await self._performing(transfer, request, on_headers)
             response = await self._response(transfer, request)
         except BaseException:
             # A handle in an unknown state is not worth keeping.
@@ -125,6 +135,14 @@ class HttpFetcher:
         finally:
             del self._running[transfer]
             multi.end(transfer.curl)
+
+    def _performing(
+        self, transfer: Transfer, request: Request, on_headers: HeaderHook | None
+    ) -> Coroutine[Any, Any, None]:
+        performing = self._perform(transfer)
+        if on_headers is None:
+            return performing
+        return HeaderGate(transfer, request, on_headers).pass_through(performing)
 
     async def _response(self, transfer: Transfer, request: Request) -> Response:
         getinfo = transfer.curl.getinfo

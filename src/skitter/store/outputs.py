@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from skitter.errors import StoreError
 from skitter.parts import PartKind
+from skitter.store.address import Address as Address  # noqa: PLC0414 - other packages know it from here
 from skitter.store.base import Output, Store
 from skitter.store.database import BufferTerms
 from skitter.store.database_output import DatabaseOutput
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
 from skitter.store.mongodb_place import MongoPlace
+from skitter.store.redis_output import RedisOutput
 from skitter.store.sqlite_output import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
@@ -30,19 +30,6 @@ _USER = re.compile(r"://[^/?#]*@")
 _SECRET_OPTION = re.compile(
     r"(?<=[?&])(key|secret|token|password|\w+_key|\w+_secret|\w+_token)=[^&]*", re.IGNORECASE
 )
-
-
-class Address(msgspec.Struct, frozen=True):
-    """What the name of an output says."""
-
-    target: str
-    """As the user gave it."""
-    kind: str
-    """The scheme or the suffix, in lower case."""
-    rest: str
-    """Without scheme and options: a path, or what follows ``scheme:`` of a service."""
-    options: dict[str, str] = {}
-    """What follows ``?``, decoded."""
 
 
 type_of_factory = Callable[[Address], Output]
@@ -207,5 +194,7 @@ _BUILT_IN: dict[str, type_of_factory] = {
     "mongodb+srv": _mongodb,
     "postgresql": _postgresql,
     "postgres": _postgresql,
+    "redis": RedisOutput.from_address,
+    "rediss": RedisOutput.from_address,
 }
 OUTPUTS = PartKind("output", "skitter.stores", _BUILT_IN, StoreError)

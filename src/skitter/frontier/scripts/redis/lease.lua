@@ -72,4 +72,4 @@ if config.max_queued then
   room = max(config.max_queued - queued - call('ZCARD', DELAYED) - leased,
     queued > 0 and pages + leased < most and 0 or 1)
 end
-return {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, answer, room}
+return {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, meta[6], answer, room}
