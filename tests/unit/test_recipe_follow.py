@@ -1,11 +1,13 @@
 """Following: next pages by number, offset and form; starts; what travels; scope."""
 
+import asyncio
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from engine_bench import Scripted
-from recipe_kitchen import cook_text
+from recipe_kitchen import cook_text, plan_of, serve_up, spider_of
+from skitter.recipe.problems import RecipeError
 from skitter.testing import Answer
 
 
@@ -174,3 +176,41 @@ pages: {{p: {{items: {{fields: {{t: h1}}}}, follow: [a]}}}}
     ran = await cook_text(text, tmp_path)
     assert sorted(item["t"] for item in ran.items) == ["other", "s=1"]
     assert [visit.headers.get("cookie") for visit in other.visits] == [None]
+
+
+async def test_a_seed_from_outside_leads_to_the_first_kind_of_page(serve, tmp_path):
+    url = serve(Scripted({"/": Answer(b"<h1>seed</h1>")})).url
+    text = f"name: x\nstart: {url}\npages: {{p: {{items: {{fields: {{t: h1}}}}}}}}\n"
+    path = tmp_path / "seed.yaml"
+    await asyncio.to_thread(path.write_text, text)
+    spider = await asyncio.to_thread(spider_of, path)
+
+    async def start():
+        yield url
+
+    spider.start = start
+    assert (await serve_up(spider, tmp_path)).items == [{"t": "seed"}]
+
+
+def test_a_variable_from_the_command_line_is_of_the_kind_that_the_recipe_has():
+    text = "name: x\nvariables: {n: 2, w: a}\nstart: http://x/\npages: {p: {follow: [{css: a, page: p, first: '${n}'}]}}\n"
+    plan = plan_of(text, arguments={"n": "5", "w": "7"})
+    assert plan.recipe.pages["p"].follow[0].first == 5
+    with pytest.raises(RecipeError, match="is the text 'many', not a whole number"):
+        plan_of(text, arguments={"n": "many"})
+
+
+def test_a_recipe_whose_variables_have_no_values_yet_can_be_checked():
+    text = "name: x\nvariables: {n: null}\nstart: http://x/${n}\npages: {p: {follow: [{css: a, page: p, first: '${n}'}]}}\n"
+    with pytest.raises(RecipeError, match="variable 'n' has no value"):
+        plan_of(text)
+
+
+def test_the_environment_is_read_under_its_prefix_only(monkeypatch):
+    monkeypatch.setenv("SKITTER_RECIPE_WORD", "told")
+    monkeypatch.setenv("WORD", "secret")
+    text = "name: x\nstart: http://x/${env.WORD}\npages: {p: {items: {fields: {t: h1}}}}\n"
+    (request,) = plan_of(text).starts[0].requests()
+    assert request.url == "http://x/told"
+    with pytest.raises(RecipeError, match="SKITTER_RECIPE_HOME is not in the environment"):
+        plan_of(text.replace("WORD", "HOME"))

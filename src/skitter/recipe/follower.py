@@ -46,7 +46,11 @@ class Follower:
     async def read(
         self, response: Response, page: str, data: Mapping[str, Any], sitemap: int | None = None
     ) -> list[type_of_gift]:
-        """Read a page of a kind, or the sitemap of a start."""
+        """Read a page of a kind, or the sitemap of a start.
+
+        A request that names no kind, such as a seed from outside, leads to the first one.
+        """
+        page = page or next(iter(self.plan.pages))
         if sitemap is not None:
             if sitemap >= len(self.plan.starts):
                 raise self._changed(f"start {sitemap + 1}")

@@ -8,6 +8,7 @@ from typing import Any
 from skitter.extras import need
 from skitter.recipe.problems import Problems, did_you_mean, type_of_path
 from skitter.recipe.schema import kept_schema
+from skitter.recipe.variables import is_open
 
 _KINDS = {
     "string": "a text", "object": "a mapping", "array": "a list", "integer": "a whole number", "number": "a number",
@@ -53,6 +54,8 @@ def _is_other_kind(inner: Any, error: Any) -> bool:
 def _tell(error: Any, problems: Problems) -> None:
     path: type_of_path = tuple(error.absolute_path)
     value, wanted = error.instance, error.validator_value
+    if isinstance(value, str) and is_open(value):
+        return  # a variable that has no value yet
     match error.validator:
         case "additionalProperties":
             known = error.schema.get("properties", {})

@@ -6,6 +6,7 @@ reading what is none of its business.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -28,8 +29,19 @@ def given_variables(
             problems.add(
                 ("variables",), f"there is no variable {name!r}", did_you_mean(name, variables or ["-"])
             )
-        variables[name] = value
+        variables[name] = _like(variables.get(name), value)
     return variables
+
+
+def _like(declared: Any, given: Any) -> Any:
+    """Return a value from a command line, which is text, as what the recipe has in its place."""
+    if not isinstance(given, str) or not isinstance(declared, (bool, int, float)):
+        return given
+    try:
+        found = json.loads(given)
+    except ValueError:
+        return given
+    return found if isinstance(found, (bool, int, float)) else given
 
 
 def substitute(data: Any, variables: Mapping[str, Any], problems: Problems, *, complete: bool) -> Any:

@@ -98,7 +98,12 @@ class TaskSpider(Spider):
         return _marked(found, await found.step(name, response), response)
 
     async def find_task(self, name: str) -> Task:
-        """Return a task. Raises :class:`~skitter.errors.SpiderError` if there is none of that name."""
+        """Return a task; a request that names none, such as a seed from outside, belongs to the only one.
+
+        Raises :class:`~skitter.errors.SpiderError` if there is none of that name.
+        """
+        if not name and len(self.by_name) == 1:
+            return next(iter(self.by_name.values()))
         if name not in self.by_name:
             raise SpiderError(f"there is no task {name!r}", remedy=did_you_mean(name, self.by_name or ["-"]))
         return self.by_name[name]
