@@ -135,15 +135,14 @@ class Politeness:
         self.default = default if default is not None else SlotPolicy()
         self.rules = tuple(rules)
         self._patterns = [rule.pattern() for rule in self.rules]
-        self.unit = unit
-        """What a slot is where no rule says otherwise."""
+        self._unit = unit
         self.slot_of = lru_cache(maxsize=65_536)(self._slot_of)
         """Slot key of a host (``name`` or ``name:port``); remembered for the hosts met last."""
 
     def _slot_of(self, host: str) -> str:
         name = _without_port(host)
         index = self._rule_of(host, name)
-        unit = self.unit if index is None else self.rules[index].unit
+        unit = self._unit if index is None else self.rules[index].unit
         key = registered_domain(name) if unit == "domain" else name
         if unit == "rule":
             return f"{_RULE}{index}"
@@ -156,15 +155,27 @@ class Politeness:
                 return index
         return None
 
+    def with_default(self, default: SlotPolicy) -> Politeness:
+        """Return the same rules with other limits where none of them says otherwise."""
+        return Politeness(default, self.rules, self._unit)
+
+    @property
+    def unit(self) -> SlotUnit:
+        """What a slot is where no rule says otherwise."""
+        return self._unit
+
     def policy_of(self, slot: str) -> SlotPolicy:
         """Return the limits of a slot by its key."""
+        index = self.rule_of_slot(slot)
+        return self.default if index is None else self.rules[index].policy(self.default)
+
+    def rule_of_slot(self, slot: str) -> int | None:
+        """Return the number of the rule that a slot is under; ``None``: the job's own limits hold."""
         if slot.startswith(_RULE):
             index = _index(slot.removeprefix(_RULE).partition(":")[0])
         else:
             index = self._rule_of(slot, slot)
-        if index is None or index >= len(self.rules):  # the job was resumed with fewer rules
-            return self.default
-        return self.rules[index].policy(self.default)
+        return None if index is None or index >= len(self.rules) else index  # it was resumed with fewer rules
 
 
 _RULE = "rule:"

@@ -125,7 +125,7 @@ async def test_what_a_replica_never_got_from_another_partition_is_delivered_agai
         assert await counts(frontier) == {"queued": 3, "done": 1}
         for _ in range(3):
             await frontier._courier.confirm()
-        assert (await frontier._lanes[here].partition.pulse()).outbox == 3
+        assert (await frontier._parts.lanes[here].partition.pulse()).outbox == 3
         master.kill()
     finally:
         os.kill(replica.process.pid, signal.SIGCONT)

@@ -33,13 +33,13 @@ async def frontier(cluster, join_cluster, job_name):
 
 
 def partition_of(frontier, number):
-    return frontier._lanes[number].partition
+    return frontier._parts.lanes[number].partition
 
 
 async def commit_without_delivery(frontier, lease, children):
     """Commit as a worker does that dies before it delivers."""
     _, parcels = frontier._parted(children, HERE)
-    inner = lease.id // len(frontier._lanes)
+    inner = lease.id // len(frontier._parts.lanes)
     (outcome,) = done(lease)
     outcome = msgspec.structs.replace(outcome, lease_id=inner)
     return await partition_of(frontier, HERE).commit_with([outcome], {inner: parcels})

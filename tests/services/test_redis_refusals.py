@@ -89,8 +89,8 @@ async def test_what_is_no_frontier_is_left_alone(server, join, ask, foreign):
 
 async def test_a_job_of_another_format_is_refused(server, join, ask):
     frontier = await join(server.url)
-    await ask.hset(f"skitter:{{{frontier._job.name}}}:job", "format", "2")
-    with pytest.raises(FrontierError, match="format 2, this skitter reads 1") as refusal:
+    await ask.hset(f"skitter:{{{frontier._job.name}}}:job", "format", "99")
+    with pytest.raises(FrontierError, match="format 99, this skitter reads") as refusal:
         await join(server.url)
     assert "--fresh" in refusal.value.remedy
 

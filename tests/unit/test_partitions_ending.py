@@ -29,7 +29,7 @@ class Counted:
     async def pulse(self):
         Counted.before_reading(next(Counted.readings))
         changes = (self.sequence, self.done)
-        return Pulse(self.left, 0, self.outbox, True, JobState.RUNNING, changes, 0, {})
+        return Pulse(self.left, 0, 0, self.outbox, False, True, JobState.RUNNING, changes, 0, {}, 0)
 
 
 @pytest.fixture

@@ -6,16 +6,19 @@ While one batch is written the next one gathers, so batches grow with the load.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from skitter.engine.callbacks import describe
 from skitter.engine.hooks import Hooks, Signal
+from skitter.engine.overflow import Aside, Overflow
 from skitter.engine.page import Page
+from skitter.engine.room import Room
 from skitter.engine.verdict import Verdict
 from skitter.frontier.base import Divided, Entry, Frontier, Outcome, OutputMark, Resolution
-from skitter.store.base import GroupError, ItemGroup, Store
+from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
 _LARGEST_BATCH = 256
@@ -26,6 +29,14 @@ _PATIENCE = 0.1
 """Seconds for which the slowest part of a divided frontier holds up commits to the others."""
 _WORTH_ASKING = 6
 """New links a page, on average, from which on the frontier is asked first which of them it knows."""
+
+
+def _ignore(_: Sequence[int]) -> None:
+    pass
+
+
+def _tell_late(url: str) -> None:
+    log.warning("late: %s was taken over by another worker; nothing of it is kept", url)
 
 
 class Committer:
@@ -39,6 +50,9 @@ class Committer:
         signal: Callable[[Signal, str], None],
         learn: Callable[[Sequence[str]], None],
         report_landings: Callable[[], Awaitable[None]],
+        room: Room,
+        in_hand: Callable[[], int] = int,
+        task_key: str | None = None,
     ) -> None:
         self._frontier = frontier
         self._stores = stores
@@ -47,6 +61,22 @@ class Committer:
         self._learn = learn
         """Hears of URLs that are in the frontier now."""
         self._report_landings = report_landings
+        self._room = room
+        self._overflow = Overflow()
+        """Pages for whose links there was no room. Their leases go on; see :attr:`set_aside`."""
+        self.set_aside: Callable[[Sequence[int]], None] = _ignore
+        """Told of leases whose pages have to wait for room."""
+        self._in_hand = in_hand
+        """How many leases the worker holds, those waiting here included."""
+        self._buffering = buffering_of(stores)
+        self._since = 0.0
+        """Loop time at which the first of those waiting came."""
+        self._items = 0
+        """Of those waiting."""
+        self._task_key = task_key
+        """Key of ``meta`` whose value says for which task a page is counted."""
+        self.committed = {"pages": 0, "items": 0, "bytes": 0}
+        """Sums of what this worker has committed."""
         self._waiting: list[Page] = []
         self._arrived = asyncio.Event()
         self._closing = False
@@ -54,35 +84,56 @@ class Committer:
         self._busy: dict[int, asyncio.Task[None]] = {}
         """Commits under way, by the part of a divided frontier that they go to."""
         self._failed: BaseException | None = None
+        self._closed: Callable[[Sequence[int]], None] = _ignore
 
     def put(self, page: Page) -> None:
         """Hand over a page whose verdict stands."""
+        if not self._hooks["after_save"]:
+            page.response = None  # many pages may wait, and a body is larger than its items
+        if not self._waiting:
+            self._since = asyncio.get_running_loop().time()
         self._waiting.append(page)
+        self._items += len(page.items)
         self._arrived.set()
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def look_for_room(self) -> None:
+        """Try again what was set aside, after the frontier has said how much room there is."""
+        if self._overflow:
+            self._arrived.set()
 
     def close(self) -> None:
         """Let :meth:`run` end when everything is committed."""
         self._closing = True
         self._arrived.set()
 
-    async def run(self, closed: Callable[[Sequence[Page]], None]) -> None:
-        """Commit until closed; ``closed`` hears of the pages whose leases have ended."""
+    async def run(self, closed: Callable[[Sequence[int]], None]) -> None:
+        """Commit until closed; ``closed`` hears of the leases that have ended."""
+        self._closed = closed
         try:
-            while self._waiting or self._busy or not self._closing:
-                if not self._can_go_on():
-                    self._arrived.clear()
-                    await self._arrived.wait()
-                    continue
-                if len(self._waiting) < _WORTH_A_COMMIT and not self._closing:
-                    await asyncio.sleep(_LINGER)
-                await self._commit(self._next(), closed)
+            await self._run()
             self._check()
         finally:
             for task in self._busy.values():
                 task.cancel()
+            self._overflow.close()
+
+    async def _run(self) -> None:
+        while self._waiting or self._busy or not self._closing:
+            if self._overflow:
+                self._closed(await self._commit_set_aside())
+            if not self._can_go_on():
+                self._arrived.clear()
+                await self._arrived.wait()
+                continue
+            await self._linger()
+            pages = self._next()
+            marks = await self._store(pages)
+            for start in range(0, len(pages), _LARGEST_BATCH):
+                end = start + _LARGEST_BATCH
+                await self._commit(pages[start:end], marks[start:end])
 
     def _check(self) -> None:
         if self._failed is not None:
@@ -95,20 +146,54 @@ class Committer:
         return any(self._divided.lane_of(page.lease.id) not in self._busy for page in self._waiting)
 
     def _next(self) -> list[Page]:
-        """Take the next batch; pages whose part of the frontier is away stay."""
-        if not self._busy or self._divided is None:
-            pages, self._waiting = self._waiting[:_LARGEST_BATCH], self._waiting[_LARGEST_BATCH:]
-            return pages
-        taken: list[Page] = []
-        left: list[Page] = []
-        for page in self._waiting:
-            can_go = self._divided.lane_of(page.lease.id) not in self._busy and len(taken) < _LARGEST_BATCH
-            (taken if can_go else left).append(page)
-        self._waiting = left
-        return taken
+        """Take what waits; pages whose part of the frontier is away stay."""
+        waiting, self._waiting = self._waiting, []
+        if self._busy and self._divided is not None:
+            lane_of, busy = self._divided.lane_of, self._busy
+            self._waiting = [page for page in waiting if lane_of(page.lease.id) in busy]
+            waiting = [page for page in waiting if lane_of(page.lease.id) not in busy]
+        self._items = sum(len(page.items) for page in self._waiting)
+        return waiting
 
-    async def _commit(self, pages: list[Page], closed: Callable[[Sequence[Page]], None]) -> None:
-        marks = await self._store(pages)
+    async def _linger(self) -> None:
+        """Wait for more pages if that makes a commit, or a write to a store that buffers, more worth its cost."""
+        if self._buffering is not None:
+            await self._gather(self._buffering)
+        elif len(self._waiting) < _WORTH_A_COMMIT and not self._closing:
+            await asyncio.sleep(_LINGER)
+
+    async def _gather(self, buffering: Buffering) -> None:
+        """Wait until the buffer is full, or the first page has waited long enough, or no other can come."""
+        loop = asyncio.get_running_loop()
+        while not self._closing and self._items < buffering.items and len(self._waiting) < self._in_hand():
+            left = self._since + buffering.seconds - loop.time()
+            if left <= 0:
+                return
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
+
+    async def _commit_set_aside(self) -> list[int]:
+        """Commit as much of what was set aside as there is room for; returns the leases that ended."""
+        pages: list[Aside] = []
+        while self._overflow and len(pages) < _LARGEST_BATCH:
+            first = await self._overflow.first()
+            if not self._room.take(len(first.outcome.entries)):
+                break
+            self._overflow.drop_first()
+            pages.append(first)
+        for page, taken in zip(
+            pages, await self._frontier.commit([page.outcome for page in pages]), strict=True
+        ):
+            if taken:
+                self._learn([entry.url for entry in page.outcome.entries])
+            else:
+                _tell_late(page.url)
+        return [page.outcome.lease_id for page in pages]
+
+    async def _commit(self, pages: list[Page], marks: list[list[OutputMark]]) -> None:
+        """Commit pages, but for those that have to wait for room."""
         for page, page_marks in zip(pages, marks, strict=True):
             if page.items and self._hooks["after_save"] and not await self._after_save(page):
                 page_marks.clear()
@@ -116,37 +201,28 @@ class Committer:
         outcomes = [
             Outcome(
                 page.lease.id, page.verdict.resolution, new, page.counters, page_marks,
-                page.verdict.error, page.verdict.after, page.verdict.free,
+                page.verdict.error, page.verdict.after, page.verdict.free, None, self._task_of(page),
             )
             for page, new, page_marks in zip(pages, entries, marks, strict=True)
         ]  # fmt: skip
         await self._report_landings()
+        waiting = [
+            Aside(page.lease.url, outcome)
+            for page, outcome in zip(pages, outcomes, strict=True)
+            if not self._room.take(len(outcome.entries))
+        ]
+        if waiting:
+            await self._overflow.put(waiting)
+            later = {page.outcome.lease_id for page in waiting}
+            self.set_aside(list(later))
+            outcomes = [outcome for outcome in outcomes if outcome.lease_id not in later]
+            pages = [page for page in pages if page.lease.id not in later]
         if self._divided is None:
-            await self._close(pages, outcomes, closed)
+            await self._close(pages, outcomes)
         else:
-            await self._close_apart(self._divided, pages, outcomes, closed)
+            await self._close_apart(self._divided, pages, outcomes)
 
-    async def _close(
-        self, pages: list[Page], outcomes: list[Outcome], closed: Callable[[Sequence[Page]], None]
-    ) -> None:
-        accepted = await self._frontier.commit(outcomes)
-        for page, taken in zip(pages, accepted, strict=True):
-            if taken:
-                for batch in page.batches:
-                    self._learn(batch.urls)
-            else:
-                log.warning(
-                    "late: %s was taken over by another worker; nothing of it is kept", page.lease.url
-                )
-        closed(pages)
-
-    async def _close_apart(
-        self,
-        frontier: Divided,
-        pages: list[Page],
-        outcomes: list[Outcome],
-        closed: Callable[[Sequence[Page]], None],
-    ) -> None:
+    async def _close_apart(self, frontier: Divided, pages: list[Page], outcomes: list[Outcome]) -> None:
         """Commit to each part of the frontier by itself, and wait for none that is away."""
         shares: dict[int, tuple[list[Page], list[Outcome]]] = {}
         for page, outcome in zip(pages, outcomes, strict=True):
@@ -154,29 +230,60 @@ class Committer:
             share[0].append(page)
             share[1].append(outcome)
         for lane, share in shares.items():
-            task = asyncio.get_running_loop().create_task(self._close(*share, closed))
+            earlier = self._busy.get(lane)
+            task = asyncio.get_running_loop().create_task(self._close(*share, after=earlier))
             self._busy[lane] = task
             task.add_done_callback(partial(self._lane_is_free, lane))
-        await asyncio.wait([self._busy[lane] for lane in shares], timeout=_PATIENCE)
+        if shares:
+            await asyncio.wait([self._busy[lane] for lane in shares], timeout=_PATIENCE)
 
     def _lane_is_free(self, lane: int, task: asyncio.Task[None]) -> None:
-        del self._busy[lane]
+        if self._busy[lane] is task:
+            del self._busy[lane]
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed = self._failed or error
         self._arrived.set()
+
+    async def _close(
+        self, pages: list[Page], outcomes: list[Outcome], *, after: asyncio.Task[None] | None = None
+    ) -> None:
+        if after is not None:
+            await asyncio.wait([after])
+        accepted = await self._frontier.commit(outcomes)
+        for page, taken in zip(pages, accepted, strict=True):
+            if taken:
+                for name in self.committed:
+                    self.committed[name] += page.counters.get(name, 0)
+                for batch in page.batches:
+                    self._learn(batch.urls)
+            else:
+                _tell_late(page.lease.url)
+        self._closed([page.lease.id for page in pages])
+
+    def _task_of(self, page: Page) -> str:
+        task = page.request.meta.get(self._task_key) if self._task_key is not None else None
+        return "" if task is None else str(task)
 
     async def _store(self, pages: list[Page]) -> list[list[OutputMark]]:
         """Write the items of all pages; a page whose items cannot be written fails, the others stay."""
         marks: list[list[OutputMark]] = [[] for _ in pages]
         giving = [index for index, page in enumerate(pages) if page.verdict.resolution is Resolution.DONE]
         groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
-        for store in self._stores:
+        refused: list[ItemGroup] = []
+        for number, store in enumerate(self._stores):
             for index, answer in zip(giving, await store.write(groups), strict=True):
                 if isinstance(answer, OutputMark):
                     marks[index].append(answer)
                 elif isinstance(answer, GroupError) and pages[index].items:
                     marks[index] = []
+                    refused.append(ItemGroup(pages[index].lease.fingerprint, []))
                     self._fail(pages[index], f"store: {answer.error}")
+            if refused:
+                for earlier in self._stores[:number]:
+                    await earlier.write(refused)  # one page more without items: they keep nothing of it
+                giving = [index for index in giving if pages[index].verdict.resolution is Resolution.DONE]
+                groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
+                refused = []
         return [
             kept if page.verdict.resolution is Resolution.DONE else []
             for kept, page in zip(marks, pages, strict=True)
@@ -203,6 +310,12 @@ class Committer:
             page.finish(Verdict(Resolution.RETRY, f"{where} failed the crawl", free=True))
         return signal is not Signal.FAIL
 
+    async def _ask_unknown(self, pages: list[Page], fingerprints: list[bytes]) -> list[bool]:
+        if self._divided is None:
+            return await self._frontier.unknown(fingerprints)
+        slots = [slot for page in pages for batch in page.batches for slot in batch.slots]
+        return await self._divided.unknown_of(fingerprints, slots)
+
     async def _new_entries(self, pages: list[Page]) -> list[list[Entry]]:
         """Build entries for the links that are new; the known ones, most of them, cost only their test."""
         fingerprints = [key for page in pages for batch in page.batches for key in batch.fingerprints]
@@ -220,9 +333,3 @@ class Committer:
                 new = new + [batch.entry(index) for index in fresh]
             entries.append(new)
         return entries
-
-    async def _ask_unknown(self, pages: list[Page], fingerprints: list[bytes]) -> list[bool]:
-        if self._divided is None:
-            return await self._frontier.unknown(fingerprints)
-        slots = [slot for page in pages for batch in page.batches for slot in batch.slots]
-        return await self._divided.unknown_of(fingerprints, slots)

@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-_REMEMBERED = 200_000
-"""URLs and hrefs together, about 30 MB; then everything is forgotten and learnt anew."""
+_URLS_REMEMBERED = 250_000
+"""About 25 MB; then all URLs are forgotten and learnt anew."""
+_HREFS_REMEMBERED = 150_000
+"""Likewise; several hrefs may lead to one URL, so they are forgotten more often."""
+_FOLDER_WEIGHT = 5
+"""What the memory of a folder takes by itself, in hrefs."""
+_LOOKS_BETWEEN_COUNTS = 1024
 DUPLICATE = "duplicate"
 _ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
 _HOST_WIDE = ("/", "http://", "https://")
@@ -46,25 +51,30 @@ class LinkMemory:
                 host, self._parents.setdefault(_parent_of(folder), set())
             )
         self._lookups += 1
-        if self._lookups % 256 == 0 and self._size() > _REMEMBERED:
-            self.forget()
+        if self._lookups % _LOOKS_BETWEEN_COUNTS == 0 and self._hrefs() > _HREFS_REMEMBERED:
+            self._forget_hrefs()
         return memory
 
     def forget(self) -> None:
         """Forget everything."""
+        self.urls.clear()
+        self._forget_hrefs()
+
+    def _forget_hrefs(self) -> None:
         self._folders.clear()
         self._parents.clear()
         self._hosts.clear()
-        self.urls.clear()
 
-    def _size(self) -> int:
+    def _hrefs(self) -> int:
         hosts = sum(len(host.known) + len(host.refused) for host in self._hosts.values())
-        folders = sum(len(folder.known) for folder in self._folders.values())
-        return hosts + folders + len(self.urls) + sum(map(len, self._parents.values()))
+        folders = sum(len(folder.known) + _FOLDER_WEIGHT for folder in self._folders.values())
+        return hosts + folders + sum(map(len, self._parents.values()))
 
     def learn(self, urls: Sequence[str]) -> None:
         """Remember URLs that the frontier has taken."""
         if self._known_for_ever:
+            if len(self.urls) > _URLS_REMEMBERED:
+                self.urls.clear()
             self.urls.update(urls)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Coroutine
+from typing import Any
 
 import certifi
 import pycurl
 
 from skitter.errors import UsageError
-from skitter.fetch.base import ConnectError, FetchError, UnsendableRequest
+from skitter.fetch.base import ConnectError, FetchError, HeaderHook, UnsendableRequest
 from skitter.fetch.cookies import CookieJars
-from skitter.fetch.curl_errors import fetch_error
+from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.decoding import decode_body
+from skitter.fetch.header_gate import HeaderGate
 from skitter.fetch.multi import Multi
 from skitter.fetch.options import FetchSettings
 from skitter.fetch.stall import StallWatch
@@ -41,6 +44,8 @@ class HttpFetcher:
     is sent again on a fresh one, before any byte of an answer only.
     """
 
+    keeps_cookies = True
+
     def __init__(self, settings: FetchSettings | None = None, cookies: CookieJars | None = None) -> None:
         self.settings = settings or FetchSettings()
         self.cookies = cookies or CookieJars()
@@ -67,7 +72,14 @@ class HttpFetcher:
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self.settings.max_connections)
         self._multi = multi
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch one request, and read the body only if ``on_headers`` wants it.
+
+        Raises as :meth:`fetch`, what ``on_headers`` raises, and :class:`~skitter.fetch.base.Aborted`.
+        """
+        return await self.fetch(request, on_headers)
+
+    async def fetch(self, request: Request, on_headers: HeaderHook | None = None) -> Response:
         """Fetch one request. Any HTTP status is a response.
 
         Raises a :class:`~skitter.fetch.base.FetchError`. Cancelling ends the transfer.
@@ -78,10 +90,10 @@ class HttpFetcher:
         try:
             transfer.prepare(request, url, cookie)
             try:
-                await self._perform(transfer)
+                await self._performing(transfer, request, on_headers)
             except _OnlyDeadConnections:
                 transfer.connect_afresh()
-                await self._perform(transfer)
+                await self._performing(transfer, request, on_headers)
             response = await self._response(transfer, request)
         except BaseException:
             # A handle in an unknown state is not worth keeping.
@@ -123,6 +135,14 @@ class HttpFetcher:
         finally:
             del self._running[transfer]
             multi.end(transfer.curl)
+
+    def _performing(
+        self, transfer: Transfer, request: Request, on_headers: HeaderHook | None
+    ) -> Coroutine[Any, Any, None]:
+        performing = self._perform(transfer)
+        if on_headers is None:
+            return performing
+        return HeaderGate(transfer, request, on_headers).pass_through(performing)
 
     async def _response(self, transfer: Transfer, request: Request) -> Response:
         getinfo = transfer.curl.getinfo
@@ -175,12 +195,19 @@ def _sendable(url: str) -> str:
 def _error_of(transfer: Transfer, error: pycurl.error) -> FetchError:
     code, message = error.args[0], str(error.args[1])
     getinfo = transfer.curl.getinfo
-    tunnel_refused = getinfo(pycurl.HTTP_CONNECTCODE) >= 300
+    tunnel_status = getinfo(pycurl.HTTP_CONNECTCODE)
     return fetch_error(
         code,
         message,
-        answered=transfer.answered and not tunnel_refused,
+        answered=transfer.answered and tunnel_status < 300,
         by_proxy=bool(getinfo(pycurl.USED_PROXY)),
+        connected=getinfo(pycurl.CONNECT_TIME) > 0,
+        works=proxy_works(
+            code,
+            tunnel_status,
+            getinfo(pycurl.PROXY_ERROR),
+            sent=getinfo(pycurl.REQUEST_SIZE) > 0,
+        ),
     )
 
 

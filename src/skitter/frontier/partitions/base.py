@@ -5,12 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from skitter.frontier.base import AddResult, Entry, Frontier, JobInfo, JobState, Outcome, SeedMark
+from skitter.frontier.base import (
+    AddResult,
+    Entry,
+    Frontier,
+    FrontierOptions,
+    JobInfo,
+    JobState,
+    Outcome,
+    SeedMark,
+)
+from skitter.politeness import Politeness
 
 
 class Parcel(msgspec.Struct, frozen=True):
@@ -26,11 +36,13 @@ class Parcel(msgspec.Struct, frozen=True):
 class Pulse(msgspec.Struct, frozen=True):
     """What one partition holds at one moment."""
 
-    left: int
-    """Requests queued, delayed or leased."""
+    queued: int
+    delayed: int
     leased: int
     outbox: int
     """Requests for other partitions that may not be safe there yet."""
+    waits: bool
+    """Whether it waits for seeds from outside, or has some."""
     seeds_done: bool
     state: JobState
     """As it was asked for; never ``FINISHED``."""
@@ -39,6 +51,14 @@ class Pulse(msgspec.Struct, frozen=True):
     failed: int
     counters: dict[str, int]
     """Those that limits are measured by."""
+
+    revision: int
+    """Grows with each change of settings."""
+
+    @property
+    def left(self) -> int:
+        """Requests that are not at their end."""
+        return self.queued + self.delayed + self.leased
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -63,6 +83,16 @@ class Partition(Frontier, Protocol):
     @property
     def life(self) -> bytes:
         """As in :class:`Position`, at the last answer."""
+        ...
+
+    @property
+    def options(self) -> FrontierOptions:
+        """How the job is kept. Known once it was joined."""
+        ...
+
+    @property
+    def politeness(self) -> Politeness:
+        """Which slot a host is in. Known once it was joined."""
         ...
 
     @property
@@ -127,3 +157,11 @@ class Partition(Frontier, Protocol):
     async def erase(self) -> None:
         """Forget it for good."""
         ...
+
+
+def total(results: Iterable[AddResult]) -> AddResult:
+    """Add up what several partitions have taken."""
+    added = known = banned = 0
+    for result in results:
+        added, known, banned = added + result.added, known + result.known, banned + result.banned
+    return AddResult(added, known, banned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from skitter.frontier.base import Limits
+from skitter.frontier.base import FrontierOptions, Limits
 from skitter.frontier.partitions.base import Pulse
 
 
@@ -16,20 +16,28 @@ class Budget:
     workers take within one reading. It is never missed.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self.is_needed = limits != Limits()
+    def __init__(self, options: FrontierOptions) -> None:
+        self._options = options
+        self.is_needed = options.limits != Limits()
+        self.bounds_queue = options.max_queued is not None
 
     def reached(self, pulses: Sequence[Pulse]) -> str:
         """Name the limit that is reached; empty if none is."""
-        return self._limits.reached(_sum(pulses), sum(pulse.failed for pulse in pulses))
+        return self._options.limits.reached(_counters(pulses), sum(pulse.failed for pulse in pulses))
 
-    def room(self, pulses: Sequence[Pulse], wanted: int) -> int:
+    def may_lease(self, pulses: Sequence[Pulse], wanted: int) -> int:
         """Return how many requests may be leased."""
-        return self._limits.room(_sum(pulses), sum(pulse.leased for pulse in pulses), wanted)
+        return self._options.limits.room(_counters(pulses), sum(pulse.leased for pulse in pulses), wanted)
+
+    def room(self, pulses: Sequence[Pulse]) -> int | None:
+        """Return how many new requests may be sent; ``None``: any number."""
+        queued, delayed, leased = (
+            sum(getattr(pulse, name) for pulse in pulses) for name in ("queued", "delayed", "leased")
+        )
+        return self._options.room(queued, delayed, leased, _counters(pulses))
 
 
-def _sum(pulses: Sequence[Pulse]) -> Counter[str]:
+def _counters(pulses: Sequence[Pulse]) -> Counter[str]:
     total: Counter[str] = Counter()
     for pulse in pulses:
         total.update(pulse.counters)

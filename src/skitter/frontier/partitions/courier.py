@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skitter.frontier.partitions.base import Parcel, Position
+from skitter.frontier.base import AddResult
+from skitter.frontier.partitions.base import Parcel, Position, total
 from skitter.frontier.partitions.errands import Errands
 from skitter.frontier.partitions.lane import Lane
 
@@ -52,10 +53,10 @@ class Courier:
 
     # --- delivering --------------------------------------------------------------------------------------
 
-    async def send(self, parcels: Sequence[tuple[int, Parcel]]) -> int:
-        """Deliver what was found, each with the number of its source; returns how many were new.
+    async def send(self, parcels: Sequence[tuple[int, Parcel]]) -> AddResult:
+        """Deliver what was found, each with the number of its source.
 
-        Returns before all is there if a target is away.
+        Returns before all is there if a target is away; what is on its way then passes for added.
         """
         by_target: dict[int, list[tuple[int, Parcel]]] = defaultdict(list)
         for source, parcel in parcels:
@@ -67,9 +68,12 @@ class Courier:
             for target, group in by_target.items()
         }
         await self._errands.wait(tasks)
-        return sum(task.result() for task in tasks if task.done())
+        results = [task.result() for task in tasks if task.done()]
+        arrived = total(results)
+        on_the_way = len(parcels) - arrived.added - arrived.known - arrived.banned
+        return total([arrived, AddResult(on_the_way, 0)])
 
-    async def _deliver(self, target: Lane, group: Sequence[tuple[int, Parcel]], *, again: bool) -> int:
+    async def _deliver(self, target: Lane, group: Sequence[tuple[int, Parcel]], *, again: bool) -> AddResult:
         self.on_the_way += len(group)
         try:
             result = await target.partition.deliver([parcel for _, parcel in group], again=again)
@@ -81,7 +85,7 @@ class Courier:
             by_source[source].append(parcel.id)
         life = target.partition.life
         self._sent[target.number] += [_Sent(source, ids, life) for source, ids in by_source.items()]
-        return result.added
+        return result
 
     async def collect(self, source: Lane, age: float) -> None:
         """Deliver again what has been in an outbox for so long."""

@@ -16,7 +16,7 @@ async def read_pulses(lanes: Sequence[Lane]) -> list[Pulse]:
 
 def is_quiet(pulses: Sequence[Pulse]) -> bool:
     """Tell whether every partition was quiet when it was read; the first one knows of the seeds."""
-    return pulses[0].seeds_done and all(pulse.left == 0 and pulse.outbox == 0 for pulse in pulses)
+    return pulses[0].seeds_done and not any(pulse.left or pulse.outbox or pulse.waits for pulse in pulses)
 
 
 async def is_ended(lanes: Sequence[Lane], first: Sequence[Pulse]) -> bool:

@@ -25,6 +25,8 @@ class Lane:
         """What it said last of itself, ``FINISHED`` if it was quiet; ``None`` if that may have changed since."""
         self.landings: list[Landing] = []
         self.asking: asyncio.Task[Any] | None = None
+        self.revision = 0
+        """Of the settings, as it said last."""
         self.is_fruitful = False
         """Whether it gave all it was asked for last."""
         self._answers: list[tuple[str, float, LeaseResult]] = []
@@ -45,6 +47,7 @@ class Lane:
         self.due, self.state = float("inf"), None
         result = await self.partition.lease(worker, wanted, landings)
         self._answers.append((worker, asked, result))
+        self.revision = result.revision
         self.is_fruitful = len(result.leases) == wanted > 0
         if self.due == float("inf"):  # nothing new came meanwhile
             self.state = result.state

@@ -10,6 +10,7 @@ import msgspec
 from skitter.frontier.base import JobState, Lease
 from skitter.frontier.partitions.errands import Errands
 from skitter.frontier.partitions.lane import Lane
+from skitter.frontier.partitions.parts import Parts
 
 _SHORTEST = 0.002
 _LONGEST = 0.5
@@ -29,15 +30,14 @@ class Leasing:
 
     def __init__(
         self,
-        lanes: Sequence[Lane],
+        parts: Parts,
         errands: Errands,
         clock: Callable[[], float],
-        to_id: Callable[[int, int], int],
     ) -> None:
-        self._lanes = lanes
+        self._parts = parts
+        self._lanes = parts.lanes
         self._errands = errands
         self._clock = clock
-        self._to_id = to_id
         self._taking = asyncio.Lock()
 
     async def take(self, worker: str, limit: int) -> Taken:
@@ -80,7 +80,8 @@ class Leasing:
         for lane in self._lanes:
             leases, spent, had_setback = lane.collect(worker, begun, limit - len(taken.leases))
             taken.leases += [
-                msgspec.structs.replace(lease, id=self._to_id(lane.number, lease.id)) for lease in leases
+                msgspec.structs.replace(lease, id=self._parts.outer(lane.number, lease.id))
+                for lease in leases
             ]
             taken.had_setback |= had_setback
             if spent:

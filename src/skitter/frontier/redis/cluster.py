@@ -18,7 +18,7 @@ from skitter.frontier.redis.address import Address
 from skitter.frontier.redis.cluster_address import ClusterAddress
 from skitter.frontier.redis.scripts import all_scripts
 from skitter.frontier.redis.server import Argument, Server
-from skitter.frontier.redis.troubles import Trouble
+from skitter.frontier.redis.troubles import Trouble, explained
 
 log = logging.getLogger("skitter.frontier")
 
@@ -91,6 +91,25 @@ class Cluster:
             await self.client.nodes_manager.initialize()
         except RedisClusterException as error:
             raise _plain(error, self.address.where) from error
+
+    async def keys_like(self, pattern: str) -> list[bytes]:
+        """List keys of all nodes. Raises :class:`~skitter.errors.FrontierError`."""
+        found: list[bytes] = []
+        try:
+            await self.client.initialize()
+            for node in self.client.get_primaries():
+                cursor = 0
+                while True:
+                    words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                    cursors, keys = await self.client.execute_command(*words, target_nodes=node)
+                    found += keys
+                    cursor = cursors[node.name]
+                    if not cursor:
+                        break
+        except (RedisClusterException, RedisError) as error:
+            plain = error if isinstance(error, RedisError) else _plain(error, self.address.where)
+            raise explained(plain, self.address.where) if isinstance(plain, RedisError) else plain from error
+        return found
 
     # --- telling people ----------------------------------------------------------------------------------
 

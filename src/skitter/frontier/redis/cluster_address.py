@@ -16,7 +16,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.redis.address import CLIENT_OPTIONS, PATIENCE, TIMEOUT
 
 PARTITIONS = 8
-MOST_PARTITIONS = 1024
+MOST_PARTITIONS = 128
 _PORT = 6379
 _REMEDY = "write redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT/[?partitions=N], or rediss+cluster://..."
 
@@ -28,7 +28,8 @@ class ClusterAddress(msgspec.Struct, frozen=True):
     """Some nodes; they tell of the others."""
     where: str
     """For people: no password."""
-    partitions: int = PARTITIONS
+    partitions: int | None = None
+    """``None``: as many as the job has, :data:`PARTITIONS` if it is new."""
     patience: float = PATIENCE
     timeout: float = TIMEOUT
     access: dict[str, Any] = {}
@@ -68,8 +69,8 @@ def parse_cluster(url: str) -> ClusterAddress:
 
 def _parse(parts: SplitResult) -> ClusterAddress:
     options: dict[str, Any] = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-    partitions = int(options.pop("partitions", PARTITIONS))
-    if not 1 <= partitions <= MOST_PARTITIONS:
+    partitions = int(options.pop("partitions", 0)) if "partitions" in options else None
+    if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
         raise ValueError(f"partitions is {partitions}, not 1 to {MOST_PARTITIONS}")
     patience = float(options.pop("patience", PATIENCE))
     timeout = float(options.pop("socket_timeout", TIMEOUT))

@@ -28,7 +28,7 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
-from skitter.frontier.memory import wait_for
+from skitter.frontier.reckoning import wait_for
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.batches import (
     ENTRIES_AT_ONCE,
@@ -39,7 +39,7 @@ from skitter.frontier.redis.batches import (
     packed_ids,
 )
 from skitter.frontier.redis.config import JobConfig
-from skitter.frontier.redis.job import WHOLE, Job, Place
+from skitter.frontier.redis.job import WHOLE, Job, Place, jobs_of
 from skitter.frontier.redis.records import (
     EntryWriter,
     encode,
@@ -52,14 +52,17 @@ from skitter.frontier.redis.records import (
     write_landing,
     write_outcome,
 )
+from skitter.frontier.redis.seed_keys import SeedKeysOnRedis
 from skitter.frontier.redis.server import Server
+from skitter.frontier.redis.steering import Steering
 from skitter.politeness import Politeness
 
 
-class RedisFrontier:
+class RedisFrontier(Steering, SeedKeysOnRedis):
     """A frontier on a Valkey or Redis server, which ``place`` names or is.
 
-    ``patient``: also :meth:`open` waits for a server that is away, as every other call does.
+    ``patient``: also :meth:`open` waits for a server that is away, as every other call does. ``attach``: take
+    the job as it is, its options included, and refuse to begin one.
     """
 
     shared: ClassVar[bool] = True
@@ -74,20 +77,31 @@ class RedisFrontier:
         *,
         clock: Callable[[], float] | None = None,
         patient: bool = False,
+        attach: bool = False,
     ) -> None:
         self._options = options if options is not None else FrontierOptions()
-        self._config = JobConfig(politeness if politeness is not None else Politeness(), self._options)
+        config = JobConfig(politeness if politeness is not None else Politeness(), self._options)
         self._server = place if isinstance(place, Server) else Server(parse_address(place))
-        self._job = Job(self._server, job, self._config, clock)
+        self._job = Job(self._server, job, config, clock)
         self._run, self._run_once = self._job.run, self._job.run_once
         self._patient = patient
+        self._attach = attach
         self._seed_positions: dict[int, int] = {}
+        self._id_heads = 128
+        """First bytes that a lease's id may have: 63 bits in all."""
         self._restarts = 0
 
     @classmethod
     def from_url(cls, url: str, context: FrontierContext) -> RedisFrontier:
         """Build the frontier that ``redis:``, ``rediss:``, ``unix:`` or ``redis+sentinel:`` names."""
-        return cls(url, context.job, context.politeness, context.options, patient=context.joining)
+        return cls(
+            url,
+            context.job,
+            context.politeness,
+            context.options,
+            patient=context.joining,
+            attach=context.attach,
+        )
 
     # --- opening and closing ---------------------------------------------------------------------------
 
@@ -102,7 +116,10 @@ class RedisFrontier:
     async def _join(self, place: Place) -> JobInfo:
         await self._server.connect(patient=self._patient)
         try:
-            info = await self._job.join(self._options.lease_seconds, place, patient=self._patient)
+            if self._attach:
+                info, self._options = await self._job.attach()
+            else:
+                info = await self._job.join(self._options.lease_seconds, place, patient=self._patient)
         except BaseException:
             await self._server.close()
             raise
@@ -121,6 +138,19 @@ class RedisFrontier:
         finally:
             await self._server.close()
 
+    @property
+    def politeness(self) -> Politeness:
+        """Which slot a host is in."""
+        return self._job.config.begun_with.politeness()
+
+    async def jobs(self) -> list[str]:
+        """List all jobs of the server, by name; the frontier need not be open."""
+        await self._server.connect(patient=False)
+        try:
+            return await jobs_of(self._server)
+        finally:
+            await self._server.close()
+
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
@@ -135,19 +165,19 @@ class RedisFrontier:
     async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
         """Add requests with atomic de-duplication."""
         size = ENTRIES_AT_ONCE if seeds is None else max(1, len(entries))
-        added = known = 0
+        added = known = banned = 0
         for start in range(0, max(1, len(entries)), size):
-            new, old, _ = await self._add(entries[start : start + size], seeds)
-            added, known = added + new, known + old
-        return AddResult(added, known)
+            result, _ = await self._add(entries[start : start + size], seeds)
+            added, known, banned = added + result.added, known + result.known, banned + result.banned
+        return AddResult(added, known, banned)
 
     async def _add(
         self, entries: Sequence[Entry], seeds: SeedMark | None, parcels: Sequence[msgspec.Raw] = ()
-    ) -> tuple[int, int, bool]:
-        """Return how many were new, how many known, and whether the seeds were taken."""
+    ) -> tuple[AddResult, bool]:
+        """Return also whether the seeds were taken."""
         if not entries and seeds is None:
-            return 0, 0, True
-        writer = EntryWriter(self._options.order, self._config.policy_of)
+            return AddResult(0, 0), True
+        writer = EntryWriter(self._options.order, self._job.config.policy_of)
         written = [writer.write(entry) for entry in entries]
         progress = None
         if seeds is not None:
@@ -156,8 +186,8 @@ class RedisFrontier:
         answer = await self._run_once("add", encode((writer.names, written, progress)))
         if seeds is not None:
             self._seed_positions[seeds.token] = seeds.position
-        added, known, taken = answer.split()
-        return int(added), int(known), taken == b"1"
+        added, known, banned, taken = answer.split()
+        return AddResult(int(added), int(known), int(banned)), taken == b"1"
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
         """Take the duty of loading the seeds, if nobody has it."""
@@ -176,7 +206,7 @@ class RedisFrontier:
         while True:
             wanted = min(limit - len(leases), LEASES_AT_ONCE)
             answer = await self._lease(worker, wanted, landed)
-            state, reached, now, ready, delayed, late, has_more, found = answer
+            state, reason, now, ready, delayed, late, has_more, revision, found, room = answer
             leases += [read_lease(data) for data in found]
             landed = ()
             if len(leases) >= limit or not (has_more or len(found) == wanted):
@@ -187,12 +217,14 @@ class RedisFrontier:
             float(now),
             leases,
         )
-        reason = self._reason(reached)
-        return LeaseResult(leases, JobState(state.decode()), ask_again, reason, self._had_setback())
+        return LeaseResult(
+            leases, JobState(state.decode()), ask_again, reason.decode(), self._had_setback(),
+            revision=int(revision), room=None if room < 0 else room,
+        )  # fmt: skip
 
     async def _lease(self, worker: str, wanted: int, landed: Sequence[Landing]) -> Any:
         # The ids are ours: a server that has lost its last second must not give one of them to anybody else.
-        prefix = bytes((secrets.randbelow(128), *secrets.token_bytes(5)))
+        prefix = bytes((secrets.randbelow(self._id_heads), *secrets.token_bytes(5)))
         landings = encode([write_landing(landing) for landing in landed])
         return await self._run("lease", worker, wanted, prefix, b"0", landings, repeated=7)
 
@@ -200,10 +232,6 @@ class RedisFrontier:
         had = self._restarts != self._server.restarts
         self._restarts = self._server.restarts
         return had
-
-    def _reason(self, limit: bytes) -> str:
-        name = limit.decode()
-        return f"{getattr(self._options.limits, name)} {name}" if name else ""
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases; return those that are gone."""
@@ -234,7 +262,7 @@ class RedisFrontier:
     ) -> list[bool]:
         accepted: list[bool] = []
         for batch in batches(outcomes):
-            writer = EntryWriter(self._options.order, self._config.policy_of)
+            writer = EntryWriter(self._options.order, self._job.config.policy_of)
             written = [write_outcome(outcome, writer, parcels.get(outcome.lease_id, ())) for outcome in batch]
             answer = await self._run_once("commit", encode((writer.names, written, bool(parcels))))
             accepted += [taken == ord("1") for taken in answer]
@@ -248,7 +276,7 @@ class RedisFrontier:
             answer = await self._run("status")
             if not answer[11]:
                 break
-        return read_status(answer, self._reason)
+        return read_status(answer)
 
     async def control(self, state: JobState) -> JobState:
         """Set what the fleet is to do."""
@@ -256,11 +284,11 @@ class RedisFrontier:
 
     async def hold(self, slot: str, seconds: float) -> None:
         """Give out nothing of a slot for so long."""
-        await self._run("hold", to_bytes(slot), self._config.policy_of(slot), seconds)
+        await self._run("hold", to_bytes(slot), self._job.config.policy_of(slot), seconds)
 
     async def set_delay(self, slot: str, seconds: float) -> None:
         """Set the smallest delay of one slot."""
-        await self._run("set_delay", to_bytes(slot), self._config.policy_of(slot), seconds)
+        await self._run("set_delay", to_bytes(slot), self._job.config.policy_of(slot), seconds)
 
     async def recall(self, key: str) -> bytes | None:
         """Read a shared note."""
@@ -270,6 +298,11 @@ class RedisFrontier:
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""
         await self._run("remember", to_bytes(key), value, ttl)
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        arguments = (to_bytes(key), int(old is not None), old or b"", new, ttl)
+        return bool(await self._run("swap", *arguments))
 
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import JobInfo
+from skitter.frontier.base import FrontierOptions, JobInfo, NoSuchJob
+from skitter.frontier.changes import Changes
 from skitter.frontier.redis.batches import SLOTS_AT_ONCE
-from skitter.frontier.redis.config import JobConfig
+from skitter.frontier.redis.config import BegunWith, JobConfig
 from skitter.frontier.redis.keys import FORMAT_VERSION, SLOTS, keys_of
 from skitter.frontier.redis.records import encode, text, to_words
 from skitter.frontier.redis.server import Argument, Server
 from skitter.request import FINGERPRINT_VERSION
 
 _VISITS = {"exact": "an exact seen_filter", "compact": "a compact seen_filter", "timed": "a visited_ttl"}
+_read_changes = msgspec.msgpack.Decoder(Changes).decode
+_read_begun_with = msgspec.msgpack.Decoder(BegunWith).decode
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -42,8 +45,9 @@ class Job:
         self, server: Server, name: str, config: JobConfig, clock: Callable[[], float] | None = None
     ) -> None:
         self._server = server
-        self.name = name
-        self._config = config
+        self.name = self.title = name
+        """The title is its name for people."""
+        self.config = config
         self._clock = clock
         self.keys = keys_of(name)
         self.generation: bytes = b""
@@ -60,14 +64,19 @@ class Job:
 
     async def join(self, lease_seconds: float, place: Place, *, patient: bool) -> JobInfo:
         """Create the job, or find it as it is. Raises :class:`~skitter.errors.FrontierError`."""
-        config = self._config
         generation = place.generation or secrets.token_hex(8).encode()
-        answer = await self._server.run(
-            "open", self.keys,
-            (FORMAT_VERSION, generation, secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
-             config.rules, config.visits, place.shape, int(place.must_exist), int(place.generation != b"")),
-            patient=patient,
-        )  # fmt: skip
+        while True:
+            config = self.config
+            answer = await self._server.run(
+                "open", self.keys,
+                (FORMAT_VERSION, generation, secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
+                 config.rules, config.visits, encode(config.changes), encode(config.begun_with),
+                 place.shape, int(place.must_exist), int(place.generation != b"")),
+                patient=patient,
+            )  # fmt: skip
+            if answer[0] != b"changed":
+                break
+            self.config = config.changed(_read_changes(answer[1]))
         if answer[0] != b"ok":
             raise self._refusal(*(word.decode() for word in answer))
         _, self.generation, seed, version, has_other_rules, is_complete, recrawls = answer
@@ -75,11 +84,38 @@ class Job:
             raise self._refusal("headless")
         self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
         if has_other_rules == b"1":
-            await self._assign_policies()
+            await self._assign_policies(config)
         return JobInfo(int(seed), int(version), lease_seconds)
 
+    async def attach(self) -> tuple[JobInfo, FrontierOptions]:
+        """Find the job as it is and learn its options. Raises :class:`~skitter.errors.FrontierError`."""
+        answer = await self._server.run("attach", self.keys, (FORMAT_VERSION,), patient=False)
+        if answer[0] != b"ok":
+            raise self._refusal(*(word.decode() for word in answer))
+        _, self.generation, seed, version, begun_with, changes, is_complete, recrawls = answer
+        self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
+        begun = _read_begun_with(begun_with)
+        self.config = JobConfig(begun.politeness(), begun.options, _read_changes(changes))
+        return JobInfo(int(seed), int(version), begun.options.lease_seconds), begun.options
+
+    async def changes(self) -> Changes:
+        """Return the settings that were changed while it ran."""
+        return _read_changes(await self.run("changes"))
+
+    async def change(self, changes: Changes, *, reset: bool) -> Changes:
+        """Let other settings hold."""
+        while True:
+            before = await self.changes()
+            config = self.config.changed(changes if reset else changes.over(before))
+            given = encode(before), encode(config.changes), config.packed(), config.rules
+            if await self.run_once("change", *given) == b"1":
+                break
+        before_config, self.config = self.config.changed(before), config
+        await self._assign_policies(before_config)
+        return config.changes
+
     def _refusal(self, kind: str, detail: str = "") -> FrontierError:
-        place = f"job {self.name!r} on {self._server.where}"
+        place = f"job {self.title!r} on {self._server.where}"
         if kind == "format":
             return FrontierError(
                 f"{place} has frontier format {detail}, this skitter reads {FORMAT_VERSION}",
@@ -87,11 +123,15 @@ class Job:
             )
         if kind == "visits":
             return FrontierError(
-                f"{place} was begun with {_VISITS[detail]} and cannot go on with {_VISITS[self._config.visits]}",
+                f"{place} was begun with {_VISITS[detail]} and cannot go on with {_VISITS[self.config.visits]}",
                 remedy="set visited_ttl and seen_filter as before, or start anew with --fresh",
             )
         if kind == "shape":
-            return other_shape(self.name, self._server.where, detail)
+            return self._other_shape(detail)
+        if kind == "none":
+            return NoSuchJob(
+                f"there is no {place}", remedy="`skitter top --frontier URL` shows the jobs there"
+            )
         if kind == "headless":
             return FrontierError(
                 f"{place} has lost its head: something removed a part of its keys",
@@ -102,14 +142,25 @@ class Job:
             remedy="choose another database or another --job",
         )
 
-    async def _assign_policies(self) -> None:
-        """Tell the slots that are there which policy the new rules give them."""
+    def _other_shape(self, shape: str) -> FrontierError:
+        """Say that the job is divided otherwise; ``shape`` is its own."""
+        partitions = shape.partition(" ")[0].partition("/")[2]
+        return FrontierError(
+            f"job {self.title!r} on {self._server.where} was begun with {partitions} partitions and its own unit of"
+            " politeness",
+            remedy=f"write ?partitions={partitions} and the rules' units as before, or start anew with --fresh",
+        )
+
+    async def _assign_policies(self, before: JobConfig) -> None:
+        """Tell the slots that are there which policy the new rules give them, and whether it is slower."""
+        config = self.config
         cursor = 0
         while True:
             cursor, slots = await self._server.command(
                 "HSCAN", self.keys[SLOTS], cursor, "COUNT", SLOTS_AT_ONCE
             )
-            names = [(text(name), self._config.policy_of(to_words(name))) for name in slots]
+            numbers = [(name, config.policy_of(to_words(name))) for name in slots]
+            names = [(text(name), number, config.slows(before, number)) for name, number in numbers]
             for start in range(0, len(names), SLOTS_AT_ONCE):
                 await self.run("assign", encode(names[start : start + SLOTS_AT_ONCE]))
             if not cursor:
@@ -121,9 +172,12 @@ class Job:
 
     # --- calling -----------------------------------------------------------------------------------------
 
-    async def run(self, script: str, *arguments: Argument, repeated: int | None = None) -> Any:
+    async def run(
+        self, script: str, *arguments: Argument, repeated: int | None = None, more_keys: Sequence[str] = ()
+    ) -> Any:
         """Run a script that may be repeated blindly; ``repeated`` as in :meth:`Server.run`."""
-        return await self._server.run(script, self.keys, self._given(b"", arguments), repeated=repeated)
+        keys = [*self.keys, *more_keys] if more_keys else self.keys
+        return await self._server.run(script, keys, self._given(b"", arguments), repeated=repeated)
 
     async def run_once(self, script: str, *arguments: Argument) -> bytes:
         """Run a script whose answer the server keeps, so that a lost one is answered again."""
@@ -137,11 +191,12 @@ class Job:
         return [self.generation, now, self._client_name, call, *arguments]
 
 
-def other_shape(name: str, where: str, shape: str) -> FrontierError:
-    """Return why a job that is divided otherwise cannot be opened; ``shape`` is its own."""
-    job = name.rpartition("/")[0]
-    partitions = shape.partition(" ")[0].partition("/")[2]
-    return FrontierError(
-        f"job {job!r} on {where} was begun with {partitions} partitions and its own unit of politeness",
-        remedy=f"write ?partitions={partitions} and the rules' units as before, or start anew with --fresh",
-    )
+async def jobs_of(server: Server) -> list[str]:
+    """List all jobs of a server, by name."""
+    pattern, found, cursor = keys_of("*")[0], set[str](), 0
+    head, tail = pattern.encode().split(b"*")
+    while True:
+        cursor, keys = await server.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        found |= {to_words(key[len(head) : -len(tail)]) for key in keys}
+        if not cursor:
+            return sorted(found)

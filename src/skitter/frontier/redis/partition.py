@@ -25,24 +25,32 @@ _LOGGED_WITHIN = 2.0
 
 
 class RedisPartition(RedisFrontier):
-    """Partition ``number`` of ``shape``; the keys are those of a job ``JOB/NUMBER``."""
+    """Partition ``number`` of so many; the keys are those of a job ``JOB/NUMBER``.
+
+    ``slots``: changes if URLs may come into other slots, and so into other partitions, than before.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         job: str,
         number: int,
-        shape: str,
+        partitions: int,
+        slots: str,
         politeness: Politeness,
         options: FrontierOptions,
         *,
         clock: Callable[[], float] | None = None,
         patient: bool = False,
+        attach: bool = False,
     ) -> None:
         name = f"{job}/{number}"
         self._node = PartitionServer(cluster, keys_of(name)[0])
-        super().__init__(self._node, name, politeness, options, clock=clock, patient=patient)
-        self._shape = shape
+        super().__init__(self._node, name, politeness, options, clock=clock, patient=patient, attach=attach)
+        self._job.title = job
+        self._shape = f"{number}/{partitions} {slots}"
+        # With the number of its partition a lease's id still has 63 bits.
+        self._id_heads //= partitions
 
     @property
     def is_away(self) -> bool:
@@ -53,6 +61,11 @@ class RedisPartition(RedisFrontier):
     def life(self) -> bytes:
         """Changes with each life of its node."""
         return self._node.life
+
+    @property
+    def options(self) -> FrontierOptions:
+        """How the job is kept."""
+        return self._options
 
     @property
     def generation(self) -> bytes:
@@ -93,20 +106,24 @@ class RedisPartition(RedisFrontier):
             self._job.recrawls = int(begun)
         return begun != b"0"
 
-    async def shape_there(self) -> str:
-        """Return the shape of the job that is there under this name, without joining it; empty if there is none."""
-        await self._server.connect(patient=False)
-        shape = await self._server.command("HGET", self._job.keys[0], "shape")
-        return shape.decode() if shape else ""
-
     # --- parcels -----------------------------------------------------------------------------------------
 
     async def add_seeds(
         self, entries: Sequence[Entry], seeds: SeedMark, parcels: Sequence[Parcel]
     ) -> AddResult | None:
         """Add seeds of this partition and keep those of others."""
-        added, known, taken = await self._add(entries, seeds, _packed(parcels))
-        return AddResult(added, known) if taken else None
+        result, taken = await self._add(entries, seeds, _packed(parcels))
+        return result if taken else None
+
+    async def settle_with(
+        self,
+        token: int,
+        entries: Sequence[Entry],
+        rejected: Sequence[tuple[Entry, str]],
+        parcels: Sequence[Parcel],
+    ) -> bool:
+        """Turn a batch of outside seeds into requests of this partition and of others."""
+        return await self._settle(token, entries, rejected, _packed(parcels))
 
     async def commit_with(
         self, outcomes: Sequence[Outcome], parcels: Mapping[int, Sequence[Parcel]]
@@ -116,14 +133,15 @@ class RedisPartition(RedisFrontier):
 
     async def deliver(self, parcels: Sequence[Parcel], *, again: bool) -> AddResult:
         """Add requests that came from other partitions."""
-        added = 0
+        added = banned = 0
         for start in range(0, len(parcels), ENTRIES_AT_ONCE):
             batch = parcels[start : start + ENTRIES_AT_ONCE]
-            writer = EntryWriter(self._options.order, self._config.policy_of)
+            writer = EntryWriter(self._options.order, self._job.config.policy_of)
             written = [writer.write(parcel.entry) for parcel in batch]
             given = encode((writer.names, written, [text(parcel.id) for parcel in batch]))
-            added += int(await self._run("deliver", int(again), given, repeated=4))
-        return AddResult(added, len(parcels) - added)
+            new, refused = await self._run("deliver", int(again), given, repeated=4)
+            added, banned = added + new, banned + refused
+        return AddResult(added, len(parcels) - added - banned, banned)
 
     async def outbox(self, limit: int, age: float) -> list[Parcel]:
         """Read some of the outbox."""
@@ -138,11 +156,14 @@ class RedisPartition(RedisFrontier):
 
     async def pulse(self) -> Pulse:
         """Read what it holds."""
-        left, leased, outbox, seeds, state, *numbers = await self._run("pulse")
-        sequence, done, failed, pages, items, size = map(int, numbers)
+        queued, delayed, leased, outbox, waits, seeds, state, *numbers = await self._run("pulse")
+        sequence, done, failed, pages, items, size, revision = map(int, numbers)
         counters = {"pages": pages, "items": items, "bytes": size}
         state = JobState(state.decode())
-        return Pulse(left, leased, outbox, seeds == b"1", state, (sequence, done), failed, counters)
+        return Pulse(
+            queued, delayed, leased, outbox, bool(waits), seeds == b"1", state, (sequence, done), failed, counters,
+            revision,
+        )  # fmt: skip
 
     async def position(self) -> Position:
         """Read how far the copies of its node are."""

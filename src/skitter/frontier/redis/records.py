@@ -25,6 +25,8 @@ from skitter.frontier.base import (
     Resolution,
     SlotStatus,
 )
+from skitter.frontier.roster import WorkerReport, WorkerStatus
+from skitter.frontier.tally import Tally
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -142,6 +144,7 @@ def write_outcome(
         outcome.after,
         outcome.free,
         None if outcome.record is None else text(b"\xff" + outcome.record),
+        text(to_bytes(outcome.task)),
         parcels,
     )
 
@@ -199,8 +202,8 @@ def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
     return {part: sorted(known) for part, known in ranges.items()}
 
 
-def read_status(answer: Sequence[Any], reason: Callable[[bytes], str]) -> FrontierStatus:
-    """Read what the script ``status`` says; ``reason`` tells of the limit that it names."""
+def read_status(answer: Sequence[Any]) -> FrontierStatus:
+    """Read what the script ``status`` says."""
     state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
     counters, busiest = answer[12:]
     return FrontierStatus(
@@ -215,5 +218,22 @@ def read_status(answer: Sequence[Any], reason: Callable[[bytes], str]) -> Fronti
             for name, waiting, held, delay, held_for in busiest
         ],
         oldest_lease=max(0.0, float(now) - float(oldest)) if oldest else 0.0,
-        reason=reason(limit),
+        reason=limit.decode(),
     )  # fmt: skip
+
+
+_TALLY = struct.Struct("<5d")
+_HEARD = struct.Struct("<d")
+_read_report = msgspec.msgpack.Decoder(WorkerReport).decode
+
+
+def read_tally(key: bytes, packed: bytes) -> Tally:
+    """Read what was counted under one key."""
+    pages, items, size, failed, retried = _TALLY.unpack(packed)
+    return Tally(to_words(key), int(pages), int(items), int(size), int(failed), int(retried))
+
+
+def read_worker(packed: bytes) -> WorkerStatus:
+    """Read what a worker has told of itself."""
+    (heard,) = _HEARD.unpack_from(packed)
+    return WorkerStatus(_read_report(packed[_HEARD.size :]), max(0.0, heard))

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 _PRELUDE = ("job", "slots", "seen", "requests")
-_ALONE = {"open"}
+_ALONE = {"open", "attach"}
 """Scripts without the prelude."""
 
 

@@ -1,5 +1,5 @@
 -- deliver: add requests that came from other partitions, each once however often it is delivered. Returns how many
--- were new.
+-- were new, and how many refused.
 -- ARGV: 5 '1' if they may have been delivered before, 6 names, entries, ids
 begin(true)
 local names, entries, ids = unpack(decode(ARGV[6]))
@@ -11,6 +11,6 @@ for i, entry in ipairs(entries) do
     fresh[#fresh + 1] = entry
   end
 end
-local added = insert(names, fresh, ARGV[5] == '1')
+local added, refused = insert(names, fresh, ARGV[5] == '1')
 finish('')
-return added
+return {added, refused}

@@ -46,6 +46,9 @@ if ARGV[8] == '1' then
     end
   end
 end
+if call('HEXISTS', LEASES, prefix .. '\0\0') == 1 then
+  wanted = 0 -- these ids are in force: asked before, or drawn twice
+end
 if #answer == 0 and state == 'running' then
   if config.limits and config.limits.pages then
     local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
@@ -65,4 +68,12 @@ finish('')
 local ready = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
 local delayed = call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')
 local late = call('ZRANGE', DEADLINES, 0, 0, 'WITHSCORES') -- may come back then
-return {state, limit, text(now), ready[2] or '', delayed[2] or '', late[2] or '', more and 1 or 0, answer}
+local room = -1
+if config.max_queued then
+  local queued, leased = call('ZCARD', QUEUE), call('HLEN', LEASES)
+  local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
+  local most = config.limits and config.limits.pages or math.huge
+  room = max(config.max_queued - queued - call('ZCARD', DELAYED) - leased,
+    queued > 0 and pages + leased < most and 0 or 1)
+end
+return {state, limit, text(now), ready[2] or '', delayed[2] or '', late[2] or '', more and 1 or 0, meta[6], answer, room}

@@ -27,6 +27,7 @@ end
 
 -- Put a request that is nowhere else into its queue, or among the delayed ones.
 local function place(request, slot, key, at)
+  is_active = true
   if at > now then
     to_delayed[#to_delayed + 1] = at
     to_delayed[#to_delayed + 1] = request
@@ -41,15 +42,30 @@ local function place(request, slot, key, at)
   slot.touched = true
 end
 
+local bans = {}
+local function is_banned(name)
+  if not meta[7] or meta[7] == '0' then
+    return false
+  end
+  if bans[name] == nil then
+    bans[name] = call('SISMEMBER', BANNED, name) == 1
+  end
+  return bans[name]
+end
+
 local function place_again(name, key, rest, at)
+  if is_banned(name) then -- it was on lease, or dead, when its slot was banned
+    count('refused/banned', 1)
+    return
+  end
   place(name .. '\0' .. key .. rest, slot_of(name), key, at)
 end
 
--- Add new requests; names: of slots and their policies; returns how many were not known.
+-- Add new requests; names: of slots and their policies; returns how many were not known, and how many refused.
 -- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
 -- counted_before: what is known is not to be counted as refused.
 local function insert(names, entries, counted_before)
-  local added = 0
+  local added, refused = 0, 0
   local fingerprints = {}
   for i, entry in ipairs(entries) do
     fingerprints[i] = sub(entry[3], 6, 21)
@@ -57,7 +73,9 @@ local function insert(names, entries, counted_before)
   look_ahead(fingerprints)
   for _, entry in ipairs(entries) do
     local rest = entry[3]
-    if byte(rest, 5) == 0 or learn(sub(rest, 6, 21)) then
+    if is_banned(names[entry[1]][1]) then
+      refused = refused + 1
+    elseif byte(rest, 5) == 0 or learn(sub(rest, 6, 21)) then
       local name = names[entry[1]]
       local slot = slot_of(name[1], name[2])
       local number = next_number()
@@ -67,10 +85,13 @@ local function insert(names, entries, counted_before)
       added = added + 1
     end
   end
-  if added < #entries and not counted_before then
-    count('refused/duplicate', #entries - added)
+  if added + refused < #entries and not counted_before then
+    count('refused/duplicate', #entries - added - refused)
   end
-  return added
+  if refused > 0 then
+    count('refused/banned', refused)
+  end
+  return added, refused
 end
 
 -- Keep requests for other partitions until they are there: id, value, id, value... docs/cluster-frontier.md
@@ -100,6 +121,7 @@ end
 
 -- End a lease, landed or not; its request is nowhere until it is placed or buried.
 local function end_lease(lease)
+  is_active = true
   ended[lease.id] = true
   ended_ids[#ended_ids + 1] = lease.id
   local name, key, rest = split(lease.request)
@@ -202,6 +224,9 @@ local function finish(answer)
   end
   if sequence ~= first_sequence then
     call('HSET', JOB, 'sequence', text(sequence))
+  end
+  if is_active and config.wait_for_seeds then
+    call('HSET', JOB, 'active_at', text(now))
   end
   if finished_requests > 0 then
     call('HINCRBY', JOB, 'done', finished_requests)
