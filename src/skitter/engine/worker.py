@@ -118,7 +118,7 @@ class Worker:
         self._pump.on_change = self._obey_changes
         await self._each_hook("on_start")
         if settings.seed_keys:
-            self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer).run())
+            self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer, self._room).run())
         self._pumping = asyncio.create_task(self._pump.run(self.walk, self._committer.put))
         for duty in (
             self._committer.run(self._pump.closed),
