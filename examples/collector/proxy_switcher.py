@@ -1,11 +1,14 @@
-"""Send each request by the next of several proxies: ``python proxy_switcher.py SITE PROXY PROXY...``."""
+"""Send requests by several proxies in turn: ``python proxy_switcher.py SITE PROXY PROXY...``.
+
+robots.txt too goes by them. A proxy that fails is left alone for a while, and its request goes by another.
+To choose by yourself: ``crawler.set_proxy_func(lambda request: ...)``.
+"""
 
 import sys
-from itertools import cycle
 
 from skitter import Collector
 
-crawler = Collector(max_depth=2)
+crawler = Collector(max_depth=2, settings={"proxies": sys.argv[2:]})
 
 
 @crawler.on_html("a[href]")
@@ -19,7 +22,5 @@ def page(response):
 
 
 if __name__ == "__main__":
-    proxies = cycle(sys.argv[2:])
-    crawler.set_proxy_func(lambda request: next(proxies))
     crawler.visit(sys.argv[1])
     crawler.run()

@@ -65,6 +65,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fetcher: Any = "http"
     """What fetches: a name, ``package.module:Name``, or an object. See :mod:`skitter.fetch.base`."""
 
+    cache_dir: str | None = None
+    """Folder in which answers are kept and found again: to try a spider out. ``None``: no cache."""
+    cache_ttl: float | None = None
+    """How long they are kept; ``None``: for ever."""
+
     # as whom (docs/identity.md); each ``Any`` is a name, ``package.module:Name``, values, or an object
     user_agents: Any = None
     """Whose headers are sent: ``random``, ``file:PATH``, or a list of texts and header sets."""
@@ -93,6 +98,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry_delay: float = 1.0
     """Wait before the first retry; doubled at each further one, with jitter."""
     retry_delay_cap: float = 300.0
+    retry_failed_at_end: bool = False
+    """When all else is done, put what was given up back in the queue, once a run."""
 
     # what belongs to the crawl
     fingerprint_keys: tuple[str, ...] = ()
@@ -191,9 +198,8 @@ _WORST_ERROR_RATE = 0.1
 _POSITIVE = (
     "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
     "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
-    "seen_error_rate", "max_queued", "task_counter_ttl", "tallies_kept",
-    "proxies_every", "proxy_rest",
-    "task_counter_ttl", "tallies_kept",
+    "seen_error_rate", "max_queued", "task_counter_ttl", "tallies_kept", "proxies_every", "proxy_rest",
+    "cache_ttl",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",

@@ -81,4 +81,6 @@ def bucket_files(options: str):
     """The bucket of the tests, as a file system."""
     import s3fs
 
-    return s3fs.S3FileSystem(**dict(parse_qsl(options)), skip_instance_cache=True, use_listings_cache=False)
+    ours = {"buffer", "flush", "patience"}
+    given = {name: value for name, value in parse_qsl(options) if name not in ours}
+    return s3fs.S3FileSystem(**given, skip_instance_cache=True, use_listings_cache=False)

@@ -36,14 +36,14 @@ def test_the_environment_wins_over_the_code(monkeypatch):
     for name, value in {
         "ALLOWED_DOMAINS": "a.com, b.com", "DISALLOWED_DOMAINS": "c.com", "IGNORE_ROBOTSTXT": "yes", "MAX_DEPTH": "3",
         "MAX_REQUESTS": "8", "MAX_BODY_SIZE": "100", "PARSE_HTTP_ERROR_RESPONSE": "true", "FOLLOW_REDIRECTS": "no",
-        "USER_AGENT": "env/1",
+        "USER_AGENT": "env/1", "DISABLE_COOKIES": "1",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"SKITTER_{name}", value)
     crawler = Collector(user_agent="code/1", max_depth=1, allowed_domains=["z.com"])
     found = settings_of(crawler)
     assert crawler.__spider__("crawler", "test").allowed_domains == ("a.com", "b.com")
     assert (found.user_agent, found.depth_limit, found.max_pages, found.max_body) == ("env/1", 2, 8, 100)
-    assert (found.robots, len(found.deny)) == (False, 1)
+    assert (found.robots, len(found.deny), found.cookies) == (False, 1, "none")
     assert {302, 404, 503} <= set(found.accept_statuses)
     assert crawler.clone(user_agent="clone/1").options.user_agent == "clone/1"
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from engine_bench import Bench, Scripted
+from engine_bench import Bench, Scripted, page
 from skitter import Collector, LimitRule, Rate, Request
 from skitter.collector import FormFile
 from skitter.collector.forms import encode_multipart
@@ -394,7 +394,40 @@ def test_a_clone_is_refused_a_taken_name_and_options_of_the_job():
         crawler.clone(ignore_robots_txt=True)
 
 
-# Limits, proxies
+# Limits, proxies, extensions
+
+
+async def test_the_referer_extension_names_the_page_that_linked(bench):
+    from skitter.collector.extensions import referer
+
+    crawler = follower()
+    referer(crawler)
+    ran = await bench(crawler, {"/": ["/b"], "/b": []})
+    assert [visit.headers.get("referer") for visit in ran.site.visits] == [None, ran.url]
+
+
+async def test_user_agents_and_proxies_of_the_settings_hold_for_collectors_too(bench):
+    crawler = follower(settings={"user_agents": ["a/1", "b/1"]}, disable_cookies=True)
+    paths = [f"/{number}" for number in range(30)]
+    first = Answer(page(*paths).body, headers={"Set-Cookie": "a=b"})
+    ran = await bench(crawler, {"/": first, **{path: [] for path in paths}})
+    assert {visit.headers["user-agent"] for visit in ran.site.visits} == {"a/1", "b/1"}
+    assert not [visit for visit in ran.site.visits if "cookie" in visit.headers]
+
+
+async def test_headers_are_looked_at_through_sources_as_well(bench):
+    crawler, later = follower(settings={"user_agents": ["a/1"], "sessions": 2}), []
+    crawler.on_response_headers(
+        lambda response: response.request.abort() if path_of(response) == "/b" else None
+    )
+    crawler.on_response(lambda response: later.append(path_of(response)))
+    ran = await bench(crawler, {"/": ["/b"], "/b": []})
+    assert (later, ran.site.counts["/b"], ran.letters) == (["/"], 1, {})
+
+
+async def test_urls_that_are_too_long_are_refused_before_they_are_queued(bench):
+    ran = await bench(follower(max_url_length=40), {"/": ["/b", "/" + "x" * 40], "/b": []})
+    assert (found(ran), ran.counters["refused/length"]) == ([("/", 1), ("/b", 2)], 1)
 
 
 async def test_limit_rules_become_settings_of_the_job(bench):

@@ -14,7 +14,7 @@ from skitter.scope import Scope
 PREFIX = "SKITTER_"
 """How the environment variables begin that override options."""
 _ENVIRONMENT = (
-    "allowed_domains", "disallowed_domains", "follow_redirects", "ignore_robots_txt", "max_body_size", "max_depth",
+    "allowed_domains", "cache_dir", "disable_cookies", "disallowed_domains", "follow_redirects", "ignore_robots_txt", "max_body_size", "max_depth",
     "max_requests", "parse_http_error_response", "user_agent",
 )  # fmt: skip
 OF_A_CLONE = frozenset({
@@ -45,11 +45,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Regular expressions; one of them has to be found in a URL. Empty: all pass."""
     disallowed_url_filters: tuple[str, ...] = ()
     """Regular expressions; none of them may be."""
+    max_url_length: int | None = None
+    """Longer URLs are refused."""
     allow_url_revisit: bool = False
     """Fetch a URL as often as it is visited. Links in a circle then need ``max_depth``."""
     max_body_size: int | None = None
     """Bytes; a larger body is an error, never cut."""
     ignore_robots_txt: bool = False
+    disable_cookies: bool = False
+    cache_dir: str | None = None
+    """Folder in which answers are kept and found again."""
+    cache_expiration: float | None = None
+    """Seconds for which they are kept. ``None``: for ever."""
     parse_http_error_response: bool = False
     """Give answers of every status to ``on_response`` and the callbacks after it, without retries."""
     follow_redirects: bool = True
@@ -88,7 +95,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             "headers": self.headers or None,
             "max_pages": self.max_requests or None,
             "max_body": self.max_body_size,
+            "max_url_length": self.max_url_length,
             "robots": False if self.ignore_robots_txt else None,
+            "cache_dir": self.cache_dir,
+            "cache_ttl": self.cache_expiration,
+            "cookies": "none" if self.disable_cookies else None,
             "accept_statuses": accepted or None,
             "timeout": self.request_timeout,
             "proxy": self.proxy,

@@ -9,6 +9,7 @@ import msgspec
 
 from skitter.errors import SettingsError, SkitterError
 from skitter.fetch.base import Fetcher
+from skitter.fetch.cache import CachingFetcher
 from skitter.fetch.cookies import CookieJars, NoCookies
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.agents import AgentList, agents_of_file, random_agents
@@ -60,10 +61,12 @@ def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
     file = CookieFile(existing_file(settings.cookie_file), jars) if settings.cookie_file else None
     per_proxy = settings.cookies == "proxy"
     if per_proxy or any(part is not None for part in (user_agents, proxies, sessions, cookies, file)):
-        return IdentityFetcher(
+        fetcher = IdentityFetcher(
             fetcher, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
             jar_per_proxy=per_proxy, cookie_file=file,
         )  # fmt: skip
+    if settings.cache_dir is not None:
+        return CachingFetcher(fetcher, settings.cache_dir, settings.cache_ttl)
     return fetcher  # nothing is added to the plain case
 
 

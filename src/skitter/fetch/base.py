@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Protocol, runtime_checkable
 
 from skitter.errors import SkitterError
@@ -114,6 +115,10 @@ class Fetcher(Protocol):
         ...
 
 
+MAY_START: ContextVar[Callable[[], bool] | None] = ContextVar("may_start", default=None)
+"""Within a turn of a worker: tells whether its request may still be sent. Set for a fetcher that says so by an
+attribute ``asks_before_sending = True``, because it may wait for something first."""
+
 HeaderHook = Callable[[Response], Awaitable[bool]]
 """Gets a response that has no body yet; its answer tells whether the body is wanted."""
 
@@ -125,3 +130,16 @@ class HeaderWatching(Protocol):
     async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
         """Fetch as ``fetch`` does; raises :class:`Aborted`, with the body left unread, if it is not wanted."""
         ...
+
+
+async def fetch_watched(fetcher: Fetcher, request: Request, on_headers: HeaderHook) -> Response:
+    """Fetch with somebody looking at the headers; a fetcher that cannot show them before shows them after.
+
+    Raises :class:`Aborted` if the answer is not wanted.
+    """
+    if isinstance(fetcher, HeaderWatching):
+        return await fetcher.fetch_watched(request, on_headers)
+    response = await fetcher.fetch(request)
+    if not await on_headers(response):
+        raise Aborted("the answer was not wanted")
+    return response
