@@ -18,8 +18,8 @@ from skitter.request import Request, encode_request, fingerprint_of_url
 
 PER_HOST = 50
 ROUNDS, PAGES_PER_ROUND = 100, 32
-LINKS, NEW = 20, 1
-"""Links a page that are asked about, and how many of them are new: then the queue stays as long as it is."""
+NEW = 1
+"""New links a page: the queue stays as long as it is. Others are asked about."""
 COUNTERS = {"pages": 1, "items": 1, "links": 50, "bytes": 20_000, "status/200": 1, "refused/duplicate": 30}
 
 
@@ -55,12 +55,12 @@ async def fill(frontier, count):
         await frontier.add([entry_of(number) for number in range(start, min(count, start + 2_000))])
 
 
-async def crawl(frontier, first_new):
+async def crawl(frontier, first_new, links):
     """Lease, ask and commit as workers do."""
     position = 0
     for _ in range(ROUNDS):
         leases = (await frontier.lease("bench", PAGES_PER_ROUND)).leases
-        asked = [lease.fingerprint for lease in leases for _ in range(LINKS - NEW)]
+        asked = [lease.fingerprint for lease in leases for _ in range(links - NEW)]
         new = [entry_of(first_new + n) for n in range(len(leases))]
         first_new += len(leases)
         await frontier.unknown([*asked, *(entry.fingerprint for entry in new)])
@@ -99,7 +99,7 @@ def load_of(server):
     }
 
 
-async def measure(kind, queued, options, append):
+async def measure(kind, queued, options, append, links):
     server = RedisServer(
         kind, *(("--appendonly", "yes", "--appendfsync", "everysec") if append else ())
     ).start()
@@ -120,9 +120,9 @@ async def measure(kind, queued, options, append):
             return sum(server.ask("MEMORY", "USAGE", key, "SAMPLES", 0) or 0 for key in keys)
 
         sizes = [size("queue"), size("seen"), size("slots", "ready", "busy", "grants")]
-        await crawl(frontier, queued)  # warms up scripts and buffers
+        await crawl(frontier, queued, links)  # warms up scripts and buffers
         first, began = load_of(server), perf_counter()
-        await crawl(frontier, 2 * queued)
+        await crawl(frontier, 2 * queued, links)
         last, seconds = load_of(server), perf_counter() - began
         await frontier.close()
     finally:
@@ -142,13 +142,14 @@ def main():
     parser.add_argument("--kinds", default="redis,valkey")
     parser.add_argument("--queued", default="10000,100000,1000000")
     parser.add_argument("--set", default="{}", help="options of the frontier, as JSON")
+    parser.add_argument("--links", type=int, default=20, help="links a page that the frontier is asked about")
     parser.add_argument("--append", action="store_true", help="with appendonly yes, everysec")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     rows = []
     for kind in given.kinds.split(","):
         for queued in map(int, given.queued.split(",")):
-            rows.append(asyncio.run(measure(kind, queued, json.loads(given.set), given.append)))
+            rows.append(asyncio.run(measure(kind, queued, json.loads(given.set), given.append, given.links)))
             print("  ".join(f"{name} {value:.0f}" if isinstance(value, float) else f"{name} {value}"
                             for name, value in rows[-1]._asdict().items()), flush=True)  # fmt: skip
     if given.json:

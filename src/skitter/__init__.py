@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from skitter.engine.hooks import Hooks, Signal
     from skitter.engine.job import JobSpec
     from skitter.errors import SkitterError
-    from skitter.links import Links
+    from skitter.links import Links, Refused
     from skitter.politeness import LimitRule, Rate
     from skitter.request import Request
     from skitter.response import Response
     from skitter.settings import Settings
     from skitter.spider import Spider
+    from skitter.tasks.spider import TaskSpider
+    from skitter.tasks.task import Limits, Task
 
 __all__ = [
     "Collector",
@@ -22,8 +24,10 @@ __all__ = [
     "Hooks",
     "JobSpec",
     "LimitRule",
+    "Limits",
     "Links",
     "Rate",
+    "Refused",
     "Request",
     "Response",
     "RunResult",
@@ -31,6 +35,8 @@ __all__ = [
     "Signal",
     "SkitterError",
     "Spider",
+    "Task",
+    "TaskSpider",
 ]
 
 _HOMES = {
@@ -39,8 +45,10 @@ _HOMES = {
     "Hooks": "engine.hooks",
     "JobSpec": "engine.job",
     "LimitRule": "politeness",
+    "Limits": "tasks.task",
     "Links": "links",
     "Rate": "politeness",
+    "Refused": "links",
     "Request": "request",
     "Response": "response",
     "RunResult": "engine.crawl",
@@ -48,6 +56,8 @@ _HOMES = {
     "Signal": "engine.hooks",
     "SkitterError": "errors",
     "Spider": "spider",
+    "Task": "tasks.task",
+    "TaskSpider": "tasks.spider",
 }
 
 

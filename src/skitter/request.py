@@ -44,6 +44,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         Any integer; higher is fetched first. Default 0.
     ``depth``
         Set by the engine to the parent's depth + 1; whatever a callback puts here is overwritten.
+    ``depth_limit``
+        Deepest page that may be reached by links from here; ``None``, the default: what the setting says. A request
+        that a callback gives has its own, so it is to be handed on.
     ``dont_filter``
         Skip the duplicate test (the request is still counted and leased like any other).
     ``cookies``
@@ -91,6 +94,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     referer: str | None = None
     redirects: tuple[str, ...] = ()
     cookie_hop: int = 0
+    depth_limit: int | None = None
 
     def __post_init__(self) -> None:
         if not self.method.isupper():

@@ -98,6 +98,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry_delay: float = 1.0
     """Wait before the first retry; doubled at each further one, with jitter."""
     retry_delay_cap: float = 300.0
+    retry_failed_at_end: bool = False
+    """When all else is done, put what was given up back in the queue, once a run."""
 
     # what belongs to the crawl
     fingerprint_keys: tuple[str, ...] = ()
@@ -137,7 +139,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: int | None = None
     """Requests waiting or at work from which on workers keep the links of further pages on their own disks."""
     seen_filter: Literal["exact", "compact"] = "exact"
-    """``compact``: a Redis frontier remembers 11 bytes of a URL instead of 23, and takes a new one for known, which
+    """``compact``: a Redis frontier keeps half as many bytes of a known URL, and takes a new one for known, which
     loses it, with the probability ``seen_error_rate``. Not with a ``visited_ttl``."""
     seen_error_rate: float = 1e-6
 
@@ -196,7 +198,8 @@ _WORST_ERROR_RATE = 0.1
 _POSITIVE = (
     "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
     "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
-    "seen_error_rate", "max_queued", "task_counter_ttl", "tallies_kept", "proxies_every", "proxy_rest", "cache_ttl",
+    "seen_error_rate", "max_queued", "task_counter_ttl", "tallies_kept", "proxies_every", "proxy_rest",
+    "cache_ttl",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",

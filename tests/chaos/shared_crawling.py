@@ -24,6 +24,8 @@ class SharedCrawling(Crawling):
         )
         self.command.append(f"--frontier={url or server.url}")
         self._server = server
+        self.awakenings = []
+        """When workers were woken, by ``time.monotonic()``."""
 
     def wait(self):
         return self.process.wait(PATIENCE)
@@ -53,6 +55,7 @@ class SharedCrawling(Crawling):
         try:
             os.kill(victim.pid, signal.SIGSTOP)
             time.sleep(seconds)
+            self.awakenings.append(time.monotonic())
             os.kill(victim.pid, signal.SIGCONT)
         except (ProcessLookupError, psutil.NoSuchProcess):
             return False

@@ -45,10 +45,10 @@ def server(request):
 def job(server, site, tmp_path):
     made = []
 
-    def make(name="one", **options):
+    def make(name="one", settings=(), **options):
         folder = tmp_path / name
         folder.mkdir()
-        made.append(SharedCrawling(folder, server, site, settings=SETTINGS, **options))
+        made.append(SharedCrawling(folder, server, site, settings=SETTINGS | dict(settings), **options))
         return made[-1]
 
     yield make
@@ -56,10 +56,14 @@ def job(server, site, tmp_path):
         crawl.end()
 
 
-@pytest.mark.parametrize("victim", ["worker", "owner", "all"])
-def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim):
+@pytest.mark.parametrize(
+    ("victim", "settings"),
+    [("worker", {}), ("owner", {}), ("all", {}), ("worker", {"max_queued": 30})],
+    ids=["worker", "owner", "all", "worker-without-room"],
+)
+def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, settings):
     rng = random.Random(victim)
-    crawl = job().start()
+    crawl = job(settings=settings).start()
     kills = 0
     for moment in sorted(rng.sample(range(PAGES + 1), KILLS)):
         if not crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):

@@ -1,20 +1,12 @@
 """A job with one output, without engine and frontier, for the tests of what every output promises."""
 
 import asyncio
-import csv
-import gzip
-import io
-import json
 import os
-import sqlite3
 import uuid
-from contextlib import closing
-from functools import cache
 from pathlib import Path
 
-import zstandard
-
-from services.store_servers import BUCKET, running, s3_options
+from services.store_items import bucket_files, read_file, read_served, read_sqlite
+from services.store_servers import running
 from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
 from skitter.store.stdout import StdoutOutput
@@ -31,12 +23,14 @@ EVERY = [*RANGED, *KEYED]
 class Job:
     """One job with one output: what the engine does with stores, and a frontier that is a plain dict."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, server=None, port=None) -> None:
         self.folder = folder / "job"
         self.folder.mkdir(parents=True)
         self.target = target
         self.keyed = target in KEYED
-        self.place = place_for(target, folder)
+        self.place = place_for(target, folder, server)
+        """Where the items are; ``port``: of a relay by which the job reaches it."""
+        self._relay = port
         self.ranges: dict[str, list[tuple[int, int]]] = {}
         self.context = OutputContext("quotes", str(self.folder))
         self.output = self.run_again()
@@ -46,8 +40,12 @@ class Job:
         if self.target == "-":
             output = StdoutOutput(os.open(self.place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         else:
-            output = open_output(str(self.place))
+            output = open_output(self._name())
         return output
+
+    def _name(self) -> str:
+        place = str(self.place)
+        return place.replace(f":{server_port(self.target)}/", f":{self._relay}/") if self._relay else place
 
     async def worker(self, name: str):
         store = self.output.store()
@@ -66,10 +64,8 @@ class Job:
     def tear(self, worker: str, torn: bytes) -> None:
         """Leave behind what a worker leaves that is killed while it writes to its part."""
         if self.target in REMOTE:
-            bucket_files().pipe_file(
-                f"{self.place.removeprefix('s3://').partition('?')[0]}.parts/quotes/{worker}/{2**40:020d}",
-                torn,
-            )
+            path, _, options = self.place.removeprefix("s3://").partition("?")
+            bucket_files(options).pipe_file(f"{path}.parts/quotes/{worker}/{2**40:020d}", torn)
         for part in (self.folder / "parts").glob(f"items/{worker}.jsonl"):
             with part.open("ab") as file:
                 file.write(torn)
@@ -79,92 +75,30 @@ class Job:
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> list[dict]:
-        kind = self.target.partition("?")[0]
-        if kind in _READERS:
-            return _READERS[kind](self.place)
-        data = s3_bytes(self.place) if self.target in REMOTE else self.place.read_bytes()
-        return read_file(self.target, data)
+        if isinstance(self.place, str):
+            return read_served(self.place)
+        return (
+            read_sqlite(self.place)
+            if self.target == "items.db"
+            else read_file(self.target, self.place.read_bytes())
+        )
 
 
-def place_for(target: str, folder: Path):
-    """A place of its own for a target; a server that it needs is started."""
+def server_port(target: str) -> int:
+    return running(target.partition("?")[0]).port
+
+
+def place_for(target: str, folder: Path, server=None):
+    """A place of its own for a target; a server that it needs is started, unless another is given."""
     kind, _, options = target.partition("?")
     name = f"t{uuid.uuid4().hex[:12]}"
     if kind == "mongodb":
-        return f"{running('mongodb').url}/tests/{name}" + (f"?{options}" if options else "")
+        return f"{(server or running('mongodb')).url}/tests/{name}" + (f"?{options}" if options else "")
     if kind == "postgresql":
-        return f"{running('postgresql').url}?table={name}" + (f"&{options}" if options else "")
+        return f"{(server or running('postgresql')).url}?table={name}" + (f"&{options}" if options else "")
     if target.startswith("s3:"):
-        return f"s3://{BUCKET}/{name}/{target[3:]}?{s3_options()}"
+        return (server or running("s3")).place(f"{name}/{target[3:]}")
     return folder / ("stdout" if target == "-" else target)
-
-
-def read_file(name: str, data: bytes) -> list[dict]:
-    """The items of a file."""
-    if name.endswith(".gz"):
-        data = gzip.decompress(data)
-    if name.endswith(".zst"):
-        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-    if ".csv" in name:
-        return list(csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True))
-    if name.endswith(".parquet"):
-        from pyarrow import parquet
-
-        return parquet.ParquetFile(io.BytesIO(data)).read().to_pylist()
-    assert data.endswith(b"\n") or not data
-    return [json.loads(line) for line in data.splitlines()]
-
-
-def _read_sqlite(place) -> list[dict]:
-    with closing(sqlite3.connect(place)) as connection:
-        connection.row_factory = sqlite3.Row
-        return _without_id(map(dict, connection.execute("SELECT * FROM items ORDER BY rowid")))
-
-
-def _read_mongodb(place) -> list[dict]:
-    from pymongo import MongoClient
-
-    uri, _, collection = place.partition("?")[0].rpartition("/")
-    with MongoClient(uri) as client:
-        return _without_id(client.get_default_database()[collection].find())
-
-
-def _read_postgresql(place) -> list[dict]:
-    import asyncpg
-
-    async def read():
-        dsn, _, options = place.partition("?")
-        connection = await asyncpg.connect(dsn)
-        try:
-            await connection.set_type_codec(
-                "jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog"
-            )
-            table = options.partition("&")[0].removeprefix("table=")
-            return [dict(row) for row in await connection.fetch(f"SELECT * FROM {table}")]
-        finally:
-            await connection.close()
-
-    rows = _without_id(asyncio.run(read()))
-    return [row["item"] for row in rows] if "layout=jsonb" in place else rows
-
-
-_READERS = {"items.db": _read_sqlite, "mongodb": _read_mongodb, "postgresql": _read_postgresql}
-
-
-def _without_id(rows) -> list[dict]:
-    return [{name: value for name, value in row.items() if name != "_id"} for row in rows]
-
-
-@cache
-def bucket_files():
-    """The bucket of the tests, as a file system."""
-    import s3fs
-
-    return s3fs.S3FileSystem(**running("s3").options, skip_instance_cache=True, use_listings_cache=False)
-
-
-def s3_bytes(place) -> bytes:
-    return bucket_files().cat_file(place.removeprefix("s3://").partition("?")[0])
 
 
 def page(number: int, *items) -> ItemGroup:

@@ -68,7 +68,7 @@ class RedisServer:
         self.wait_for(self._answers)
         return self
 
-    def wait_for(self, fact: Callable[[], bool], patience: float = 10.0) -> None:
+    def wait_for(self, fact: Callable[[], bool], patience: float = 60.0) -> None:
         """Return when a fact about the server holds."""
         deadline = time.monotonic() + patience
         while not fact():

@@ -76,7 +76,7 @@ class StoreServer:
 
 
 class MongoServer(StoreServer):
-    """SecantusDB: speaks MongoDB's protocol, keeps its data over a kill."""
+    """SecantusDB: speaks MongoDB's protocol. It keeps its data over a kill with ``--sync-on-commit``."""
 
     def _prepare(self):
         self._program = script("secantusd-py", "no SecantusDB: pip install SecantusDB")
@@ -169,6 +169,10 @@ class S3Server(StoreServer):
             *self._options,
         ]  # fmt: skip
 
+    def place(self, key: str) -> str:
+        """Return the URL of an output in the bucket."""
+        return f"s3://{BUCKET}/{key}?{urlencode(self.options)}"
+
     def start(self):
         """Start, and make the bucket."""
         import s3fs
@@ -185,11 +189,6 @@ class S3Server(StoreServer):
         except OSError:
             return False
         return True
-
-
-def s3_options() -> str:
-    """Return what a URL of the running S3 server ends in."""
-    return urlencode(running("s3").options)
 
 
 def free_port() -> int:

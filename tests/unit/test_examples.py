@@ -93,6 +93,12 @@ def test_login_for_a_fleet_holds_in_other_processes_than_the_one_that_logged_in(
     assert urls_of(folder / "out.jsonl") == members(site)
 
 
+def test_a_login_in_one_process_holds_in_all_with_shared_cookies(run, site):
+    folder = run("login.py", "-o", "out.jsonl", "-s", "cookies=shared", "--limit", 2)
+    folder = run("login.py", "-o", "out.jsonl", "-s", "cookies=shared", "--workers", 2)
+    assert urls_of(folder / "out.jsonl") == members(site)
+
+
 def test_api_takes_each_record_of_each_page(run):
     found = lines_of(run("api.py", "-o", "out.jsonl") / "out.jsonl")
     assert sorted(item["id"] for item in found) == list(range(24))
@@ -161,6 +167,13 @@ def test_the_fetcher_answers_the_second_crawl_from_its_folder(run, plugins, site
     asked = [hit.target for hit in site.hits()[before:]]
     assert asked == ["/robots.txt"]  # a 404 is not kept
     assert urls_of(folder / "two.jsonl") == urls_of(folder / "one.jsonl")
+
+
+@pytest.mark.parametrize("part", sorted(PLUGINS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_part_of_ones_own_takes_less_than_40_lines(part):
+    lines = [line for line in part.read_text().splitlines() if line.strip()]
+    assert len(lines) < 40
+    assert f'"examples/plugins/{part.name}"' in (ROOT / "docs" / "extending.md").read_text()
 
 
 def test_the_user_agents_say_whom_to_write_to(tmp_path, plugins, serve):

@@ -1,5 +1,6 @@
 """Crawls with sources: real workers, a real site and real proxies on loopback."""
 
+import asyncio
 import socket
 import sys
 from collections import Counter
@@ -9,7 +10,7 @@ import pytest
 
 from engine_bench import Bench, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
-from skitter import Request, Spider
+from skitter import Request, Signal, Spider
 from skitter.errors import SettingsError
 from skitter.fetch.base import BehindProxy, ProxyError
 from skitter.fetch.http import HttpFetcher
@@ -302,6 +303,39 @@ async def test_a_cookie_file_is_sent_from_the_first_request_on(run, tmp_path):
     for mode in ("session", "shared"):
         ran = await run(cookie_file=str(path), cookies=mode)
         assert {visit.headers.get("cookie") for visit in ran.site.visits} == {"in=1"}
+
+
+async def test_a_source_that_takes_longer_than_the_distance_allows_sends_nothing_late(run):
+    class Slow:
+        """Answers late the first time: by then another worker may have had the next turn."""
+
+        asked = 0
+
+        async def header_for(self, request):
+            self.asked += 1
+            if self.asked == 1:
+                await asyncio.sleep(0.2)  # the grace is a tenth of the delay
+
+        async def absorb(self, response):
+            pass
+
+    cookies = Slow()
+    ran = await run({"/": []}, cookies=cookies, delay=0.8, max_retries=0)
+    assert (len(ran.items), ran.letters, len(ran.site.visits)) == (1, {}, 1)
+    assert ran.counters["free/late"] >= 1
+    assert cookies.asked == 1 + ran.counters["free/late"]
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_hooks_that_look_at_headers_do_so_through_the_sources_too(run, own):
+    class Looking(Seen):
+        def on_headers(self, response):
+            return Signal.DROP if response.url.endswith("/2") else None
+
+    ran = await run(spider_class=Looking, user_agents=["A/1"], **({"fetcher": Canned()} if own else {}))
+    assert (ran.letters, ran.counters["refused/hook"]) == ({}, 1)
+    assert len(ran.items) == (3 if own else 12)
+    assert own or set(agents(ran)) == {"A/1"}
 
 
 class Canned:

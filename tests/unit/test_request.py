@@ -44,6 +44,7 @@ FULL = {
     "referer": "https://h.example/",
     "redirects": ("https://h.example/old",),
     "cookie_hop": 1,
+    "depth_limit": 3,
 }
 
 

@@ -8,7 +8,21 @@ from typing import Any
 
 import click
 
-from skitter.cli import add, control, crawl, demo, export, failures, fetch, new, shell, steer, watch
+from skitter.cli import (
+    add,
+    control,
+    crawl,
+    demo,
+    export,
+    failures,
+    fetch,
+    new,
+    recipe,
+    shell,
+    steer,
+    task,
+    watch,
+)
 from skitter.cli.say import complain
 from skitter.errors import SkitterError
 
@@ -49,7 +63,8 @@ def skitter(context: click.Context) -> int:
 
 _COMMANDS: tuple[Any, ...] = (
     crawl.crawl, crawl.run, control.resume, watch.status, watch.top, control.pause, control.stop, control.jobs,
-    add.add, steer.set_, steer.drop_host, steer.counters, export.export, failures.failures, fetch.fetch, shell.shell, new.new, demo.demo,
+    add.add, steer.set_, steer.drop_host, steer.counters, export.export, failures.failures, fetch.fetch, shell.shell, new.new,
+    recipe.recipe, task.task, demo.demo,
 )  # fmt: skip
 for command in _COMMANDS:
     skitter.add_command(command)

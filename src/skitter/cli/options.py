@@ -52,9 +52,9 @@ class JobOptions:
         }
         return pairs("-s", self.settings) | given(named)
 
-    def all_outputs(self) -> list[str]:
-        """Return the outputs: standard output if none is named."""
-        return list(self.outputs) or ["-"]
+    def all_outputs(self, usual: Sequence[str] = ()) -> list[str]:
+        """Return the outputs: the usual ones if none is named, and standard output if there are none."""
+        return list(self.outputs) or list(usual) or ["-"]
 
 
 @dataclass(frozen=True)

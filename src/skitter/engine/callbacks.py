@@ -10,7 +10,7 @@ from typing import Any
 
 from skitter.errors import SkitterError, SpiderError
 from skitter.item import is_item
-from skitter.links import Links
+from skitter.links import Links, Refused
 from skitter.request import Request
 from skitter.spider import Spider
 
@@ -45,7 +45,7 @@ async def results_of(given: Any) -> list[Any]:
         return [one async for one in given]
     if given is None:
         return []
-    if isinstance(given, (Request, Links)) or is_item(given):
+    if isinstance(given, (Request, Links, Refused)) or is_item(given):
         return [given]
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
         return list(given)

@@ -158,6 +158,8 @@ class Crawl:
             before = await self._begin(frontier)
             if before.state is JobState.RUNNING and not self._stop_reason:
                 await self._work(frontier, info, began)
+                if self._assembly.settings.retry_failed_at_end and await self._replay(frontier):
+                    await self._work(frontier, info, began)
             return await self._result(frontier, before, began)
         finally:
             if server is not None:
@@ -176,6 +178,16 @@ class Crawl:
         if self._recrawl and await frontier.recrawl():
             status = await frontier.status()
         return status
+
+    async def _replay(self, frontier: Frontier) -> bool:
+        """Give what was given up another chance if all else is done; returns whether there is anything."""
+        status = await frontier.status()
+        return (
+            status.state is JobState.FINISHED
+            and status.failed > 0
+            and not self._stop_reason
+            and await frontier.replay() > 0
+        )
 
     async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> None:
         self.has_begun = True

@@ -20,7 +20,7 @@ from skitter.engine.link_memory import DUPLICATE, FolderMemory, LinkMemory
 from skitter.errors import RequestError, SpiderError
 from skitter.frontier.base import Entry
 from skitter.item import is_item
-from skitter.links import Links
+from skitter.links import Links, Refused
 from skitter.politeness import Politeness
 from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
@@ -109,6 +109,9 @@ class Gatherer:
                 self._take_links(gathered, one, parent)
             elif kind is Request:
                 self._take_request(gathered, one, parent)
+            elif kind is Refused:
+                gathered.links += one.amount
+                gathered.refused[one.reason] += one.amount
             elif is_item(one):
                 gathered.items.append(one)
             elif one is not None:
@@ -118,11 +121,15 @@ class Gatherer:
                 )
         return gathered
 
+    def _too_deep(self, parent: Request, depth: int) -> bool:
+        limit = parent.depth_limit
+        return self._scope.too_deep(depth) or (limit is not None and depth > limit)
+
     def _take_links(self, gathered: Gathered, links: Links, parent: Request) -> None:
         hrefs = links.hrefs
         gathered.links += len(hrefs)
         depth = parent.depth + 1
-        if self._scope.too_deep(depth):
+        if self._too_deep(parent, depth):
             gathered.refused[reasons.DEPTH] += len(hrefs)
             return
         if self._fingerprint_keys or not _SHAPING_FIELDS.isdisjoint(links.fields):
@@ -197,7 +204,7 @@ class Gatherer:
     def _take_request(self, gathered: Gathered, request: Request, parent: Request) -> None:
         gathered.links += 1
         depth = parent.depth + 1
-        if self._scope.too_deep(depth):
+        if self._too_deep(parent, depth):
             gathered.refused[reasons.DEPTH] += 1
             return
         request = self._of_same_task(request, parent)

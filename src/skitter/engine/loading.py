@@ -1,4 +1,4 @@
-"""Loading: from ``FILE.py[:Class]`` or ``package.module:Class`` to a spider."""
+"""Loading: from ``FILE.py[:Class]``, ``package.module:Class`` or a recipe's file to a spider."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from skitter.engine.callbacks import describe
 from skitter.errors import SpiderError
 from skitter.spider import Spider
 
+RECIPES = (".yaml", ".yml", ".toml")
+"""Ends of the names of recipe files."""
 _OF_A_FILE = "skitter_spider_"
 """How the names of modules begin that were loaded from a file."""
 _loads = Counter[int]()
@@ -46,6 +48,10 @@ def load_spider_class(name: str) -> type[Spider]:
     fails, or if a file without a named class holds several spiders.
     """
     place, class_name = _split(name)
+    if place.endswith(RECIPES):
+        from skitter.recipe.spider import recipe_class  # noqa: PLC0415 - a spider in Python needs none of it
+
+        return recipe_class(place)
     module = _module_of_file(Path(place)) if place.endswith(".py") else _module_by_name(place)
     spiders = _spiders_in(module)
     if class_name:
@@ -90,7 +96,7 @@ def find_spider(name: str) -> tuple[str, type[Spider]]:
     """
     spider = load_spider_class(name)
     place, _ = _split(name)
-    if place.endswith(".py"):
+    if place.endswith((".py", *RECIPES)):
         place = str(Path(place).resolve())
     return f"{place}:{spider.__name__}", spider
 

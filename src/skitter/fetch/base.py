@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Protocol, runtime_checkable
 
 from skitter.errors import SkitterError
@@ -113,6 +114,10 @@ class Fetcher(Protocol):
         """Abort what is in flight and close all connections."""
         ...
 
+
+MAY_START: ContextVar[Callable[[], bool] | None] = ContextVar("may_start", default=None)
+"""Within a turn of a worker: tells whether its request may still be sent. Set for a fetcher that says so by an
+attribute ``asks_before_sending = True``, because it may wait for something first."""
 
 HeaderHook = Callable[[Response], Awaitable[bool]]
 """Gets a response that has no body yet; its answer tells whether the body is wanted."""

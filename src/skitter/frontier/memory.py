@@ -370,7 +370,7 @@ class MemoryFrontier(Embedded):
         for letter_id in chosen:
             _, waiting = self._dead.pop(letter_id)
             waiting.attempt = waiting.lost = 0
-            if waiting.entry.dedup:
+            if waiting.entry.dedup and waiting.entry.slot not in self._banned:
                 self._seen[waiting.entry.fingerprint] = FOREVER
             self._place(waiting, now, now)
         return len(chosen)

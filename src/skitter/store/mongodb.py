@@ -163,9 +163,19 @@ class MongoDriver:
         There are never gaps among the numbers of a page: documents are inserted in order, and removed
         from the end. So whether one number too many is there tells whether any is.
         """
-        ids = [f"{prefix}{n}" for _, prefix, documents in work for n in range(len(documents))]
-        ends = [f"{prefix}{len(documents)}" for _, prefix, documents in work]
-        there = await self._there(collection, ends if self._plain else ids + ends)
+        while not await self._settle_once(collection, work, refusals):
+            work = [entry for entry in work if not refusals[entry[0]]]
+
+    async def _settle_once(
+        self, collection: AsyncCollection[Any], work: type_of_work, refusals: list[str]
+    ) -> bool:
+        """Return whether it is done; if not, one page more is refused."""
+        if self._plain:
+            there = await self._there(
+                collection, [f"{prefix}{len(documents)}" for _, prefix, documents in work]
+            )
+        else:
+            there = await self._there_of(collection, work)
         new = [
             (index, _document(prefix, number, data))
             for index, prefix, documents in work
@@ -174,12 +184,29 @@ class MongoDriver:
         ]
         if self._plain:
             await self._write_singly(collection, new, refusals)
+        elif not await self._insert(collection, new, refusals):
+            return False
         else:
-            await self._insert(collection, new, refusals)
             await self._replace(collection, work, there, refusals)
         for _, prefix, documents in work:
             if f"{prefix}{len(documents)}" in there:
                 await self._remove_from(collection, prefix, len(documents))
+        return True
+
+    async def _there_of(self, collection: AsyncCollection[Any], work: type_of_work) -> set[str]:
+        """Return which ids of the pages, up to one too many, are taken. Most pages are new: they lack the first."""
+        known = await self._there(collection, [f"{prefix}0" for _, prefix, _ in work])
+        if not known:
+            return known
+        return await self._there(
+            collection,
+            [
+                f"{prefix}{number}"
+                for _, prefix, documents in work
+                if f"{prefix}0" in known
+                for number in range(len(documents) + 1)
+            ],
+        )
 
     @staticmethod
     async def _there(collection: AsyncCollection[Any], ids: list[str]) -> set[str]:
@@ -189,19 +216,19 @@ class MongoDriver:
     @staticmethod
     async def _insert(
         collection: AsyncCollection[Any], new: list[tuple[int, RawBSONDocument]], refusals: list[str]
-    ) -> None:
-        while new:
-            try:
-                await collection.insert_many([document for _, document in new], ordered=True)
-            except BulkWriteError as error:
-                [problem, *_] = _write_errors(error)
-                if _is_taken(problem):
-                    raise _Surprise from error
-                refused = new[problem["index"]][0]
-                refusals[refused] = _one_line(problem["errmsg"])
-                new = [entry for entry in new[problem["index"] + 1 :] if entry[0] != refused]
-            else:
-                return
+    ) -> bool:
+        """Insert all, or note which page stopped it: servers differ in what they keep of the batch then."""
+        if not new:
+            return True
+        try:
+            await collection.insert_many([document for _, document in new], ordered=True)
+        except BulkWriteError as error:
+            [problem, *_] = _write_errors(error)
+            if _is_taken(problem):
+                raise _Surprise from error
+            refusals[new[problem["index"]][0]] = _one_line(problem["errmsg"])
+            return False
+        return True
 
     @staticmethod
     async def _replace(

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from skitter.errors import StoreError
 from skitter.store.address import Address
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
 _Ranges = Sequence[tuple[int, int]]
 _BYTES_AT_ONCE = 1 << 18
-_TIMEOUT = 10.0
-"""Seconds for one call; the next look at the job tries again."""
+_CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": 10.0, "socket_connect_timeout": 10.0, "protocol": 2}
+if find_spec("redis") is not None and find_spec("redis.driver_info") is not None:
+    # Else each new connection looks on the disk for the version of the client, to tell it to the server.
+    _CLIENT_OPTIONS["driver_info"] = None
 
 _PUSH = """
 -- KEYS: items, positions. ARGV: 1 part, 2 position before, 3 position after, 4 kind, 5 largest length or '',
@@ -181,9 +184,7 @@ class RedisOutput:
                 remedy='pip install "skitter[redis]"',
             ) from error
         try:
-            client = Redis.from_url(
-                self._server, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT, protocol=2
-            )
+            client = Redis.from_url(self._server, **_CLIENT_OPTIONS)
         except ValueError as error:
             raise StoreError(
                 f"output {self.target!r} is no address: {error}", remedy="write redis://HOST/DATABASE/KEY"

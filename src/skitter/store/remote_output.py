@@ -20,6 +20,8 @@ from skitter.store.remote_place import RemotePlace, failed
 
 _T = TypeVar("_T")
 _BEING_MERGED = "being merged"
+_BLOCK = 16 << 20
+"""Bytes of an upload that are held in memory. S3 takes 10,000 of them, 160 GB."""
 
 
 class RemoteOutput:
@@ -96,7 +98,7 @@ class RemoteOutput:
         committed = RemoteCommitted(self._place, files, context.job, self.stream, ranges)
         make_folder(self._place, files, self._place.parts_of(context.job))
         self._remember(files, context, _BEING_MERGED)  # a kill may come before the next note
-        file = files.open(self._place.path, "wb", autocommit=False)
+        file = files.open(self._place.path, "wb", block_size=_BLOCK, autocommit=False)
         try:
             fill(file, committed, self._place.form, lambda _: None)
             file.close()

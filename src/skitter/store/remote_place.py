@@ -99,8 +99,13 @@ class RemotePlace(msgspec.Struct, frozen=True):
 
 @cache
 def _connect(protocol: str, options: tuple[tuple[str, str], ...]) -> Any:
-    given = {name: _typed(text) for name, text in options}
-    return fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **given)
+    given: dict[str, Any] = {name: _typed(text) for name, text in options}
+    if protocol in {"s3", "s3a"}:
+        given["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # we have patience ourselves
+    files = fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **given)
+    if protocol in {"s3", "s3a"}:
+        files.retries = 1
+    return files
 
 
 def _typed(text: str) -> Any:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from skitter.fetch.base import Aborted, Fetcher, FetchError, HeaderHook, ProxyError, fetch_watched
-from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, UserAgents
+from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderHook, ProxyError, fetch_watched
+from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, TooLate, UserAgents
 from skitter.fetch.identity.cookie_file import CookieFile
 from skitter.fetch.identity.proxy_url import label
 from skitter.fetch.identity.sessions import Session, SessionPool
@@ -17,8 +17,6 @@ from skitter.response import Response
 _LONGEST_WAIT = 5.0
 """Seconds for which a request stays here while all proxies rest; then its lease is handed back."""
 _PROXY_WANTS_LOGIN = 407
-_WELL = 200
-"""What stands for the status of an answer that was broken off by its headers."""
 _JAR_OF = "@proxy "
 """Between the session and the proxy in the name of a jar."""
 
@@ -29,6 +27,9 @@ class IdentityFetcher:
     What a request itself says wins over every source. The dressed request is that of the response, so that hooks
     and callbacks see by which proxy and in which session it went; the frontier never sees it.
     """
+
+    asks_before_sending = True
+    """What the sources have to wait for may take longer than the distance between two fetches of a host allows."""
 
     def __init__(
         self,
@@ -73,12 +74,18 @@ class IdentityFetcher:
         sources = (self._user_agents, self._proxies, self._sessions, self._cookies, self._cookie_file)
         return [source for source in sources if source is not None]
 
-    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
-        """Do the same, and read the body only if ``on_headers`` wants it."""
-        return await self.fetch(request, on_headers)
-
-    async def fetch(self, request: Request, on_headers: HeaderHook | None = None) -> Response:
+    async def fetch(self, request: Request) -> Response:
         """Fetch one request as somebody. Raises :class:`~skitter.fetch.base.FetchError`."""
+        return await self._fetch(request, None)
+
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch as :meth:`fetch`, and read the body only if ``on_headers`` wants it.
+
+        Raises :class:`~skitter.fetch.base.Aborted` besides.
+        """
+        return await self._fetch(request, on_headers)
+
+    async def _fetch(self, request: Request, on_headers: HeaderHook | None) -> Response:
         if self._sessions is None:
             return await self._send(request, await self._unbound(request), on_headers)
         try:
@@ -89,8 +96,7 @@ class IdentityFetcher:
         try:
             response = await self._send(request, self._as(request, session), on_headers)
             status = response.status
-        except Aborted:  # no failure of the session
-            status = _WELL
+        except (TooLate, Aborted):
             raise
         except FetchError as error:
             failure = error
@@ -126,35 +132,44 @@ class IdentityFetcher:
     # --- sending ---------------------------------------------------------------------------------------
 
     async def _send(self, request: Request, sent: Request, on_headers: HeaderHook | None) -> Response:
-        chosen = sent.proxy if request.proxy is None else None
         if self._cookies is not None:
             header = await self._cookies.header_for(sent)
             if header is not None:
                 sent = sent.replace(cookies={}, headers={"Cookie": header, **sent.headers})
-        try:
-            fetching = (
-                self._fetcher.fetch(sent)
-                if on_headers is None
-                else fetch_watched(self._fetcher, sent, on_headers)
-            )
-            response = await fetching
-            if response.status == _PROXY_WANTS_LOGIN and chosen:
-                raise ProxyError(
-                    f"the proxy {label(chosen)} wants another login (407)", remedy="check its password"
-                )
-        except Aborted:
-            if chosen and self._proxies is not None:
-                self._proxies.report(chosen, sent, None)
-            raise
-        except FetchError as error:
-            if chosen and self._proxies is not None:
-                error.free = self._proxies.report(chosen, sent, error)
-            raise
-        if chosen and self._proxies is not None:
-            self._proxies.report(chosen, sent, None)
+        may_start = MAY_START.get()
+        if may_start is not None and not may_start():
+            raise TooLate("the sources took too long")
+        if self._proxies is not None and sent.proxy and request.proxy is None:
+            response = await self._through(self._proxies, sent.proxy, sent, on_headers)
+        else:
+            response = await self._watched(sent, on_headers)
         if self._cookies is not None:
             await self._cookies.absorb(response)
         return response
+
+    async def _through(
+        self, proxies: Proxies, proxy: str, sent: Request, on_headers: HeaderHook | None
+    ) -> Response:
+        """Send by a proxy of the list, and tell the list how it went."""
+        try:
+            response = await self._watched(sent, on_headers)
+            if response.status == _PROXY_WANTS_LOGIN:
+                raise ProxyError(
+                    f"the proxy {label(proxy)} wants another login (407)", remedy="check its password"
+                )
+        except Aborted:
+            proxies.report(proxy, sent, None)
+            raise
+        except FetchError as error:
+            error.free = proxies.report(proxy, sent, error)
+            raise
+        proxies.report(proxy, sent, None)
+        return response
+
+    async def _watched(self, sent: Request, on_headers: HeaderHook | None) -> Response:
+        if on_headers is None:
+            return await self._fetcher.fetch(sent)
+        return await fetch_watched(self._fetcher, sent, on_headers)
 
 
 def _worn(headers: Mapping[str, str], request: Request) -> dict[str, str]:

@@ -4,7 +4,7 @@ begin(true)
 local requests = exhume(ARGV[5] ~= '' and decode(ARGV[5]), tonumber(ARGV[6]))
 for _, request in ipairs(requests) do
   local name, key, rest = split(request)
-  if byte(rest, 5) == 1 then
+  if byte(rest, 5) == 1 and not is_banned(name) then
     if config.visited_ttl then
       call('ZADD', SEEN, 'inf', sub(rest, 6, 21))
     else
