@@ -1,5 +1,6 @@
 """Real nsqd and nsqlookupd (1.3.0) on free loopback ports, built once from ``tests/services/nsq`` with Go."""
 
+import atexit
 import fcntl
 import json
 import os
@@ -140,3 +141,11 @@ def answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@cache
+def running() -> Nsqd:
+    """Return an nsqd for all tests of this process, or skip the test with the reason."""
+    server = Nsqd("--max-rdy-count=1000000")
+    atexit.register(server.stop)
+    return server.start()

@@ -45,7 +45,7 @@ from skitter.frontier.removal import remove_file
 from skitter.frontier.restore import restore
 from skitter.frontier.seen import MemorySeen, Seen, TimedSeen
 from skitter.frontier.seen_disk import DiskSeen, move_to_disk
-from skitter.frontier.slots import Slot, SlotTable
+from skitter.frontier.slots import Place, Slot, SlotTable
 from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION
 
@@ -272,7 +272,7 @@ class SqliteFrontier:
         leases: list[Lease] = []
         held: list[HeldLease[_Leased]] = []
         while len(leases) < limit and self._may_lease():
-            taken = self._slots.take(now)
+            taken = self._take(now)
             if taken is None:
                 if await self._backlog.refill():
                     continue
@@ -284,6 +284,9 @@ class SqliteFrontier:
         if held or resting:
             await self._journal.flush()
         return LeaseResult(leases, self.current_state(), self._ask_again(now, leases), self._limit_reached())
+
+    def _take(self, now: float) -> tuple[Slot, Place] | None:
+        return self._slots.take(now)
 
     def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[_Leased]]) -> Lease:
         self._backlog.note_empty(slot, row.slot)

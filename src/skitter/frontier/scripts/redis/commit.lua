@@ -1,5 +1,5 @@
 -- commit: close leases, each with its new requests, counters and output marks, or not at all.
--- ARGV[5]: names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record)
+-- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record), 6 see told()
 -- Returns a 1 or a 0 for each outcome: whether it was in time.
 local DONE, RETRY = 0, 1
 local names, outcomes = unpack(decode(ARGV[5]))
@@ -67,4 +67,4 @@ end
 for part, range in pairs(parts) do
   call('HSET', OUTPUTS, part, pack('<dd', range[1], range[2]))
 end
-return finish(table.concat(answer))
+return finish(table.concat(answer) .. told())

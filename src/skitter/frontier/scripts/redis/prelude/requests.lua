@@ -64,6 +64,13 @@ local function learn(fingerprint)
   return true
 end
 
+local taken = {} -- of all entries of this call: '1' for one that was added, '0' for one that was known
+
+-- What add and commit tell, besides their answer, to a caller who asks for it in ARGV[6].
+local function told()
+  return ARGV[6] == '1' and '|' .. table.concat(taken) or ''
+end
+
 -- Add new requests; names: of slots and their policies; returns how many were not known.
 -- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
 local function insert(names, entries)
@@ -78,6 +85,9 @@ local function insert(names, entries)
       local key = rank .. number
       place(slot.name .. '\0' .. key .. rest, slot, key, max(entry[4] or 0, now + (entry[5] or 0)))
       added = added + 1
+      taken[#taken + 1] = '1'
+    else
+      taken[#taken + 1] = '0'
     end
   end
   if added < #entries then
