@@ -275,7 +275,7 @@ class BrokerFrontier:
     async def sweep(self) -> int:
         """Publish again for slots that were ready for long and had no message; returns how many messages."""
         postings: list[Posting] = []
-        for slot, count in await self._state.stranded(self._pace.dry_after):
+        for slot, count in await self._state.stranded(self._pace.ready_for):
             some = min(count, _MOST_SWEPT - len(postings))
             postings += [self._messages.bare_posting(slot)] * some
         if postings:

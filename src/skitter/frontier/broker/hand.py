@@ -28,7 +28,9 @@ class Pace(msgspec.Struct, frozen=True):
     again: float = _AGAIN
     """Shortest time between two questions for one turn."""
     dry_after: float = 5.0
-    """If no new message has come for so long although some slot was ready as long, its messages were lost."""
+    """If no new message has come for so long although some slot is ready, its messages may have been lost."""
+    ready_for: float = 5.0
+    """A slot that has been ready for so long, and had no message, has lost some."""
     patience: float = 0.0
     """How long a call for leases waits for messages."""
 
