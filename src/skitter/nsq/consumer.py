@@ -109,8 +109,12 @@ class Consumer:
                     await self.wait()
             except TimeoutError:
                 return []
+        return self.take(limit)
+
+    def take(self, limit: int | None = None) -> list[Message]:
+        """Return up to ``limit`` messages that are there, without waiting; ``None``: all."""
         messages: list[Message] = []
-        while self._inbox and len(messages) < limit:
+        while self._inbox and len(messages) != limit:
             message = self._inbox.popleft()
             if message.connection.is_open:  # else it is delivered again, by another connection
                 messages.append(message)

@@ -87,12 +87,12 @@ class Peers:
     async def _found(self, *, strict: bool) -> set[Address]:
         answers = await asyncio.gather(*map(self._find, self._lookups), return_exceptions=True)
         failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        if strict and failures and len(failures) == len(answers):
+            raise failures[0]
         for failure in failures:
             if not isinstance(failure, LookupFailed):
                 raise failure
             log.warning("%s", failure)
-        if strict and failures and len(failures) == len(answers):
-            raise failures[0]
         return {address for answer in answers if not isinstance(answer, BaseException) for address in answer}
 
     async def _poll_forever(self) -> None:
