@@ -143,6 +143,18 @@ def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, st
     assert crawl.counters()["leases/lost"] > 0
 
 
+def test_nothing_is_lost_or_doubled_when_messages_time_out_in_work(job, site, truth, redis_url):
+    """A worker that hangs is taken for dead, by nsqd and by the state; what it does afterwards comes late."""
+    crawl = job(redis_url, workers=3).start()
+    assert crawl.wait_for(lambda: served(site) >= PAGES // 4, "requests")
+    hanging = crawl.workers()[0]
+    hanging.suspend()
+    assert crawl.wait_for(lambda: crawl.counters().get("leases/lost", 0) > 0, "a lease that is taken back")
+    hanging.resume()
+    assert crawl.wait() == 0, crawl.errors
+    check_exact(crawl, *truth)
+
+
 def test_two_machines_share_one_crawl_and_everything_dies_around_them(
     job, site, truth, nsqd, redis_url, tmp_path
 ):

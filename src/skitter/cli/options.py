@@ -80,7 +80,8 @@ _JOB_OPTIONS = (
     click.option("--job", metavar="NAME", help="Name of the job."),
     click.option(
         "--frontier", metavar="URL", default="sqlite:",
-        help="Where the job is kept: sqlite: (below .skitter; the default), sqlite:FILE, or memory: (not at all).",
+        help="Where the job is kept: sqlite: (below .skitter; the default), sqlite:FILE, memory: (not at all), or with"
+        " its queue in a broker: nsq://HOST/TOPIC?state=URL, nats://HOST/STREAM?state=URL.",
     ),
     workers_option,
     click.option("--concurrency", type=int, metavar="N", help="Fetches in flight in each process; default 32."),
