@@ -280,6 +280,7 @@ class BrokerFrontier:
             postings += [self._messages.bare_posting(slot)] * some
         if postings:
             log.info("%d messages are published again: theirs seem to be lost", len(postings))
+            self._hand.forget_pace()
             self._outbox.put(postings)
             await self._outbox.wait_below(1)
         return len(postings)

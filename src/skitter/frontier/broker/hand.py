@@ -16,6 +16,10 @@ _AGAIN = 0.05
 """Seconds after which the state is asked again for a turn whose slot had no place."""
 _LONGEST_DOUBT = 15.0
 _MOST_SLOTS = 20_000
+_LONGEST_GAP = 0.25
+_SOONEST = 0.2
+"""Seconds for which a message is put back at least."""
+_EARLY = 0.5
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -27,9 +31,9 @@ class Pace(msgspec.Struct, frozen=True):
     """Messages kept here at most, beyond those that are asked for."""
     again: float = _AGAIN
     """Shortest time between two questions for one turn."""
-    dry_after: float = 5.0
+    dry_after: float = 3.0
     """If no new message has come for so long although some slot is ready, its messages may have been lost."""
-    ready_for: float = 5.0
+    ready_for: float = 3.0
     """A slot that has been ready for so long, and had no message, has lost some."""
     patience: float = 0.0
     """How long a call for leases waits for messages."""
@@ -58,6 +62,8 @@ class _Queue(msgspec.Struct):
     granted_at: float = 0.0
     interval: float = 0.02
     """Seconds between two grants here, on average."""
+    longest_wait: float = 0.0
+    """That the state has asked for: about the slot's delay."""
 
 
 class Hand:
@@ -127,7 +133,9 @@ class Hand:
         for held in granted:
             queue = self._queue(held.slot)
             if queue.granted_at:
-                queue.interval += 0.2 * (min(now - queue.granted_at, 60.0) - queue.interval)
+                # A longer gap is one in which nothing came, and says nothing of the slot's pace.
+                gap = min(now - queue.granted_at, max(_LONGEST_GAP, 4 * queue.longest_wait))
+                queue.interval += 0.2 * (gap - queue.interval)
             queue.granted_at = now
 
     def postpone(self, held: Held, fate: Fate | float, now: float) -> None:
@@ -153,8 +161,15 @@ class Hand:
     def _put_back(self, held: Held, wait: float, now: float) -> None:
         """Put a message back behind those of its slot that were put back before, as far as this worker knows."""
         queue = self._queue(held.slot)
-        queue.horizon = max(queue.horizon + queue.interval, now + wait)
+        queue.longest_wait = max(queue.longest_wait, wait)
+        # Rather somewhat early than late: who comes early is put back once more, a slot without messages stands still.
+        soonest = now + max(wait, _SOONEST)
+        queue.horizon = max(queue.horizon + _EARLY * queue.interval, soonest)
         held.delivery.defer(min(queue.horizon - now, LONGEST_DEFERRAL))
+
+    def forget_pace(self) -> None:
+        """Begin anew with what is known of the slots: messages that were put back for too long were missed."""
+        self._queues.clear()
 
     def _queue(self, slot: str) -> _Queue:
         queue = self._queues.get(slot)
