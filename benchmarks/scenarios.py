@@ -15,6 +15,8 @@ from skitter.testing import GeneratedSite, SiteProcess
 FRONTIER_FILE = ".skitter/bench/frontier.db"
 LATENCY = 0.1
 IN_FLIGHT = 64
+_LARGEST = 100_000
+"""Pages of the largest site."""
 
 
 class Goal(NamedTuple):
@@ -68,17 +70,22 @@ def compare(bench):
 def growth(bench):
     """CPU per page and memory as the site grows."""
     runs = []
-    for pages in (5_000, 20_000, 100_000):
+    for pages in (5_000, 20_000, _LARGEST):
         with bench.site(pages) as (start, truth):
             entrants = {f"{name} {pages}": Entrant(name) for name in bench.crawlers if name != "scrapy"}
+            if "skitter" in bench.crawlers and pages == _LARGEST:
+                entrants["skitter, 2 workers"] = Entrant("skitter", workers=2)
             runs += contest("growth", entrants, start, truth, rounds=bench.rounds)
     if "skitter" not in bench.crawlers:
         return runs, []
-    small, large = summarize(runs, "skitter 5000"), summarize(runs, "skitter 100000")
+    small, large = summarize(runs, "skitter 5000"), summarize(runs, f"skitter {_LARGEST}")
+    fleet = summarize(runs, "skitter, 2 workers")
+    owner = 60 + 0.12 * _LARGEST / 1000
     return runs, [
         Goal("CPU per page, 100 k / 5 k pages", large.cpu_us_per_page / small.cpu_us_per_page, 1.15, False),
-        Goal("MB of the owner at 100 k pages", large.owner_mb, 60 + 0.12 * 100, False),
-        Goal("MB of a worker at 100 k pages", large.worker_mb, 120, False),
+        Goal("MB of the owner at 100 k pages", fleet.owner_mb, owner, False),
+        Goal("MB of a worker at 100 k pages", fleet.worker_mb, 120, False),
+        Goal("MB of owner and worker in one process", large.owner_mb, owner + 120, False),
     ]
 
 

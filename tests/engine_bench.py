@@ -5,8 +5,7 @@ from collections import Counter
 
 from skitter.engine.assembly import Assembly, _scope
 from skitter.engine.job import JobFolder, JobSpec
-from skitter.engine.worker import CrawlFailed
-from skitter.errors import StoreError
+from skitter.errors import CrawlFailed, StoreError
 from skitter.frontier.client import RemoteFrontier
 from skitter.frontier.memory import MemoryFrontier
 from skitter.frontier.server import FrontierServer

@@ -14,18 +14,17 @@ class FolderStore:
         self.job = context.job
 
     async def write(self, groups):
-        await asyncio.to_thread(self._write, groups)
+        await asyncio.to_thread(lambda: [self.write_page(group) for group in groups])
         return [None] * len(groups)  # no byte ranges: each page has its own file
 
-    def _write(self, groups):
-        for group in groups:
-            path = self.folder / f"{self.job}@{group.fingerprint.hex()}.jsonl"
-            if not group.items:
-                path.unlink(missing_ok=True)  # what an earlier visit of the page gave
-                continue
-            draft = path.with_suffix(".tmp")
-            draft.write_bytes(b"".join(encode_item(item) + b"\n" for item in group.items))
-            draft.replace(path)  # in one step: whoever looks finds the old file or the whole new one
+    def write_page(self, group):
+        path = self.folder / f"{self.job}@{group.fingerprint.hex()}.jsonl"
+        if not group.items:
+            path.unlink(missing_ok=True)  # what an earlier visit of the page gave
+            return
+        draft = path.with_suffix(".tmp")
+        draft.write_bytes(b"".join(encode_item(item) + b"\n" for item in group.items))
+        draft.replace(path)  # in one step: whoever looks finds the old file or the whole new one
 
     async def close(self):
         pass
@@ -33,22 +32,14 @@ class FolderStore:
 
 class FolderOutput:
     def __init__(self, address):
-        self.target = address.target
-        self.stream = f"folder-{address.rest}"
-        self.folder = Path(address.rest)
-
-    def store(self):
-        return FolderStore(self.folder)
+        self.target, self.stream, self.folder = address.target, f"folder-{address.rest}", Path(address.rest)
+        self.store = lambda: FolderStore(self.folder)
 
     async def check(self, context):
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
 
     async def clear(self, context):
-        await asyncio.to_thread(self._clear, context.job)
-
-    def _clear(self, job):
-        for path in self.folder.glob(f"{job}@*"):
-            path.unlink()
+        await asyncio.to_thread(lambda: [path.unlink() for path in self.folder.glob(f"{context.job}@*")])
 
     async def occupied(self, context):
         return False  # nothing of others is replaced

@@ -39,9 +39,17 @@ class SpiderError(UsageError):
     """A spider that cannot be found, imported or built."""
 
 
+class RetryLater(SkitterError):
+    """Raised by a callback that wants its page again: the attempt counts and the back-off applies."""
+
+
 class FrontierError(SkitterError):
     """The frontier cannot do its work (disk full, file of another format, owner gone)."""
 
 
 class StoreError(SkitterError):
     """An output that cannot be opened or written."""
+
+
+class CrawlFailed(SkitterError):
+    """A hook, the seeds or a store ended the crawl. Everything committed is kept; a rerun resumes."""

@@ -30,12 +30,15 @@ _FOLD = re.compile(r"\r?\n[ \t]+")
 
 def find_header(block: bytes, name: str) -> str | None:
     """Return the first value of one header without reading the others."""
-    found = _pattern_of(name).search(block)
-    return None if found is None else found[1].strip().decode("latin-1")
+    lines, key = b"\n" + block.lower(), _key_of(name)
+    at = lines.find(key)
+    if at < 0:  # RFC 9112, 5.1 forbids space before the colon; some send it
+        return parse_headers(block).get(name) if b" :" in lines or b"\t:" in lines else None
+    start = at + len(key) - 1
+    return block[start:].partition(b"\n")[0].strip().decode("latin-1")
 
 
 @lru_cache(maxsize=256)
-def _pattern_of(name: str) -> re.Pattern[bytes]:
-    return re.compile(
-        rb"^" + re.escape(name.encode("latin-1")) + rb"[ \t]*:([^\r\n]*)", re.IGNORECASE | re.MULTILINE
-    )
+def _key_of(name: str) -> bytes:
+    """Return how the line of a header begins, with the end of the line before it."""
+    return b"\n" + name.lower().encode("latin-1") + b":"

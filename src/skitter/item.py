@@ -40,7 +40,7 @@ def encode_item(item: Any) -> bytes:
     try:
         encoded = _encode(item)
     except UnicodeEncodeError:
-        encoded = _encode(_without_surrogates(item_fields(item)))
+        encoded = _encode(without_surrogates(item_fields(item)))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _refusal(item, error) from None
     if encoded[:1] != b"{":
@@ -51,13 +51,14 @@ def encode_item(item: Any) -> bytes:
     return encoded
 
 
-def item_fields(item: Any) -> dict[str, Any]:
+def item_fields(item: Any, *, keep: tuple[type, ...] = ()) -> dict[str, Any]:
     """Return the item's fields as plain values: ``None``, booleans, numbers, strings, lists, tuples, dicts.
 
+    ``keep``: types such as ``bytes`` and ``datetime`` whose values stay as they are, at any depth.
     Raises :class:`~skitter.errors.StoreError` as :func:`encode_item` does.
     """
     try:
-        fields = msgspec.to_builtins(item, str_keys=True, enc_hook=_plain)
+        fields = msgspec.to_builtins(item, builtin_types=keep, str_keys=True, enc_hook=_plain)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _refusal(item, error) from None
     if not isinstance(fields, dict):
@@ -109,12 +110,12 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     return [(name, getattr(value, name, None)) for name in names or ()]
 
 
-def _without_surrogates(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """Replace halves of characters, which JSON of the web can hold but UTF-8 cannot, by U+FFFD."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     if isinstance(value, (list, tuple)):
-        return [_without_surrogates(inner) for inner in value]
+        return [without_surrogates(inner) for inner in value]
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
+        return {without_surrogates(key): without_surrogates(inner) for key, inner in value.items()}
     return value

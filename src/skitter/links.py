@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from skitter.request import Request
 from skitter.urls import join_all
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Links that user code itself leaves out: a callback gives it to have them counted as ``refused/REASON``."""
+
+    reason: str
+    amount: int = 1
 
 
 class Links:

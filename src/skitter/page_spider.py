@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skitter.links import Links
-from skitter.response import Response
 from skitter.spider import Spider
+
+if TYPE_CHECKING:
+    from skitter.response import Response
 
 
 class PageSpider(Spider):

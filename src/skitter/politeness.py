@@ -155,15 +155,27 @@ class Politeness:
                 return index
         return None
 
+    def with_default(self, default: SlotPolicy) -> Politeness:
+        """Return the same rules with other limits where none of them says otherwise."""
+        return Politeness(default, self.rules, self._unit)
+
+    @property
+    def unit(self) -> SlotUnit:
+        """What a slot is where no rule says otherwise."""
+        return self._unit
+
     def policy_of(self, slot: str) -> SlotPolicy:
         """Return the limits of a slot by its key."""
+        index = self.rule_of_slot(slot)
+        return self.default if index is None else self.rules[index].policy(self.default)
+
+    def rule_of_slot(self, slot: str) -> int | None:
+        """Return the number of the rule that a slot is under; ``None``: the job's own limits hold."""
         if slot.startswith(_RULE):
             index = _index(slot.removeprefix(_RULE).partition(":")[0])
         else:
             index = self._rule_of(slot, slot)
-        if index is None or index >= len(self.rules):  # the job was resumed with fewer rules
-            return self.default
-        return self.rules[index].policy(self.default)
+        return None if index is None or index >= len(self.rules) else index  # it was resumed with fewer rules
 
 
 _RULE = "rule:"

@@ -44,6 +44,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         Any integer; higher is fetched first. Default 0.
     ``depth``
         Set by the engine to the parent's depth + 1; whatever a callback puts here is overwritten.
+    ``depth_limit``
+        Deepest page that may be reached by links from here; ``None``, the default: what the setting says. A request
+        that a callback gives has its own, so it is to be handed on.
     ``dont_filter``
         Skip the duplicate test (the request is still counted and leased like any other).
     ``cookies``
@@ -65,6 +68,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     ``referer``, ``redirects``
         Where the request came from: the page that linked to it and the chain of URLs that
         redirected to it. Set by the engine.
+    ``cookie_hop``
+        Length of that chain when a redirect of it last set a cookie; 0 if none did. Set by the engine.
     """
 
     url: str
@@ -88,6 +93,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     proxy: str | None = None
     referer: str | None = None
     redirects: tuple[str, ...] = ()
+    cookie_hop: int = 0
+    depth_limit: int | None = None
 
     def __post_init__(self) -> None:
         if not self.method.isupper():

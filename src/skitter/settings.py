@@ -62,6 +62,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str | None = None
     """Proxy URL for all requests that name none themselves."""
     dns_cache_ttl: float = 60.0
+    fetcher: Any = "http"
+    """What fetches: a name, ``package.module:Name``, or an object. See :mod:`skitter.fetch.base`."""
+
+    cache_dir: str | None = None
+    """Folder in which answers are kept and found again: to try a spider out. ``None``: no cache."""
+    cache_ttl: float | None = None
+    """How long they are kept; ``None``: for ever."""
+
+    # as whom (docs/identity.md); each ``Any`` is a name, ``package.module:Name``, values, or an object
+    user_agents: Any = None
+    """Whose headers are sent: ``random``, ``file:PATH``, or a list of texts and header sets."""
+    proxies: Any = None
+    """Proxies to go through: URLs, ``file:PATH`` or ``url:URL``."""
+    proxy_rotation: Literal["round-robin", "random", "session", "host"] = "round-robin"
+    proxies_every: float = 300.0
+    """Between two readings of a list of proxies that may change."""
+    proxy_rest: float = 30.0
+    """How long a proxy that failed is left alone; doubled at each failure in a row."""
+    sessions: Any = None
+    """Sessions that bind user agent, proxy and cookies: their number in each worker, or a mapping of options."""
+    cookies: Any = "session"
+    """Where cookies are kept: ``session``, ``proxy``, ``shared`` or ``none``."""
+    cookie_file: str | None = None
+    """Cookies that every session begins with: a ``cookies.txt``, or the database of a browser."""
 
     # what becomes of an answer
     max_redirects: int = 20
@@ -74,8 +98,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry_delay: float = 1.0
     """Wait before the first retry; doubled at each further one, with jitter."""
     retry_delay_cap: float = 300.0
+    retry_failed_at_end: bool = False
+    """When all else is done, put what was given up back in the queue, once a run."""
 
     # what belongs to the crawl
+    fingerprint_keys: tuple[str, ...] = ()
+    """Names of ``meta`` keys that are part of the identity of every request."""
+    save_request_data: tuple[str, ...] = ()
+    """Names in ``meta`` and ``cb_kwargs`` whose values are added to each item that has no such field; ``*``: all."""
     depth_limit: int | None = None
     """Links followed from a seed at most; 0: the seeds only."""
     max_url_length: int = 4096
@@ -106,6 +136,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a crash may not take: ``process`` survives SIGKILL, ``machine`` power loss too."""
     seen_in_memory: int = 20_000_000
     """Known URLs kept in memory (0.1 GB a million) before they move to disk."""
+    max_queued: int | None = None
+    """Requests waiting or at work from which on workers keep the links of further pages on their own disks."""
+    seen_filter: Literal["exact", "compact"] = "exact"
+    """``compact``: a Redis frontier keeps half as many bytes of a known URL, and takes a new one for known, which
+    loses it, with the probability ``seen_error_rate``. Not with a ``visited_ttl``."""
+    seen_error_rate: float = 1e-6
+
+    # seeds from outside, and what is counted
+    wait_for_seeds: bool | float = False
+    """Do not end, but wait for more seeds (``skitter add``, ``seed_keys``); a number: end after so many seconds
+    in which there was nothing to do."""
+    seed_keys: tuple[str, ...] = ()
+    """Keys on the Redis server of the frontier from which seeds are taken: lists, sets or sorted sets."""
+    task_key: str | None = None
+    """Key of ``meta`` by whose values pages and items are counted; what follows from a page inherits it."""
+    task_counter_prefix: str | None = None
+    """Redis frontier: also count the items of each task under this prefix and the task, as a plain number."""
+    task_counter_ttl: float | None = None
+    """How long such a number lives after it was last raised; ``None``: for ever."""
+    tallies_kept: int = 10_000
+    """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -122,6 +173,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise SettingsError(
                     f"setting {name} is {value}", remedy="give a number, or none for no limit"
                 )
+        if self.seen_error_rate > _WORST_ERROR_RATE:
+            raise SettingsError(
+                f"setting seen_error_rate is {self.seen_error_rate}", remedy="0.1 is the most"
+            )
+        if self.seen_filter == "compact" and self.visited_ttl is not None:
+            raise SettingsError(
+                "a compact seen_filter cannot tell when a page was visited",
+                remedy="set no visited_ttl with it",
+            )
+
+    def seconds_to_wait(self) -> float:
+        """Return for how long an idle job waits for seeds: 0 not at all, infinity for ever."""
+        wait = self.wait_for_seeds
+        return (math.inf if wait else 0.0) if isinstance(wait, bool) else wait
 
     def politeness(self) -> Politeness:
         """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""
@@ -129,14 +194,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot)
 
 
+_WORST_ERROR_RATE = 0.1
 _POSITIVE = (
     "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
     "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
+    "seen_error_rate", "max_queued", "task_counter_ttl", "tallies_kept", "proxies_every", "proxy_rest",
+    "cache_ttl",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",
     "max_throttled", "retry_delay", "retry_delay_cap", "depth_limit", "visited_ttl", "max_lost",
-    "seen_in_memory",
+    "seen_in_memory", "wait_for_seeds",
 )  # fmt: skip
 
 
@@ -194,16 +262,21 @@ def _from_text(kind: Any, text: str) -> Any:
     name = str(kind)
     if text.strip().lower() in {"none", "null"} and "None" in name:
         return None
-    if ("tuple" in name or "dict" in name) and text.strip()[:1] in {"[", "{"}:
+    if (kind is Any or "tuple" in name or "dict" in name) and text.strip()[:1] in {"[", "{"}:
         try:
             return msgspec.json.decode(text)
         except msgspec.DecodeError as error:
             raise SettingsError(f"{text!r} is no JSON: {error}", remedy='write ["a", "b"]') from error
     if "tuple" in name:
         return [part.strip() for part in text.split(",") if part.strip()]
+    if kind == bool | float and text.strip().lower() in _WORDS:
+        return _WORDS[text.strip().lower()]
     if kind is bool:
         return {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(text.lower(), text.lower())
     return text
+
+
+_WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
 
 def _type_name(kind: Any) -> str:

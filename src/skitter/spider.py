@@ -25,6 +25,8 @@ class Spider:
     start_urls: Sequence[str] = ()
     allowed_domains: Sequence[str] = ()
     """Domains, each with its subdomains, outside which no link is followed. Empty: no bound."""
+    outputs: Sequence[str] = ()
+    """Where items go unless the command line says; see ``-o``."""
     custom_settings: ClassVar[dict[str, Any]] = {}
     """Settings of this spider; see :class:`~skitter.settings.Settings`."""
 

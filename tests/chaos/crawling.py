@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from services.store_items import read_file, read_served
+
 SPIDERS = Path(__file__).with_name("spiders.py")
 PATIENCE = 60.0
 _STEP = 0.002
@@ -38,7 +40,7 @@ class Crawling:
         limits=None,
     ):
         self.folder = folder
-        self.output = folder / output
+        self.output = output if "://" in output else folder / output
         self._limits = limits
         self.errors_file = folder / "stderr.txt"
         self.command = [
@@ -132,7 +134,9 @@ class Crawling:
 
     def items(self):
         """The items in the output, as they stand there."""
-        read = {".jsonl": _read_jsonl, ".csv": _read_csv, ".db": _read_sqlite}
+        if isinstance(self.output, str):
+            return read_served(self.output)
+        read = {".jsonl": _read_jsonl, ".csv": _read_csv, ".db": _read_sqlite, ".parquet": _read_parquet}
         return read[self.output.suffix](self.output)
 
     def urls(self):
@@ -201,6 +205,10 @@ def _kill(process):
 
 def _read_jsonl(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _read_parquet(path):
+    return read_file(path.name, path.read_bytes())
 
 
 def _read_csv(path):

@@ -80,3 +80,11 @@ class ManySeeds(Spider):
 
     def parse(self, response):
         yield {"url": response.url}
+
+
+class LoggedIn(Everything):
+    """As ``Everything``, in the session of the page before."""
+
+    def parse(self, response):
+        yield {"url": response.url}
+        yield response.follow_all("a", session=response.request.session)

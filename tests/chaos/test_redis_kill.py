@@ -1,11 +1,11 @@
-"""Kill test of the shared frontier: workers, machines and the server itself die, and nothing is lost or doubled."""
+"""Kill test of the shared frontier: workers and whole machines die, and nothing is lost or doubled."""
 
 import random
 
 import pytest
-import redis
-from crawling import Crawling, check_exact, served
+from crawling import check_exact, served
 from holey import HoleySite
+from shared_crawling import SharedCrawling
 
 from services.redis_servers import RedisServer
 
@@ -19,48 +19,6 @@ SETTINGS = {
     "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
     "deny": "outside.invalid", "max_lost": 100, "lease_seconds": 3,
 }  # fmt: skip
-
-
-class SharedCrawling(Crawling):
-    """A job on a server; what became of it is asked there."""
-
-    def __init__(self, folder, server, site, workers=2, **settings):
-        super().__init__(
-            folder,
-            "Everything",
-            workers=workers,
-            settings={**SETTINGS, **settings},
-            arguments={"url": site.url},
-        )
-        self.command.append(f"--frontier={server.url}")
-        self._server = server
-
-    def _ask_server(self, *words):
-        with redis.Redis.from_url(self._server.url, protocol=2) as client:
-            return client.execute_command(*words)
-
-    def dead_letters(self):
-        letters = self._ask_server("ZRANGE", "skitter:{job}:dead", 0, -1)
-        return {url_of(letter): "" for letter in letters}
-
-    def counters(self):
-        fields = self._ask_server("HGETALL", "skitter:{job}:counters")
-        return {name.decode(): int(value) for name, value in fields.items()}
-
-    def counts(self):
-        done = int(self._ask_server("HGET", "skitter:{job}:job", "done"))
-        queue, delayed, dead = (
-            self._ask_server("ZCARD", f"skitter:{{job}}:{name}") for name in ("queue", "delayed", "dead")
-        )
-        leases = self._ask_server("HLEN", "skitter:{job}:leases")
-        return {"added": done + queue + delayed + dead + leases, "done": done, "queue": queue, "delayed": delayed,
-                "dead": dead}  # fmt: skip
-
-
-def url_of(letter):
-    from skitter.frontier.redis.records import read_letter
-
-    return read_letter(letter).url
 
 
 @pytest.fixture
@@ -87,10 +45,10 @@ def server(request):
 def job(server, site, tmp_path):
     made = []
 
-    def make(name="one", **options):
+    def make(name="one", settings=(), **options):
         folder = tmp_path / name
         folder.mkdir()
-        made.append(SharedCrawling(folder, server, site, **options))
+        made.append(SharedCrawling(folder, server, site, settings=SETTINGS | dict(settings), **options))
         return made[-1]
 
     yield make
@@ -98,10 +56,14 @@ def job(server, site, tmp_path):
         crawl.end()
 
 
-@pytest.mark.parametrize("victim", ["worker", "owner", "all"])
-def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim):
+@pytest.mark.parametrize(
+    ("victim", "settings"),
+    [("worker", {}), ("owner", {}), ("all", {}), ("worker", {"max_queued": 30})],
+    ids=["worker", "owner", "all", "worker-without-room"],
+)
+def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, settings):
     rng = random.Random(victim)
-    crawl = job().start()
+    crawl = job(settings=settings).start()
     kills = 0
     for moment in sorted(rng.sample(range(PAGES + 1), KILLS)):
         if not crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):

@@ -138,7 +138,7 @@ class OnValkey(Backend):
 
         url = running(self.name).url
         self.job = f"job{uuid.uuid4().hex}"
-        self.frontier = RedisFrontier(url, self.job, politeness, options, clock=clock)
+        self.frontier = RedisFrontier(url, self.job, politeness, options, clock=clock, patient=True)
         await self.frontier.open()
         return self.frontier
 

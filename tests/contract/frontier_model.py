@@ -45,6 +45,8 @@ class Model:
     leases: dict[int, Known] = field(default_factory=dict)
     """In force."""
     dropped: int = 0
+    banned: set[str] = field(default_factory=set)
+    """Slots."""
     number: int = 0
     lost: int = 0
     pages: int = 0
@@ -60,6 +62,8 @@ class Model:
     def add(self, entries) -> int:
         added = 0
         for entry in entries:
+            if entry.slot in self.banned:
+                continue
             if entry.dedup:
                 if self.is_known(entry.fingerprint):
                     continue
@@ -82,6 +86,21 @@ class Model:
         one.due = one.surely_due = self.now
         return one
 
+    def refuse_banned(self, one: Known) -> None:
+        """What comes back to a banned slot is gone."""
+        if one.state == "waiting" and one.entry.slot in self.banned:
+            self.drop([one])
+
+    def release(self, lease_id: int) -> None:
+        self.refuse_banned(self.end(lease_id))
+
+    def drop_slot(self, slot: str, ban: bool) -> int:
+        if ban:
+            self.banned.add(slot)
+        waiting = [one for one in self.in_state("waiting") if one.entry.slot == slot]
+        self.drop(waiting)
+        return len(waiting)
+
     def lose(self, lease_id: int) -> None:
         one = self.end(lease_id)
         one.lost += 1
@@ -90,6 +109,7 @@ class Model:
             self.fail(one)
         elif one.lost > 1:
             one.surely_due = self.now + 2.0**one.lost
+        self.refuse_banned(one)
 
     def fail(self, one: Known) -> None:
         one.state = "failed"
@@ -109,6 +129,7 @@ class Model:
         else:
             one.attempt += not free
             one.due = one.surely_due = self.now + after
+            self.refuse_banned(one)
         self.add(entries)
         self.pages += 1
         return True
@@ -123,8 +144,9 @@ class Model:
         for one in letters:
             one.state, one.attempt, one.lost = "waiting", 0, 0
             one.due = one.surely_due = self.now
-            if one.entry.dedup:
+            if one.entry.dedup and one.entry.slot not in self.banned:
                 self.known_until[one.entry.fingerprint] = FOREVER
+            self.refuse_banned(one)
 
     def drop(self, letters: list[Known]) -> None:
         self.dropped += len(letters)

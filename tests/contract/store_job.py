@@ -1,34 +1,36 @@
 """A job with one output, without engine and frontier, for the tests of what every output promises."""
 
 import asyncio
-import csv
-import gzip
-import io
-import json
 import os
-import sqlite3
-from contextlib import closing
+import uuid
 from pathlib import Path
 
-import zstandard
-
+from services.store_items import bucket_files, read_file, read_served, read_sqlite
+from services.store_servers import running
 from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
 from skitter.store.stdout import StdoutOutput
 
-RANGED_FILES = ["items.jsonl", "items.jsonl.gz", "items.jsonl.zst", "items.csv"]
-RANGED = [*RANGED_FILES, "-"]
-EVERY = [*RANGED, "items.db"]
+RANGED_FILES = ["items.jsonl", "items.jsonl.gz", "items.jsonl.zst", "items.csv", "items.parquet"]
+LOCAL_RANGED = [*RANGED_FILES, "-"]
+REMOTE = ["s3:items.jsonl.gz", "s3:items.csv"]
+RANGED = [*LOCAL_RANGED, *REMOTE]
+DATABASES = ["mongodb", "mongodb?buffer=1", "postgresql", "postgresql?layout=jsonb"]
+KEYED = ["items.db", *DATABASES]
+EVERY = [*RANGED, *KEYED]
 
 
 class Job:
     """One job with one output: what the engine does with stores, and a frontier that is a plain dict."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, server=None, port=None) -> None:
         self.folder = folder / "job"
         self.folder.mkdir(parents=True)
         self.target = target
-        self.place = folder / ("stdout" if target == "-" else target)
+        self.keyed = target in KEYED
+        self.place = place_for(target, folder, server)
+        """Where the items are; ``port``: of a relay by which the job reaches it."""
+        self._relay = port
         self.ranges: dict[str, list[tuple[int, int]]] = {}
         self.context = OutputContext("quotes", str(self.folder))
         self.output = self.run_again()
@@ -38,8 +40,12 @@ class Job:
         if self.target == "-":
             output = StdoutOutput(os.open(self.place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         else:
-            output = open_output(str(self.place))
+            output = open_output(self._name())
         return output
+
+    def _name(self) -> str:
+        place = str(self.place)
+        return place.replace(f":{server_port(self.target)}/", f":{self._relay}/") if self._relay else place
 
     async def worker(self, name: str):
         store = self.output.store()
@@ -55,25 +61,44 @@ class Job:
     async def visit(self, store, *groups: ItemGroup) -> None:
         self.commit(await store.write(groups))
 
+    def tear(self, worker: str, torn: bytes) -> None:
+        """Leave behind what a worker leaves that is killed while it writes to its part."""
+        if self.target in REMOTE:
+            path, _, options = self.place.removeprefix("s3://").partition("?")
+            bucket_files(options).pipe_file(f"{path}.parts/quotes/{worker}/{2**40:020d}", torn)
+        for part in (self.folder / "parts").glob(f"items/{worker}.jsonl"):
+            with part.open("ab") as file:
+                file.write(torn)
+
     async def result(self) -> list[dict]:
         await self.output.merge(self.context, self.ranges)
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> list[dict]:
-        if self.target == "items.db":
-            with closing(sqlite3.connect(self.place)) as connection:
-                connection.row_factory = sqlite3.Row
-                rows = map(dict, connection.execute("SELECT * FROM items ORDER BY rowid"))
-                return [{name: value for name, value in row.items() if name != "_id"} for row in rows]
-        data = self.place.read_bytes()
-        if self.target.endswith(".gz"):
-            data = gzip.decompress(data)
-        if self.target.endswith(".zst"):
-            data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-        if self.target == "items.csv":
-            return list(csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True))
-        assert data.endswith(b"\n") or not data
-        return [json.loads(line) for line in data.splitlines()]
+        if isinstance(self.place, str):
+            return read_served(self.place)
+        return (
+            read_sqlite(self.place)
+            if self.target == "items.db"
+            else read_file(self.target, self.place.read_bytes())
+        )
+
+
+def server_port(target: str) -> int:
+    return running(target.partition("?")[0]).port
+
+
+def place_for(target: str, folder: Path, server=None):
+    """A place of its own for a target; a server that it needs is started, unless another is given."""
+    kind, _, options = target.partition("?")
+    name = f"t{uuid.uuid4().hex[:12]}"
+    if kind == "mongodb":
+        return f"{(server or running('mongodb')).url}/tests/{name}" + (f"?{options}" if options else "")
+    if kind == "postgresql":
+        return f"{(server or running('postgresql')).url}?table={name}" + (f"&{options}" if options else "")
+    if target.startswith("s3:"):
+        return (server or running("s3")).place(f"{name}/{target[3:]}")
+    return folder / ("stdout" if target == "-" else target)
 
 
 def page(number: int, *items) -> ItemGroup:

@@ -214,6 +214,32 @@ async def test_a_later_note_replaces_an_earlier_one(job):
     assert await job.frontier.recall("key") is None
 
 
+async def test_a_note_is_swapped_only_by_who_knows_it(job):
+    assert not await job.frontier.swap("key", b"", b"x", 10.0)
+    assert await job.frontier.swap("key", None, b"\x00one", 10.0)
+    assert not await job.frontier.swap("key", None, b"two", 10.0)
+    assert not await job.frontier.swap("key", b"other", b"two", 10.0)
+    assert await job.frontier.recall("key") == b"\x00one"
+    assert await job.frontier.swap("key", b"\x00one", b"", 20.0)
+    assert await job.frontier.swap("key", b"", b"three", 20.0)
+    await job.clock.advance(15.0)
+    assert await job.frontier.recall("key") == b"three"
+    await job.clock.advance(5.0)
+    assert not await job.frontier.swap("key", b"three", b"late", 10.0)
+    assert await job.frontier.swap("key", None, b"again", 10.0)
+
+
+async def test_of_many_who_swap_at_once_each_addition_is_kept(job):
+    async def add(name):
+        while True:
+            old = await job.frontier.recall("names")
+            if await job.frontier.swap("names", old, (old or b"") + name, 100.0):
+                return
+
+    await asyncio.gather(*(add(bytes([65 + number])) for number in range(20)))
+    assert sorted(await job.frontier.recall("names")) == list(range(65, 85))
+
+
 async def commit_range(job, *marks):
     await job.add("page", dedup=False)
     await job.done(await job.one(), outputs=[OutputMark(*mark) for mark in marks])

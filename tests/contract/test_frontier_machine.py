@@ -93,7 +93,8 @@ class FrontierMachine(RuleBasedStateMachine):
         entries = self.entries(found)
         result = self.run(self.job.frontier.add(entries))
         assert result.added == self.model.add(entries)
-        assert result.known == len(entries) - result.added
+        assert result.known + result.banned == len(entries) - result.added
+        assert result.banned == sum(entry.slot in self.model.banned for entry in entries)
 
     @rule(worker=WORKERS, limit=st.sampled_from([1, 2, 5, 100]), landed=choices)
     def lease(self, worker, limit, landed):
@@ -133,7 +134,16 @@ class FrontierMachine(RuleBasedStateMachine):
         ids = self.some_leases(chosen)
         self.run(self.job.frontier.release(ids))
         for lease_id in set(ids) & set(self.model.leases):
-            self.model.end(lease_id)
+            self.model.release(lease_id)
+
+    @rule(host=st.sampled_from(HOSTS), ban=st.sampled_from([False, False, True]))
+    def drop_slot(self, host, ban):
+        assert self.run(self.job.frontier.drop_slot(host, ban)) == self.model.drop_slot(host, ban)
+
+    @rule(host=st.sampled_from(HOSTS))
+    def unban(self, host):
+        assert self.run(self.job.frontier.unban(host)) is (host in self.model.banned)
+        self.model.banned.discard(host)
 
     @rule(worker=WORKERS, chosen=choices)
     def renew(self, worker, chosen):
@@ -181,7 +191,7 @@ class FrontierMachine(RuleBasedStateMachine):
     def end_in_good_order(self):
         self.run(self.job.reopen())
         for lease_id in list(self.model.leases):
-            self.model.end(lease_id)
+            self.model.release(lease_id)
 
     @precondition(lambda self: self.backend.durable)
     @rule()

@@ -6,10 +6,15 @@ import socket
 
 
 class Proxy:
-    """Counts what it carried. ``refusal`` is an HTTP status line to answer everything with."""
+    """Counts what it carried.
 
-    def __init__(self, refusal=None):
+    ``refusal`` is an HTTP status line, ``socks_reply`` a code of RFC 1928, to answer everything with.
+    """
+
+    def __init__(self, refusal=None, socks_reply=0):
         self.refusal = refusal
+        self.socks_reply = socks_reply
+        self._to_refuse = 0
         self.heads = []
         self.socks_targets = []
         self._tasks = set()
@@ -27,6 +32,10 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def refuse_first(self, count):
+        """Ask for a login for the first so many requests."""
+        self._to_refuse = count
+
     async def _serve(self, reader, writer):
         self._tasks.add(asyncio.current_task())
         try:
@@ -42,14 +51,20 @@ class Proxy:
         head = first + await reader.readuntil(b"\r\n\r\n")
         self.heads.append(head)
         method, target, _ = head.split(b" ", 2)
-        if self.refusal:
-            writer.write(f"HTTP/1.1 {self.refusal}\r\nContent-Length: 0\r\n\r\n".encode())
+        if self.refusal or self._to_refuse:
+            self._to_refuse = max(0, self._to_refuse - 1)
+            status = self.refusal or "407 Proxy Authentication Required"
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
             await writer.drain()
         elif method == b"CONNECT":
             host, _, port = target.decode().rpartition(":")
-            await self._join(
-                (host, int(port)), reader, writer, b"HTTP/1.1 200 Connection established\r\n\r\n"
-            )
+            try:
+                await self._join(
+                    (host, int(port)), reader, writer, b"HTTP/1.1 200 Connection established\r\n\r\n"
+                )
+            except ConnectionRefusedError:
+                writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+                await writer.drain()
         else:
             origin = b"/".join(target.split(b"/", 3)[:3])
             host, _, port = origin.decode()[7:].partition(":")
@@ -67,6 +82,10 @@ class Proxy:
             host = (await reader.readexactly((await reader.readexactly(1))[0])).decode()
         port = int.from_bytes(await reader.readexactly(2))
         self.socks_targets.append((host, port))
+        if self.socks_reply:
+            writer.write(bytes([5, self.socks_reply, 0, 1]) + bytes(6))
+            await writer.drain()
+            return
         await self._join(("127.0.0.1", port), reader, writer, b"\x05\x00\x00\x01" + bytes(6))
 
     async def _join(self, address, reader, writer, greeting, sent=b""):

@@ -103,9 +103,11 @@ class RawServer:
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the client left, or the test is over
         finally:
-            self.open_now -= 1
-            writer.close()
             self._tasks.discard(asyncio.current_task())
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            self.open_now -= 1
 
     async def _talk(self, reader, writer, number):
         wire = Wire(reader, writer, self)

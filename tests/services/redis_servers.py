@@ -6,10 +6,13 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redis.connection import Connection
 
 PASSWORD = "a secret"
 
@@ -49,19 +52,39 @@ class RedisServer:
 
     def start(self) -> "RedisServer":
         """Start, and return when it answers."""
+        return self._run(
+            "--unixsocket", str(self.socket), "--dir", str(self.folder), "--save", "", *self._options
+        )
+
+    def start_sentinel(self, config: Path) -> "RedisServer":
+        """Start as a sentinel instead."""
+        return self._run(before=[str(config), "--sentinel"])
+
+    def _run(self, *options: str, before=()) -> "RedisServer":
+        place = ["--port", str(self.port), "--bind", "127.0.0.1", "--logfile", str(self.log)]
         self.process = subprocess.Popen(
-            [
-                self._binary, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket),
-                "--dir", str(self.folder), "--logfile", str(self.log), "--save", "", *self._options,
-            ],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        patience = time.monotonic() + 10
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > patience:
+            [self._binary, *before, *place, *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        self.wait_for(self._answers)
+        return self
+
+    def wait_for(self, fact: Callable[[], bool], patience: float = 60.0) -> None:
+        """Return when a fact about the server holds."""
+        deadline = time.monotonic() + patience
+        while not fact():
+            if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(self.log.read_text())
             time.sleep(0.01)
-        return self
+
+    def ask(self, *words: object) -> Any:
+        """Give the server a command; returns its answer as it comes."""
+        connection = Connection(port=self.port, host="127.0.0.1", protocol=2, driver_info=None)
+        try:
+            connection.connect()
+            connection.send_command(*words)
+            return connection.read_response()
+        finally:
+            connection.disconnect()
 
     def _answers(self) -> bool:
         try:

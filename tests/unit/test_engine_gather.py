@@ -11,6 +11,7 @@ from skitter.links import Links
 from skitter.politeness import LimitRule, Politeness
 from skitter.request import decode_request, fingerprint
 from skitter.scope import Scope
+from skitter.urls import normalize
 
 BASE = "http://h.test/dir/page.html"
 PARENT = Request(BASE, depth=3)
@@ -144,6 +145,27 @@ def test_links_that_mean_something_else_on_another_page_are_looked_at_again(gath
         assert {f"http://h.test/{folder}/{name}" for name in ("http.html", "https", "x.html")} <= known
         for page in ("one.html", "two.html"):
             assert {f"http://h.test/{folder}/{page}?page={number}" for number in (2, 3, 4, 5)} <= known
+
+
+HOSTS_AND_FOLDERS = [
+    f"{host}{folder}page{number}.html"
+    for number in range(2)
+    for host in ("http://h.test", "http://g.test", "https://h.test", "http://h.test:81")
+    for folder in ("/", "/a/", "/b/", "/a/c/", "/a/d/", "/b/c/", "/a/c/e/")
+]
+
+
+@pytest.mark.parametrize(
+    "href", ["../x.html", "../../x.html", "..//x", "../", "/x", "x", "../a/c/x", "./../x", ".."]
+)
+def test_every_url_is_found_once_whatever_folder_and_host_its_links_stand_in(gatherer, href):
+    one, found, expected = gatherer(), [], set()
+    for base in HOSTS_AND_FOLDERS * 2:
+        gathered = one.gather([Links(base, [href], {})], Request(base))
+        found += urls_of(gathered)
+        one.memory.learn(urls_of(gathered))
+        expected.add(normalize(href, base))
+    assert sorted(found) == sorted(expected)
 
 
 def test_the_slot_comes_from_the_politeness_rules(gatherer):

@@ -67,7 +67,8 @@ def paths(ran):
 async def test_the_points_of_a_page_come_in_the_order_of_the_loop(run):
     ran = await run(pages={"/": []})
     assert [point for point, _ in ran.spider.calls] == [
-        "on_start", "before_request", "after_request", "before_save", "after_save", "on_stop",
+        "on_start", "before_request", "before_send", "on_headers", "after_request", "before_save", "after_save",
+        "on_stop",
     ]  # fmt: skip
 
 
@@ -144,6 +145,57 @@ async def test_before_request_may_have_another_request_fetched(run):
     ran = await run(spider_class=Rewriting)
     assert {visit.headers.get("x-mark") for visit in ran.site.visits} == {"seen"}
     assert paths(ran) == ["/", "/a", "/b"]
+
+
+async def test_what_before_request_completes_is_fetched_and_the_queue_keeps_the_short_one(run):
+    short = []
+
+    class Completing(Hooked):
+        def before_request(self, request):
+            short.append(request.url.partition("//")[2].partition("/")[2])
+            product = request.url.rpartition("/")[2]
+            return request.replace(url=f"{self.url}catalogue/item?id={product}&full=1") if product else None
+
+    pages = {
+        "/": ["/17", "/18"],
+        "/catalogue/item?id=17&full=1": (Answer(status=500), page()),
+        "/catalogue/item?id=18&full=1": Answer(status=404),
+    }
+    ran = await run(pages=pages, spider_class=Completing)
+    assert sorted(short) == ["", "17", "17", "18"]
+    assert list(ran.letters) == ["/18"]
+    assert {item["url"].rpartition("/")[2] for item in ran.items} == {"", "item?id=17&full=1"}
+
+
+async def test_after_request_may_put_another_response_in_place(run):
+    class Decoding(Hooked):
+        def after_request(self, response):
+            if response.url.endswith("/a"):
+                return response.replace(status=200, body=b'<a href="/hidden">x</a>')
+            return None
+
+    ran = await run(
+        spider_class=Decoding, pages={**PAGES, "/a": Answer(b"secret", status=404), "/hidden": []}
+    )
+    assert paths(ran) == ["/", "/a", "/b", "/hidden"]
+    assert {item["status"] for item in ran.items} == {200}
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "end"),
+    [
+        (404, Signal.DROP, "dropped"),
+        (404, Signal.IGNORE, "page"),
+        (403, [Signal.RETRY], "page"),
+        (404, None, "letter"),
+    ],
+)
+async def test_after_request_decides_over_any_status(run, status, answer, end):
+    pages = {**PAGES, "/a": (page(status=status), page(status=status if answer is Signal.IGNORE else 200))}
+    ran = await run({("after_request", "/a"): answer}, pages=pages)
+    assert ("/a" in paths(ran)) == (end == "page")
+    assert (ran.letters != {}) == (end == "letter")
+    assert ran.counters.get("refused/hook", 0) == (end == "dropped")
 
 
 @pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])

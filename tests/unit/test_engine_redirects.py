@@ -86,6 +86,23 @@ def test_a_redirect_to_itself_that_sets_a_cookie_is_tried_again():
     assert (request.url, request.dont_filter) == ("http://h.test/a", True)
 
 
+def test_a_page_is_no_loop_if_any_hop_since_its_last_visit_set_a_cookie():
+    first = follow(url="http://h.test/a", location="/b", set_cookie="seen=1")
+    second = redirected(first, Response(first.url, 302, headers={"Location": "/a"}, request=first), 9)
+    assert (second.url, second.dont_filter, second.redirects) == (
+        "http://h.test/a", True, ("http://h.test/a", "http://h.test/b"),
+    )  # fmt: skip
+    with pytest.raises(RedirectError, match=r"^redirect/loop: http://h\.test/b "):
+        redirected(second, Response(second.url, 302, headers={"Location": "/b"}, request=second), 9)
+
+
+def test_a_hop_goes_on_in_the_session_that_was_used_for_the_one_before():
+    request = Request("http://h.test/a")
+    sent = request.replace(session="chosen")
+    response = Response("http://h.test/a", 302, headers={"Location": "/b"}, request=sent)
+    assert redirected(request, response, 9).session == "chosen"
+
+
 def test_a_chain_may_be_as_long_as_the_limit():
     chain = tuple(f"http://h.test/{number}" for number in range(4))
     assert len(follow(redirects=chain, limit=5).redirects) == 5
@@ -138,6 +155,33 @@ async def test_a_page_behind_its_own_cookie_is_obtained(run):
         )
 
     ran = await run({"/": wall})
+    assert [item["url"] for item in ran.items] == [ran.server.url]
+    assert ran.letters == {}
+
+
+async def test_a_page_behind_a_cookie_that_another_page_sets_is_obtained(run):
+    def wall(visit):
+        return page() if "seen=1" in visit.headers.get("cookie", "") else redirect("/gate")
+
+    ran = await run(
+        {
+            "/": ["/in"],
+            "/in": wall,
+            "/gate": redirect("/pass"),
+            "/pass": redirect("/in", **{"Set-Cookie": "seen=1"}),
+        }
+    )
+    assert {item["url"][-3:] for item in ran.items} >= {"/in"}
+    assert (ran.letters, ran.site.counts["/in"]) == ({}, 2)
+
+
+async def test_a_cookie_set_by_the_first_hop_lets_its_page_be_asked_for_again(run):
+    def wall(visit):
+        if "seen=1" in visit.headers.get("cookie", ""):
+            return page()
+        return redirect("/check", **{"Set-Cookie": "seen=1"})
+
+    ran = await run({"/": wall, "/check": redirect("/")})
     assert [item["url"] for item in ran.items] == [ran.server.url]
     assert ran.letters == {}
 

@@ -11,7 +11,7 @@ import pytest
 
 from cli_command import lines_of, skitter, urls_of
 from manual import ROOT
-from skitter.testing import SiteProcess
+from skitter.testing import Answer, SiteProcess
 
 EXAMPLES = ROOT / "examples"
 PLUGINS = EXAMPLES / "plugins"
@@ -70,7 +70,13 @@ def plugins(tmp_path):
         for group, entries in project["entry-points"].items()
     ]
     (about / "entry_points.txt").write_text("\n".join(points))
-    return {"PYTHONPATH": f"{folder}{os.pathsep}{PLUGINS}"}
+    return importing_from(folder, PLUGINS)
+
+
+def importing_from(*folders):
+    """Return an environment in which modules of these folders can be imported."""
+    before = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([*map(str, folders), *([before] if before else [])])}
 
 
 def test_quotes_takes_each_detail_once(run):
@@ -84,6 +90,12 @@ def test_login_reaches_all_members_pages(run, site):
 def test_login_for_a_fleet_holds_in_other_processes_than_the_one_that_logged_in(run, site):
     run("login_fleet.py", "-o", "out.jsonl", "--limit", 3)
     folder = run("login_fleet.py", "-o", "out.jsonl", "--workers", 2)
+    assert urls_of(folder / "out.jsonl") == members(site)
+
+
+def test_a_login_in_one_process_holds_in_all_with_shared_cookies(run, site):
+    folder = run("login.py", "-o", "out.jsonl", "-s", "cookies=shared", "--limit", 2)
+    folder = run("login.py", "-o", "out.jsonl", "-s", "cookies=shared", "--workers", 2)
     assert urls_of(folder / "out.jsonl") == members(site)
 
 
@@ -144,6 +156,72 @@ def test_a_fresh_start_empties_the_store(run, plugins):
     run("quotes.py", "-o", "folder:pages", environment=plugins)
     folder = run("quotes.py", "-o", "folder:pages", "--fresh", "--limit", 5, environment=plugins)
     assert len(list((folder / "pages").iterdir())) <= 5
+
+
+def test_the_fetcher_answers_the_second_crawl_from_its_folder(run, plugins, site):
+    run("quotes.py", "-o", "one.jsonl", "-s", "fetcher=kept:pages", environment=plugins)
+    before = len(site.hits())
+    folder = run(
+        "quotes.py", "-o", "two.jsonl", "-s", "fetcher=kept:pages", "--job", "again", environment=plugins
+    )
+    asked = [hit.target for hit in site.hits()[before:]]
+    assert asked == ["/robots.txt"]  # a 404 is not kept
+    assert urls_of(folder / "two.jsonl") == urls_of(folder / "one.jsonl")
+
+
+@pytest.mark.parametrize("part", sorted(PLUGINS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_part_of_ones_own_takes_less_than_40_lines(part):
+    lines = [line for line in part.read_text().splitlines() if line.strip()]
+    assert len(lines) < 40
+    assert f'"examples/plugins/{part.name}"' in (ROOT / "docs" / "extending.md").read_text()
+
+
+def test_the_user_agents_say_whom_to_write_to(tmp_path, plugins, serve):
+    asked = []
+
+    def site(visit):
+        asked.append((visit.headers["user-agent"], visit.headers["from"]))
+        return Answer(b"<title>x</title>")
+
+    mail = "me@example.org"
+    result = skitter(
+        "crawl", serve(site).url, "-s", f"user_agents=contact:{mail}", cwd=tmp_path, environment=plugins
+    )
+    assert result.returncode == 0, result.stderr
+    assert set(asked) == {(f"research-crawler (+mailto:{mail})", mail)}
+
+
+@pytest.mark.parametrize(
+    ("option", "part"),
+    [
+        ("-s", "fetcher=kept_fetcher:KeptFetcher:pages"),
+        ("-s", "user_agents=contact_agents:ContactAgents:me@example.org"),
+        ("--frontier", "audit_frontier:AuditFrontier:log.txt"),
+        ("-o", "folder_store:FolderOutput:pages"),
+    ],
+)
+def test_a_part_that_is_not_installed_is_named_by_its_dotted_path(run, option, part):
+    folder = run("quotes.py", option, part, "-o", "out.jsonl", environment=importing_from(PLUGINS))
+    assert len(urls_of(folder / "out.jsonl")) == 24
+
+
+@pytest.mark.parametrize(
+    ("option", "part", "words"),
+    [
+        ("-s", "fetcher=keept:x", "known are http, kept"),
+        ("--frontier", "audit_frontier:Missing", "has no 'Missing'"),
+    ],
+)
+def test_a_part_that_is_not_there_ends_the_command_before_it_begins(tmp_path, plugins, option, part, words):
+    spider = tmp_path / "spider.py"
+    spider.write_text(
+        "from skitter import Spider\nclass One(Spider):\n    start_urls = ['http://127.0.0.1:1/']\n"
+    )
+    result = skitter("run", spider, "-o", "out.jsonl", option, part, cwd=tmp_path, environment=plugins)
+    assert result.returncode == 2, result.stderr
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert words in result.stderr
+    assert not list(tmp_path.glob(".skitter/*/job.json"))
 
 
 def test_the_frontier_notes_how_each_request_ended(run, plugins):

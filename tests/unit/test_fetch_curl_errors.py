@@ -3,8 +3,16 @@
 import pycurl
 import pytest
 
-from skitter.fetch.base import ConnectError, Disconnected, FetchError, ProxyError, TlsError
-from skitter.fetch.curl_errors import fetch_error
+from skitter.fetch.base import (
+    BehindProxy,
+    ConnectError,
+    Disconnected,
+    FetchError,
+    ProxyError,
+    TimedOut,
+    TlsError,
+)
+from skitter.fetch.curl_errors import fetch_error, proxy_works
 
 # Codes of other protocols than HTTP, of a misused library, and of memory running out.
 NOT_OF_A_FETCH = (
@@ -78,3 +86,36 @@ def test_a_handshake_that_the_network_broke_is_worth_a_retry():
     assert broken.retryable
     assert type(refused) is TlsError
     assert not refused.retryable
+
+
+@pytest.mark.parametrize(
+    ("code", "connected", "works", "kind"),
+    [
+        (pycurl.E_OPERATION_TIMEDOUT, False, False, ProxyError),
+        (pycurl.E_OPERATION_TIMEDOUT, True, False, TimedOut),
+        (pycurl.E_COULDNT_CONNECT, False, False, ProxyError),
+        (pycurl.E_RECV_ERROR, True, True, BehindProxy),
+        (97, True, True, BehindProxy),
+    ],
+)
+def test_a_failure_is_the_proxys_only_up_to_where_the_proxy_is(code, connected, works, kind):
+    error = fetch_error(code, "", answered=False, by_proxy=True, connected=connected, works=works)
+    assert type(error) is kind
+
+
+@pytest.mark.parametrize(
+    ("code", "tunnel_status", "proxy_error", "sent", "works"),
+    [
+        (pycurl.E_RECV_ERROR, 407, 0, False, False),
+        (pycurl.E_RECV_ERROR, 403, 0, True, False),
+        (pycurl.E_RECV_ERROR, 502, 0, False, True),
+        (pycurl.E_SSL_CONNECT_ERROR, 200, 0, False, True),
+        (pycurl.E_SSL_CONNECT_ERROR, 0, 0, False, True),
+        (pycurl.E_GOT_NOTHING, 0, 0, True, True),
+        (97, 0, 19, False, True),
+        (97, 0, 33, False, False),
+        (pycurl.E_COULDNT_CONNECT, 0, 0, False, False),
+    ],
+)
+def test_how_far_a_request_came_tells_whether_its_proxy_works(code, tunnel_status, proxy_error, sent, works):
+    assert proxy_works(code, tunnel_status, proxy_error, sent=sent) is works

@@ -7,7 +7,7 @@ import trustme
 
 from servers.fetch_proxy import Proxy
 from servers.fetch_raw import RawServer, page
-from skitter.fetch.base import ProxyError
+from skitter.fetch.base import BehindProxy, ProxyError
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.options import FetchSettings
 from skitter.request import Request
@@ -77,11 +77,19 @@ async def test_socks5_resolves_names_at_the_proxy():
     assert proxy.socks_targets == [("only-the-proxy-knows.example", server.port)]
 
 
-@pytest.mark.parametrize("refusal", ["407 Proxy Authentication Required", "502 Bad Gateway"])
-async def test_a_refused_tunnel_is_an_error_of_the_proxy(refusal):
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        ("407 Proxy Authentication Required", ProxyError),
+        ("403 Forbidden", ProxyError),
+        ("502 Bad Gateway", BehindProxy),
+    ],
+)
+async def test_a_refused_tunnel_is_an_error_of_the_proxy_or_of_what_lies_behind_it(refusal, kind):
     async with tls_server() as server, Proxy(refusal) as proxy:
         with pytest.raises(ProxyError) as caught:
             await fetch(Request(server.url(), proxy=proxy.http), verify_tls=False)
+    assert type(caught.value) is kind
     assert caught.value.remedy
 
 

@@ -43,6 +43,8 @@ FULL = {
     "proxy": "http://u:p@proxy:3128",
     "referer": "https://h.example/",
     "redirects": ("https://h.example/old",),
+    "cookie_hop": 1,
+    "depth_limit": 3,
 }
 
 

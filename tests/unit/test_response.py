@@ -45,6 +45,13 @@ def test_a_header_value_is_never_taken_for_a_header():
     assert Response(URL, headers=b"A: x\r\nB: \r\nC: content-type: z\r\n").header("content-type") == ""
 
 
+def test_a_name_with_space_before_its_colon_is_read_all_the_same():
+    response = Response(URL, headers=b"A: x\r\nContent-Type : text/css\r\n")
+    assert response.header("content-type") == "text/css"
+    assert response.header("a") == "x"
+    assert response.header("b", "none") == "none"
+
+
 def test_headers_may_be_given_as_a_mapping():
     response = Response(URL, headers={"Content-Type": "image/png"})
     assert response.header("content-type") == response.headers["CONTENT-TYPE"] == "image/png"

@@ -4,8 +4,8 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
+from skitter import parts
 from skitter.errors import StoreError
-from skitter.store import outputs
 from skitter.store.base import OutputContext
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
@@ -60,7 +60,7 @@ def test_a_dash_is_stdout():
 
 
 @pytest.mark.parametrize(
-    "target", ["items", "items.xlsx", "mongodb://db/quotes", "", ".", "jsonl", "a.gz", ":"]
+    "target", ["items", "items.xlsx", "oracle://db/quotes", "", ".", "jsonl", "a.gz", ":"]
 )
 def test_an_unknown_kind_is_refused_and_the_known_ones_are_listed(target):
     with pytest.raises(StoreError, match="no known kind") as caught:
@@ -86,23 +86,23 @@ def another_output(address: Address) -> StdoutOutput:
 def installed(monkeypatch):
     points = EntryPoints(
         [
-            EntryPoint("parquet", f"{__name__}:another_output", "skitter.stores"),
+            EntryPoint("feather", f"{__name__}:another_output", "skitter.stores"),
             EntryPoint("broken", "no_such_package:Thing", "skitter.stores"),
             EntryPoint("other", f"{__name__}:another_output", "someone.elses"),
         ]
     )
-    monkeypatch.setattr(outputs, "entry_points", points.select)
+    monkeypatch.setattr(parts, "entry_points", points.select)
 
 
 @pytest.mark.parametrize(
     ("target", "address"),
     [
-        ("a/items.parquet", Address("a/items.parquet", "parquet", "a/items.parquet")),
+        ("a/items.feather", Address("a/items.feather", "feather", "a/items.feather")),
         (
-            "parquet://host/x?k=v&e=",
-            Address("parquet://host/x?k=v&e=", "parquet", "host/x", {"k": "v", "e": ""}),
+            "feather://host/x?k=v&e=",
+            Address("feather://host/x?k=v&e=", "feather", "host/x", {"k": "v", "e": ""}),
         ),
-        ("x.parquet?rows=10", Address("x.parquet?rows=10", "parquet", "x.parquet", {"rows": "10"})),
+        ("x.feather?rows=10", Address("x.feather?rows=10", "feather", "x.feather", {"rows": "10"})),
     ],
 )
 def test_another_package_adds_a_kind_by_scheme_and_suffix(installed, target, address):
@@ -112,7 +112,7 @@ def test_another_package_adds_a_kind_by_scheme_and_suffix(installed, target, add
 def test_a_kind_of_another_package_is_listed_and_its_broken_import_explained(installed):
     with pytest.raises(StoreError) as unknown:
         open_output("items.other")
-    assert "parquet" in unknown.value.remedy
+    assert "feather" in unknown.value.remedy
     assert "other" not in unknown.value.remedy
     with pytest.raises(StoreError, match="no_such_package") as broken:
         open_output("broken:x")

@@ -187,6 +187,46 @@ def test_the_order_of_parameters_does_not_matter(parameters, random):
     assert canonical("http://h/?" + "&".join(written)) == canonical("http://h/?" + "&".join(shuffled))
 
 
+PLAIN_BASES = [
+    "http://h.example:80/a/b",
+    "http://h.example",
+    "http://h.example?a/b",
+    "http://h.example/a/..",
+    "http://h.example/a/%2e%2E",
+    "http://h.example/a/.\t.",
+    "http://h.example/a/\t..",
+    "http://h.example\\a\\b\\c",
+    "http://h.example/a/../b/./c#/d/e",
+    "HTTP://H.example/A/b/?c=/d/e",
+    "http:h.example/a/b",
+    "mailto:a/b",
+    "a/b",
+    "http://h.example",
+    "https://h.example:8080/?a=/b",
+    "http://u@h.example/a",
+    "http://h.example/a/b/c/?d#e",
+]
+NEARLY_PLAIN = st.text("abA0/.?#~_-%=&+:\\ \n;@|", max_size=12)
+
+
+@settings(max_examples=500)
+@given(NEARLY_PLAIN, st.sampled_from(PLAIN_BASES))
+@example("", PLAIN_BASES[3])
+@example("?a", PLAIN_BASES[3])
+@example("../", PLAIN_BASES[2])
+@example("../../a", PLAIN_BASES[3])
+@example("a/..", PLAIN_BASES[3])
+@example("a/%2e%2e/b", PLAIN_BASES[3])
+@example("//a", PLAIN_BASES[1])
+def test_links_that_are_joined_without_a_parser_are_what_the_parser_makes_of_them(reference, base):
+    assert join_all(base, [reference, "x.html"]) == [normalize(reference, base), normalize("x.html", base)]
+
+
+def test_a_long_link_is_joined_in_linear_time():
+    href = "/a" * 50_000 + "-" * 50_000 + "!"
+    assert join_all("http://h.example/", [href]) == [f"http://h.example{href}"]
+
+
 @settings(max_examples=500)
 @given(REFERENCES)
 def test_the_two_parsers_agree_on_ascii(reference):

@@ -7,34 +7,30 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skitter.cli.options import ShowOptions, job_argument, json_option, with_show_options, workers_option
+from skitter.cli.options import (
+    ShowOptions,
+    frontier_option,
+    job_argument,
+    json_option,
+    with_show_options,
+    workers_option,
+)
 from skitter.cli.say import say
 from skitter.errors import UsageError
+
+_LOOK_EVERY = 0.2
+"""Seconds between two looks whether the workers of a fleet have left."""
 
 if TYPE_CHECKING:
     from skitter.cli.reach import JobStatus
     from skitter.engine.job import JobFolder
 
 
-def folder_of(job: str) -> JobFolder:
-    """Return the folder of a job that was begun. Raises :class:`~skitter.errors.UsageError`."""
-    from skitter.engine.job import JobFolder  # noqa: PLC0415 - `skitter --help` needs no engine
+def folder_of(job: str, frontier: str | None = None) -> JobFolder:
+    """Return a job by its name, see :func:`~skitter.cli.reach.find_job`."""
+    from skitter.cli.reach import find_job  # noqa: PLC0415 - `skitter --help` needs no engine
 
-    folder = JobFolder(job)
-    folder.read()
-    return folder
-
-
-@click.command()
-@job_argument
-@json_option
-def status(job: str, as_json: bool) -> None:
-    """Show how far a job is. Changes nothing."""
-    from skitter.cli.reach import job_status  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.cli.tables import status_lines, to_json  # noqa: PLC0415
-
-    found = asyncio.run(job_status(folder_of(job)))
-    click.echo(to_json(found) if as_json else status_lines(found))
+    return find_job(job, frontier)
 
 
 @click.command()
@@ -61,32 +57,40 @@ async def _all_jobs() -> list[JobStatus]:
 
 @click.command()
 @job_argument
-def pause(job: str) -> None:
+@frontier_option
+def pause(job: str, frontier: str | None) -> None:
     """Let a job fetch nothing more until it is resumed. Its workers stay."""
-    asyncio.run(_pause(job))
+    asyncio.run(_pause(folder_of(job, frontier)))
 
 
-async def _pause(job: str) -> None:
+async def _pause(folder: JobFolder) -> None:
     from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
     from skitter.frontier.base import JobState  # noqa: PLC0415
 
-    async with open_frontier(folder_of(job)) as (frontier, _):
-        now = await frontier.control(JobState.PAUSED)
-    say(f"job {job} is {now}" + (f"; `skitter resume {job}` goes on" if now is JobState.PAUSED else ""))
+    async with open_frontier(folder) as reached:
+        now = await reached.frontier.control(JobState.PAUSED)
+    goes_on = f"; `skitter resume {folder.job}` goes on" if now is JobState.PAUSED else ""
+    say(f"job {folder.job} is {now}{goes_on}")
 
 
 @click.command()
 @job_argument
+@frontier_option
 @workers_option
 @with_show_options
-def resume(job: str, workers: int | None, show: ShowOptions) -> int:
+def resume(job: str, frontier: str | None, workers: int | None, show: ShowOptions) -> int:
     """Go on with a job: end its pause, or run it on here as it was begun if nobody runs it."""
     from skitter.cli.running import run_job  # noqa: PLC0415 - `skitter --help` needs no engine
 
-    folder = folder_of(job)
+    folder = folder_of(job, frontier)
     if asyncio.run(_end_pause(folder)):
         return 0
     spec = folder.read()
+    if not spec.spider:
+        raise UsageError(
+            f"nobody runs job {job!r}, and what it runs is not known here",
+            remedy=f"begin it here with `skitter run`, --job {job} and the same --frontier",
+        )
     if workers is not None:
         spec.workers = workers
     return run_job(spec, show, resume=True)
@@ -97,9 +101,10 @@ async def _end_pause(folder: JobFolder) -> bool:
     from skitter.cli.reach import live_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
     from skitter.frontier.base import JobState  # noqa: PLC0415
 
-    async with live_frontier(folder) as frontier:
-        if frontier is None:
+    async with live_frontier(folder) as reached:
+        if reached is None:
             return False
+        frontier = reached.frontier
         if (await frontier.status()).state is JobState.STOPPING:
             raise UsageError(f"job {folder.job!r} is being stopped", remedy="resume it when it has ended")
         say(f"job {folder.job} is {await frontier.control(JobState.RUNNING)}")
@@ -108,9 +113,13 @@ async def _end_pause(folder: JobFolder) -> bool:
 
 @click.command()
 @job_argument
-def stop(job: str) -> None:
-    """Let a running job finish what is in hand and end; returns when its outputs are complete."""
-    asyncio.run(_stop(folder_of(job)))
+@frontier_option
+def stop(job: str, frontier: str | None) -> None:
+    """Let a running job finish what is in hand and end; returns when its outputs are complete.
+
+    On a shared frontier all its workers leave, on every machine.
+    """
+    asyncio.run(_stop(folder_of(job, frontier)))
 
 
 async def _stop(folder: JobFolder) -> None:
@@ -118,14 +127,18 @@ async def _stop(folder: JobFolder) -> None:
     from skitter.frontier.base import JobState  # noqa: PLC0415
     from skitter.frontier.client import RemoteFrontier  # noqa: PLC0415
 
-    async with live_frontier(folder) as frontier:
-        if frontier is None:
+    async with live_frontier(folder) as reached:
+        if reached is None:
             say(f"job {folder.job} is not being run")
             return
+        frontier = reached.frontier
         await frontier.control(JobState.STOPPING)
         if isinstance(frontier, RemoteFrontier):
             await frontier.wait_closed()
-    await asyncio.to_thread(folder.lock().wait)
+        while frontier.shared and await frontier.workers():  # noqa: ASYNC110 - they are in other processes
+            await asyncio.sleep(_LOOK_EVERY)
+    if folder.exists():
+        await asyncio.to_thread(folder.lock().wait)
     state = (await job_status(folder)).state
     say(
         f"job {folder.job} is {state}"

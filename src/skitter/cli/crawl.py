@@ -61,11 +61,11 @@ def crawl(
 
 
 @click.command()
-@click.argument("spider", metavar="FILE.py[:CLASS]|MODULE[:CLASS]")
+@click.argument("spider", metavar="FILE.py[:CLASS]|MODULE[:CLASS]|RECIPE.yaml")
 @with_job_options
 @with_show_options
 def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
-    """Run a spider.
+    """Run a spider, or a recipe (.yaml, .yml or .toml).
 
     The same command again resumes; the job is named after its spider.
     """
@@ -79,7 +79,7 @@ def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
         spider=reference,
         arguments=dict(pairs("-a", what.arguments)),
         settings=what.all_settings(),
-        outputs=what.all_outputs(),
+        outputs=what.all_outputs(spider_class.outputs),
         frontier=what.frontier,
         workers=what.workers,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skitter.cli.control import folder_of
-from skitter.cli.options import job_argument, json_option
+from skitter.cli.options import frontier_option, job_argument, json_option
 from skitter.cli.say import say
 from skitter.errors import UsageError
 
@@ -33,60 +33,69 @@ def failures() -> None:
 
 @failures.command("list")
 @job_argument
+@frontier_option
 @_ids
 @_kind
 @json_option
-def list_(job: str, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
+def list_(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
     """List the requests that a job gave up, oldest first."""
     from skitter.cli.tables import letter_lines  # noqa: PLC0415 - `skitter --help` needs no engine
 
-    _print(job, ids, kind, as_json=as_json, lines=letter_lines)
+    _print(folder_of(job, frontier), ids, kind, as_json=as_json, lines=letter_lines)
 
 
 @failures.command()
 @job_argument
+@frontier_option
 @_ids
 @_kind
 @json_option
-def show(job: str, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
+def show(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
     """Show everything about requests that a job gave up."""
     from skitter.cli.tables import letter_texts  # noqa: PLC0415 - `skitter --help` needs no engine
 
-    _print(job, ids, kind, as_json=as_json, lines=letter_texts)
+    _print(folder_of(job, frontier), ids, kind, as_json=as_json, lines=letter_texts)
 
 
 def _print(
-    job: str, ids: Sequence[int], kind: str | None, *, as_json: bool, lines: Callable[[list[DeadLetter]], str]
+    folder: JobFolder,
+    ids: Sequence[int],
+    kind: str | None,
+    *,
+    as_json: bool,
+    lines: Callable[[list[DeadLetter]], str],
 ) -> None:
     from skitter.cli.tables import letter_fields, to_json  # noqa: PLC0415 - `skitter --help` needs no engine
 
-    letters = asyncio.run(_find(folder_of(job), ids, kind))
+    letters = asyncio.run(_find(folder, ids, kind))
     if as_json:
         click.echo(to_json([letter_fields(letter) for letter in letters]))
     elif letters:
         click.echo(lines(letters))
     else:
-        say(f"job {job} has no such failure")
+        say(f"job {folder.job} has no such failure")
 
 
 @failures.command()
 @job_argument
+@frontier_option
 @_ids
 @_kind
-def retry(job: str, ids: tuple[int, ...], kind: str | None) -> None:
+def retry(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None) -> None:
     """Put requests back in the queue, all by default, with fresh attempts."""
-    count, live = asyncio.run(_settle(folder_of(job), ids, kind, again=True))
+    count, live = asyncio.run(_settle(folder_of(job, frontier), ids, kind, again=True))
     go_on = "" if live or not count else f"; `skitter resume {job}` fetches them"
     say(f"queued again: {count}{go_on}")
 
 
 @failures.command()
 @job_argument
+@frontier_option
 @_ids
 @_kind
-def drop(job: str, ids: tuple[int, ...], kind: str | None) -> None:
+def drop(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None) -> None:
     """Forget requests, all by default. Their URLs stay known: links to them are not followed again."""
-    count, _ = asyncio.run(_settle(folder_of(job), ids, kind, again=False))
+    count, _ = asyncio.run(_settle(folder_of(job, frontier), ids, kind, again=False))
     say(f"forgotten: {count}")
 
 
@@ -98,9 +107,9 @@ async def _settle(
     chosen = None
     if ids or kind is not None:
         chosen = [letter.id for letter in await _find(folder, ids, kind)]
-    async with open_frontier(folder) as (frontier, live):
-        act = frontier.replay if again else frontier.drop
-        return await act(chosen), live
+    async with open_frontier(folder) as reached:
+        act = reached.frontier.replay if again else reached.frontier.drop
+        return await act(chosen), reached.live
 
 
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list[DeadLetter]:

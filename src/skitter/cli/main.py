@@ -8,7 +8,21 @@ from typing import Any
 
 import click
 
-from skitter.cli import control, crawl, demo, failures, fetch, new, shell
+from skitter.cli import (
+    add,
+    control,
+    crawl,
+    demo,
+    export,
+    failures,
+    fetch,
+    new,
+    recipe,
+    shell,
+    steer,
+    task,
+    watch,
+)
 from skitter.cli.say import complain
 from skitter.errors import SkitterError
 
@@ -48,8 +62,9 @@ def skitter(context: click.Context) -> int:
 
 
 _COMMANDS: tuple[Any, ...] = (
-    crawl.crawl, crawl.run, control.resume, control.status, control.pause, control.stop, control.jobs,
-    failures.failures, fetch.fetch, shell.shell, new.new, demo.demo,
+    crawl.crawl, crawl.run, control.resume, watch.status, watch.top, control.pause, control.stop, control.jobs,
+    add.add, steer.set_, steer.drop_host, steer.counters, export.export, failures.failures, fetch.fetch, shell.shell, new.new,
+    recipe.recipe, task.task, demo.demo,
 )  # fmt: skip
 for command in _COMMANDS:
     skitter.add_command(command)

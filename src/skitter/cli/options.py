@@ -28,9 +28,12 @@ class JobOptions:
     delay: float | None = None
     robots: bool | None = None
     limit: int | None = None
+    max_queued: int | None = None
     time_limit: float | None = None
     fresh: bool = False
     recrawl: bool = False
+    keep_alive: bool | None = None
+    seed_keys: Sequence[str] = ()
     settings: Sequence[str] = ()
     arguments: Sequence[str] = ()
 
@@ -42,13 +45,16 @@ class JobOptions:
             "delay": self.delay,
             "robots": self.robots,
             "max_pages": self.limit,
+            "max_queued": self.max_queued,
             "time_limit": self.time_limit,
+            "wait_for_seeds": self.keep_alive,
+            "seed_keys": list(self.seed_keys) or None,
         }
         return pairs("-s", self.settings) | given(named)
 
-    def all_outputs(self) -> list[str]:
-        """Return the outputs: standard output if none is named."""
-        return list(self.outputs) or ["-"]
+    def all_outputs(self, usual: Sequence[str] = ()) -> list[str]:
+        """Return the outputs: the usual ones if none is named, and standard output if there are none."""
+        return list(self.outputs) or list(usual) or ["-"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,9 @@ setting_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 job_argument = click.argument("job")
+frontier_option = click.option(
+    "--frontier", metavar="URL", help="Of a job on a shared frontier, begun on whichever machine."
+)
 
 _JOB_OPTIONS = (
     click.option(
@@ -80,8 +89,8 @@ _JOB_OPTIONS = (
     click.option("--job", metavar="NAME", help="Name of the job."),
     click.option(
         "--frontier", metavar="URL", default="sqlite:",
-        help="Where the job is kept: sqlite: (below .skitter; the default), sqlite:FILE, memory: (not at all), or with"
-        " its queue in a broker: nsq://HOST/TOPIC?state=URL, nats://HOST/STREAM?state=URL.",
+        help="Where the job is kept: sqlite: (below .skitter; the default), sqlite:FILE, memory: (not at all), or a"
+        " server that many machines share, such as redis://HOST/0, or nsq://HOST/TOPIC?state=redis://HOST/0 with its queue in a broker.",
     ),
     workers_option,
     click.option("--concurrency", type=int, metavar="N", help="Fetches in flight in each process; default 32."),
@@ -92,9 +101,20 @@ _JOB_OPTIONS = (
     ),
     click.option("--robots/--no-robots", default=None, help="Obey robots.txt (the default), or do not."),
     click.option("--limit", type=int, metavar="PAGES", help="Stop after so many pages."),
+    click.option(
+        "--max-queued", type=int, metavar="N",
+        help="Above so many requests in the frontier, workers keep further links on their own disks.",
+    ),
     click.option("--time-limit", type=float, metavar="SECONDS", help="Stop this run after so long."),
     click.option("--fresh", is_flag=True, help="Forget what the job did before and replace its outputs."),
     click.option("--recrawl", is_flag=True, help="If the job is finished, begin again and visit its pages anew."),
+    click.option(
+        "--keep-alive", is_flag=True, default=None, help="Do not end: wait for seeds (`skitter add`, seed keys)."
+    ),
+    click.option(
+        "--seed-key", "seed_keys", multiple=True, metavar="KEY",
+        help="Take seeds from a list, set or sorted set on the Redis server of the frontier. Repeatable.",
+    ),
     setting_option,
     click.option(
         "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE",

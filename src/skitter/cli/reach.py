@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
 from skitter.engine.assembly import Assembly
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.errors import UsageError
-from skitter.frontier.base import DeadLetter, Frontier, FrontierStatus, JobState
+from skitter.frontier.base import (
+    DeadLetter,
+    Frontier,
+    FrontierContext,
+    FrontierStatus,
+    JobInfo,
+    JobState,
+    NoSuchJob,
+    SharedRules,
+)
 from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.file_format import file_of
-from skitter.frontier.reading import read_dead_letters, read_status
+from skitter.frontier.reading import read_dead_letters, read_outputs, read_status, read_steering, read_tallies
 from skitter.frontier.registry import make_frontier
+from skitter.frontier.roster import WorkerStatus
+from skitter.frontier.tally import Tally, TallyGroup
+from skitter.politeness import Politeness
+from skitter.store.outputs import shown
+
+_EMBEDDED = {"memory", "sqlite"}
+"""Known without loading anything."""
 
 
 class JobStatus(msgspec.Struct, kw_only=True):
@@ -32,34 +50,99 @@ class JobStatus(msgspec.Struct, kw_only=True):
     outputs: list[str]
     frontier: str
     counts: FrontierStatus | None = None
+    workers: list[WorkerStatus] = []
+    """Those alive, on all machines."""
+    changes: dict[str, Any] = {}
+    """Settings changed while it ran."""
+    banned: list[str] = []
+    """Hosts whose requests are refused."""
+
+
+class Reached(NamedTuple):
+    """An open frontier."""
+
+    frontier: Frontier
+    live: bool
+    """Whether somebody works on the job."""
+    info: JobInfo
+
+
+class SharedJob(JobFolder):
+    """A job on a frontier that every machine reaches; nothing of it need be on this one."""
+
+    def __init__(self, job: str, url: str) -> None:
+        super().__init__(job)
+        self._url = url
+
+    def read(self) -> JobSpec:
+        """Return what the job was begun with, as far as it is known here."""
+        if self.exists():
+            spec = super().read()
+            if spec.frontier == self._url:
+                return spec
+        return JobSpec(job=self.job, spider="", frontier=self._url)
+
+    def is_being_run(self) -> bool:
+        """Tell whether a process on this machine runs it."""
+        return self.exists() and super().is_being_run()
+
+
+def find_job(job: str, frontier: str | None) -> JobFolder:
+    """Return a job that was begun here, or (``frontier``) one that is on a frontier all machines share.
+
+    Raises :class:`~skitter.errors.UsageError`.
+    """
+    if frontier is not None:
+        if frontier.partition(":")[0] in _EMBEDDED:
+            raise UsageError(
+                f"frontier {frontier} belongs to one machine",
+                remedy="leave --frontier out, in the folder of the job",
+            )
+        return SharedJob(job, frontier)
+    folder = JobFolder(job)
+    folder.read()
+    return folder
+
+
+async def jobs_on(frontier: str) -> list[JobFolder]:
+    """List all jobs of a frontier that all machines share. Raises :class:`~skitter.errors.SkitterError`."""
+    if frontier.partition(":")[0] not in _EMBEDDED:
+        made = make_frontier(frontier, FrontierContext("none", ".", Politeness(), attach=True))
+        if isinstance(made, SharedRules):
+            return [SharedJob(job, frontier) for job in await made.jobs()]
+    raise UsageError(
+        f"frontier {without_password(frontier)} cannot list its jobs",
+        remedy="leave --frontier out, in the folder of the jobs",
+    )
 
 
 @asynccontextmanager
-async def live_frontier(folder: JobFolder) -> AsyncIterator[Frontier | None]:
+async def live_frontier(folder: JobFolder) -> AsyncIterator[Reached | None]:
     """Connect to the process that runs the job, or to the frontier that all share; ``None`` if nobody runs it."""
-    shared = _shared_frontier(folder.read())
+    shared = _shared_frontier(folder)
     if shared is not None:
-        await shared.open()
+        info = await shared.open()
         try:
-            yield shared if folder.is_being_run() or (await shared.status()).leased else None
+            busy = folder.is_being_run() or await shared.workers() or (await shared.status()).leased
+            yield Reached(shared, True, info) if busy else None
         finally:
             await shared.close()
         return
     frontier = RemoteFrontier(folder.socket)
     try:
-        await frontier.open()
+        info = await frontier.open()
     except OwnerGone:
         yield None
         return
     try:
-        yield frontier
+        yield Reached(frontier, True, info)
     finally:
         await frontier.close()
 
 
 @asynccontextmanager
-async def open_frontier(folder: JobFolder) -> AsyncIterator[tuple[Frontier, bool]]:
-    """Give the frontier of a job to change something, and whether it is live.
+async def open_frontier(folder: JobFolder) -> AsyncIterator[Reached]:
+    """Give the frontier of a job to change something.
 
     An idle job is opened as its next run would open it. Raises :class:`~skitter.errors.SkitterError` if that
     cannot be, or if another process is about to run or change the job.
@@ -67,18 +150,18 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[tuple[Frontier, bool
     spec = folder.read()
     async with live_frontier(folder) as live:
         if live is not None:
-            yield live, True
+            yield live
             return
     if spec.frontier.startswith("memory:"):
         raise UsageError(
             f"job {folder.job!r} was kept in memory and is not being run",
             remedy="there is nothing left of it",
         )
-    shared = _shared_frontier(spec)
+    shared = _shared_frontier(folder)
     if shared is not None:
-        await shared.open()
+        info = await shared.open()
         try:
-            yield shared, False
+            yield Reached(shared, False, info)
         finally:
             await shared.close()
         return
@@ -86,38 +169,53 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[tuple[Frontier, bool
     lock.acquire()
     try:
         frontier = make_frontier(spec.frontier, Assembly(spec).frontier_context())
-        await frontier.open()
+        info = await frontier.open()
         try:
-            yield frontier, False
+            yield Reached(frontier, False, info)
         finally:
             await frontier.close()
     finally:
         lock.release()
 
 
-def _shared_frontier(spec: JobSpec) -> Frontier | None:
+def _shared_frontier(folder: JobFolder) -> Frontier | None:
     """Return the frontier of a job, not yet open, if every process may open it by itself."""
-    if spec.frontier.partition(":")[0] in {"memory", "sqlite"}:  # known without loading the spider
+    spec = folder.read()
+    if spec.frontier.partition(":")[0] in _EMBEDDED:
         return None
-    frontier = make_frontier(spec.frontier, Assembly(spec).frontier_context())
+    # As it is: a look at a job must not give it the settings that it was begun with here.
+    context = FrontierContext(spec.job, str(folder.path), Politeness(), attach=True)
+    frontier = make_frontier(spec.frontier, context)
     return frontier if frontier.shared else None
 
 
 async def job_status(folder: JobFolder) -> JobStatus:
     """Look at a job without changing anything of it."""
     spec = folder.read()
-    counts, live = await _live_status(folder), True
-    if counts is None:
-        counts, live = await _idle_status(folder, spec), False
-    return JobStatus(
-        job=folder.job,
-        state=_state_of(counts, live=live),
-        live=live,
-        spider=spec.spider,
-        outputs=spec.outputs,
-        frontier=spec.frontier,
-        counts=counts,
-    )
+    found = JobStatus(
+        job=folder.job, state="new", live=False, spider=spec.spider, outputs=[shown(target) for target in spec.outputs],
+        frontier=without_password(spec.frontier),
+    )  # fmt: skip
+    try:
+        await _look(folder, spec, found)
+    except NoSuchJob:
+        if not spec.spider:  # nobody has ever heard of it
+            raise
+    found.state = _state_of(found.counts, live=found.live)
+    return found
+
+
+async def outputs(folder: JobFolder) -> dict[str, list[tuple[int, int]]]:
+    """Read what is committed of each part file, without changing anything of the job."""
+    async with live_frontier(folder) as live:
+        if live is not None:
+            with contextlib.suppress(OwnerGone):  # it has just ended
+                return await live.frontier.outputs()
+    path = _file_of(folder, folder.read())
+    if path is not None:
+        return read_outputs(path)
+    async with open_frontier(folder) as reached:
+        return await reached.frontier.outputs()
 
 
 async def dead_letters(folder: JobFolder, after: int, limit: int) -> list[DeadLetter]:
@@ -126,30 +224,51 @@ async def dead_letters(folder: JobFolder, after: int, limit: int) -> list[DeadLe
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
-                return await live.dead_letters(after, limit)
+                return await live.frontier.dead_letters(after, limit)
     path = _file_of(folder, spec)
     if path is not None:
         return read_dead_letters(path, after, limit)
-    async with open_frontier(folder) as (frontier, _):
-        return await frontier.dead_letters(after, limit)
+    async with open_frontier(folder) as reached:
+        return await reached.frontier.dead_letters(after, limit)
 
 
-async def _live_status(folder: JobFolder) -> FrontierStatus | None:
+async def _look(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
-                return await live.status()
-    return None
-
-
-async def _idle_status(folder: JobFolder, spec: JobSpec) -> FrontierStatus | None:
+                await _read(live.frontier, found)
+                found.live = True
+                return
     if spec.frontier.startswith("memory:"):
-        return None
+        return
     path = _file_of(folder, spec)
     if path is not None:
-        return read_status(path)
-    async with open_frontier(folder) as (frontier, _):
-        return await frontier.status()
+        found.counts = read_status(path)
+        changes, found.banned = read_steering(path)
+        found.changes = msgspec.to_builtins(changes)
+        return
+    async with open_frontier(folder) as reached:
+        await _read(reached.frontier, found)
+
+
+async def _read(frontier: Frontier, found: JobStatus) -> None:
+    found.counts = await frontier.status()
+    found.workers = await frontier.workers()
+    found.changes = msgspec.to_builtins(await frontier.changes())
+    found.banned = await frontier.banned()
+
+
+async def tallies(folder: JobFolder, group: TallyGroup, limit: int) -> list[Tally]:
+    """Read what a job has counted per worker, host or task, without changing anything of it."""
+    async with live_frontier(folder) as live:
+        if live is not None:
+            with contextlib.suppress(OwnerGone):  # it has just ended
+                return await live.frontier.tallies(group, limit)
+    path = _file_of(folder, folder.read())
+    if path is not None:
+        return read_tallies(path, group, limit)
+    async with open_frontier(folder) as reached:
+        return await reached.frontier.tallies(group, limit)
 
 
 def _file_of(folder: JobFolder, spec: JobSpec) -> Path | None:
@@ -163,3 +282,8 @@ def _state_of(counts: FrontierStatus | None, *, live: bool) -> str:
     if live or counts.state in {JobState.FINISHED, JobState.PAUSED}:
         return counts.state.value
     return "stopped"
+
+
+def without_password(url: str) -> str:
+    """Return a URL that may be shown."""
+    return re.sub(r"(?<=://)([^:/@]*):[^@/]*@", r"\1:***@", url)

@@ -22,6 +22,7 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import JobState
 from skitter.observe.progress import NoView, View, make_view
 from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
+from skitter.store.outputs import shown
 
 log = logging.getLogger("skitter.progress")
 
@@ -155,8 +156,9 @@ class Run:
         if self._first is not None and self._last is not None and self._show.summary is not None:
             before, last = self._first.status.counters.get("pages", 0), self._last
             pages = last.status.counters.get("pages", 0) - before
+            outputs = [shown(target) for target in self._spec.outputs]
             summary_of_failure(
-                self._spec.job, str(error), FAILED, last.seconds, pages, last.status, self._spec.outputs
+                self._spec.job, str(error), FAILED, last.seconds, pages, last.status, outputs
             ).write(self._show.summary)
         if self._show.log_format == "json":
             log.error("%s", error, extra={"fields": {"remedy": error.remedy}})

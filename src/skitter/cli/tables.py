@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,10 @@ import msgspec
 from skitter.cli.reach import JobStatus
 from skitter.cli.say import aligned
 from skitter.frontier.base import DeadLetter, FrontierStatus
-from skitter.observe.figures import amount, errors, kinds, listed
+from skitter.frontier.changes import Changes
+from skitter.frontier.roster import WorkerStatus
+from skitter.frontier.tally import Tally
+from skitter.observe.figures import amount, duration, errors, kinds, listed
 
 
 def to_json(value: Any) -> str:
@@ -19,8 +23,13 @@ def to_json(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
+def to_json_line(value: Any) -> str:
+    """Return a value as JSON in one line."""
+    return msgspec.json.encode(value).decode()
+
+
 def status_lines(job: JobStatus) -> str:
-    """Return the status of one job, a figure a line."""
+    """Return the status of one job, a figure a line, and its workers."""
     rows = [
         ("job", job.job),
         ("state", job.state),
@@ -29,7 +38,79 @@ def status_lines(job: JobStatus) -> str:
     ]
     if job.counts is not None:
         rows += _counts(job.counts, live=job.live)
-    return aligned([row for row in rows if row[1]])
+    rows += [
+        ("changed", ", ".join(f"{name}={text}" for name, text in change_texts(job.changes))),
+        ("banned", ", ".join(job.banned)),
+    ]
+    text = aligned([row for row in rows if row[1]])
+    return f"{text}\n\n{worker_lines(job.workers)}" if job.workers else text
+
+
+def worker_lines(workers: Sequence[WorkerStatus]) -> str:
+    """Return the workers of a job as a table."""
+    rows = [["WORKER", "MACHINE", "PID", "AGE", "PAGES/S", "PAGES", "ITEMS", "IN FLIGHT", "LEASES", "HEARD"]]
+    for worker in workers:
+        report = worker.report
+        rows.append([
+            report.name, report.host, str(report.pid), duration(report.age), f"{report.pages_per_second:,.1f}",
+            f"{report.pages:,}", f"{report.items:,}", f"{report.fetching}/{report.concurrency}", f"{report.held}",
+            f"{worker.heard:.0f} s ago",
+        ])  # fmt: skip
+    return aligned(rows, right=frozenset(range(2, 10)))
+
+
+def change_texts(changes: Changes | dict[str, Any]) -> list[tuple[str, str]]:
+    """Return changed settings as they would be written on a command line."""
+    plain = changes if isinstance(changes, dict) else msgspec.to_builtins(changes)
+    return [(name, _setting(value)) for name, value in plain.items()]
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(f"{rate['count']}/{rate['per']:g}s" for rate in value)
+    if value == math.inf:
+        return "yes"
+    return "none" if value is None else f"{value:g}"
+
+
+def top_lines(jobs: Sequence[JobStatus]) -> str:
+    """Return all jobs as a table, with what their workers do now."""
+    rows = [[*TOP_COLUMNS]]
+    rows += [top_row(job) for job in jobs]
+    return aligned(rows, right=frozenset(range(2, 10)))
+
+
+TOP_COLUMNS = (
+    "JOB", "STATE", "WORKERS", "PAGES/S", "PAGES", "ITEMS", "QUEUED", "IN FLIGHT", "FAILED", "HOSTS", "OLDEST LEASE",
+)  # fmt: skip
+
+
+def top_row(job: JobStatus) -> list[str]:
+    """Return one job as a row of :data:`TOP_COLUMNS`."""
+    counts = job.counts
+    if counts is None:
+        return [job.job, job.state, *["-"] * (len(TOP_COLUMNS) - 2)]
+    pace = sum(worker.report.pages_per_second for worker in job.workers)
+    figures = (counts.counters.get("pages", 0), counts.counters.get("items", 0), counts.queued + counts.delayed,
+               counts.leased, counts.failed, counts.slots)  # fmt: skip
+    oldest = duration(counts.oldest_lease) if counts.oldest_lease else "-"
+    return [job.job, job.state, str(len(job.workers)), f"{pace:,.1f}", *(f"{n:,}" for n in figures), oldest]
+
+
+def tally_lines(by: str, tallies: Sequence[Tally]) -> str:
+    """Return what was counted per worker, host or task as a table."""
+    rows = [[by.upper(), "PAGES", "ITEMS", "RECEIVED", "FAILED", "RETRIED"]]
+    rows += [
+        [tally.key or "(others)", f"{tally.pages:,}", f"{tally.items:,}", amount(tally.bytes), f"{tally.failed:,}",
+         f"{tally.retried:,}"]
+        for tally in tallies
+    ]  # fmt: skip
+    return aligned(rows, right=frozenset(range(1, 6)))
+
+
+def counter_lines(counters: Mapping[str, int]) -> str:
+    """Return counters, one a line."""
+    return aligned([(name, f"{value:,}") for name, value in counters.items()]) if counters else ""
 
 
 def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
@@ -45,6 +126,7 @@ def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
         ("in flight", in_hand),
         ("done", f"{counts.done:,}"),
         ("failed", f"{counts.failed:,}"),
+        ("oldest lease", duration(counts.oldest_lease) if counts.oldest_lease else ""),
         ("hosts", f"{counts.slots:,}"),
         ("busiest", ", ".join(f"{slot.key} ({slot.queued:,})" for slot in counts.busiest[:5])),
         ("errors", listed(errors(counters))),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from skitter.engine.hooks import Hooks
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.engine.loading import build_spider, load_spider_class
-from skitter.engine.worker import Worker
-from skitter.errors import SpiderError
-from skitter.fetch.http import HttpFetcher
-from skitter.fetch.options import DEFAULT_HEADERS, FetchSettings
+from skitter.errors import SpiderError, UsageError
 from skitter.frontier.base import Frontier, FrontierContext, FrontierOptions, JobInfo, JobState, Limits
 from skitter.scope import Scope
 from skitter.settings import Settings, build_settings
@@ -21,20 +21,35 @@ from skitter.spider import Spider
 from skitter.store.base import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
 
+if TYPE_CHECKING:  # imported when a worker is made: the owner of a fleet makes none
+    from skitter.engine.worker import Worker
+    from skitter.fetch.base import Fetcher
+    from skitter.fetch.identity.base import Notes
+
+_PARTS = ("fetcher", "user_agents", "proxies", "sessions", "cookies", "cookie_file")
+_DEFAULTS = Settings()
+
 
 class Assembly:
     """The parts of one job in this process, made from its spec.
 
+    ``spider_class`` is the spider if it is at hand; otherwise it is found by its name.
+
     Raises, when made, the errors of a spider that cannot be loaded and of settings that do not fit.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, spider_class: type[Spider] | None = None) -> None:
         self.spec = spec
         self.folder = JobFolder(spec.job, spec.home)
-        self.spider: Spider = build_spider(load_spider_class(spec.spider), spec.arguments)
+        self.spider: Spider = build_spider(
+            load_spider_class(spec.spider) if spider_class is None else spider_class, spec.arguments
+        )
         self.settings: Settings = build_settings(self.spider.custom_settings, spec.settings)
+        _refuse_objects(spec.settings)
         self.scope = _scope(self.spider, self.settings)
         self.settings.politeness()  # a bad limit rule is found now, not by the first worker
+        if any(getattr(self.settings, name) != getattr(_DEFAULTS, name) for name in _PARTS):
+            self.fetcher()  # and so is a part that is not there
 
     def frontier_context(self, *, joining: bool = False) -> FrontierContext:
         """Return what a frontier backend is told; ``joining``: others are at work on the job."""
@@ -49,28 +64,22 @@ class Assembly:
             durability=settings.durability,
             limits=limits,
             seen_in_memory=settings.seen_in_memory,
+            max_queued=settings.max_queued,
+            seen_filter=settings.seen_filter,
+            seen_error_rate=settings.seen_error_rate,
+            wait_for_seeds=settings.seconds_to_wait(),
+            tallies_kept=settings.tallies_kept,
+            seed_keys=settings.seed_keys,
+            task_counter_prefix=settings.task_counter_prefix,
+            task_counter_ttl=settings.task_counter_ttl,
         )
         return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options, joining)
 
-    def fetcher(self) -> HttpFetcher:
-        """Return the fetcher of one worker."""
-        settings = self.settings
-        return HttpFetcher(
-            FetchSettings(
-                user_agent=settings.user_agent,
-                headers={**DEFAULT_HEADERS, **settings.headers},
-                connect_timeout=settings.connect_timeout,
-                read_timeout=settings.read_timeout,
-                total_timeout=settings.timeout,
-                max_body=settings.max_body,
-                keep_alive=settings.keep_alive,
-                http2=settings.http2,
-                verify_tls=settings.verify_tls,
-                dns_cache_ttl=int(settings.dns_cache_ttl),
-                max_connections=max(64, 2 * settings.concurrency),
-                proxy=settings.proxy,
-            )
-        )
+    def fetcher(self, notes: Notes | None = None) -> Fetcher:
+        """Return the fetcher of one worker; ``notes`` are what the workers share."""
+        from skitter.engine.outfit import make_fetcher  # noqa: PLC0415 - see above
+
+        return make_fetcher(self.settings, notes)
 
     def hooks(self) -> Hooks:
         """Return the spider's hooks: its methods named like a point, and its ``hooks`` collections."""
@@ -85,10 +94,13 @@ class Assembly:
 
         The worker is put into ``running`` while it works, for those who want to drain it.
         """
+        worker_class = await asyncio.to_thread(_worker_class)
         stores = await self._open_stores(name)
-        fetcher = self.fetcher()
+        fetcher = await asyncio.to_thread(self.fetcher, frontier)  # it may look for installed parts
         await fetcher.open()
-        worker = Worker(name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks())
+        worker = worker_class(
+            name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks()
+        )
         running.append(worker)
         try:
             return await worker.run(info)
@@ -104,6 +116,26 @@ class Assembly:
         for store in stores:
             await store.open(context)
         return stores
+
+
+def _worker_class() -> type[Worker]:
+    """Load what a worker needs, which takes a tenth of a second: not on the event loop."""
+    import skitter.fetch.http  # noqa: F401, PLC0415 - see above
+    from skitter.engine.worker import Worker  # noqa: PLC0415 - see above
+
+    return Worker
+
+
+def _refuse_objects(settings: Mapping[str, Any]) -> None:
+    """Refuse what could not be kept with the job, nor be told to another process."""
+    for name, value in settings.items():
+        try:
+            msgspec.json.encode(value)
+        except TypeError:
+            raise UsageError(
+                f"setting {name} is an object, which a job cannot keep: {value!r:.60}",
+                remedy="set it in the spider's custom_settings, or name it by package.module:Name",
+            ) from None
 
 
 def worker_name() -> str:

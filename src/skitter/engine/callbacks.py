@@ -10,7 +10,7 @@ from typing import Any
 
 from skitter.errors import SkitterError, SpiderError
 from skitter.item import is_item
-from skitter.links import Links
+from skitter.links import Links, Refused
 from skitter.request import Request
 from skitter.spider import Spider
 
@@ -32,7 +32,11 @@ async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: A
 
     A plain function or coroutine may return one item or request, any iterable of them, or nothing.
     """
-    given = callback(*arguments, **named)
+    return await results_of(callback(*arguments, **named))
+
+
+async def results_of(given: Any) -> list[Any]:
+    """Return all that a callback gives whose call returned ``given``."""
     if given.__class__ is GeneratorType:
         return list(given)
     if inspect.isawaitable(given):
@@ -41,7 +45,7 @@ async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: A
         return [one async for one in given]
     if given is None:
         return []
-    if isinstance(given, (Request, Links)) or is_item(given):
+    if isinstance(given, (Request, Links, Refused)) or is_item(given):
         return [given]
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
         return list(given)

@@ -18,7 +18,7 @@ from typing import Any, cast
 import msgspec
 
 from skitter.engine.assembly import Assembly
-from skitter.engine.job import JobSpec
+from skitter.engine.orders import HAD_WORK, ChildEnd, ChildOrder
 from skitter.engine.process import run_async, set_up_logging
 from skitter.engine.worker import Worker
 from skitter.errors import SkitterError
@@ -26,29 +26,8 @@ from skitter.frontier.base import Frontier, Landing, LeaseResult
 from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.registry import make_frontier
 
-HAD_WORK = b"+"
-"""First thing that a worker reports: from here on the frontier bounds how often it may die."""
-
 _LOOK_EVERY = 0.5
 """Seconds between two looks whether the owner is still there, where no connection tells."""
-
-
-class ChildEnd(msgspec.Struct):
-    """How a worker process ended."""
-
-    failure: str = ""
-    """Why the crawl is to fail; empty if it is not. Cut to what a pipe holds."""
-    remedy: str = ""
-
-
-class ChildOrder(msgspec.Struct):
-    """What a worker process is to do."""
-
-    spec: JobSpec
-    owner: int
-    """Its process id."""
-    log_level: str = "info"
-    log_format: str = "text"
 
 
 class _ReportedFrontier:

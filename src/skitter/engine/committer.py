@@ -6,15 +6,18 @@ While one batch is written the next one gathers, so batches grow with the load.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from skitter.engine.callbacks import describe
 from skitter.engine.hooks import Hooks, Signal
+from skitter.engine.overflow import Aside, Overflow
 from skitter.engine.page import Page
+from skitter.engine.room import Room
 from skitter.engine.verdict import Verdict
 from skitter.frontier.base import Entry, Frontier, Outcome, OutputMark, Resolution
-from skitter.store.base import GroupError, ItemGroup, Store
+from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
 _LARGEST_BATCH = 256
@@ -23,6 +26,14 @@ _LINGER = 0.001
 _WORTH_A_COMMIT = 16
 _WORTH_ASKING = 6
 """New links a page, on average, from which on the frontier is asked first which of them it knows."""
+
+
+def _ignore(_: Sequence[int]) -> None:
+    pass
+
+
+def _tell_late(url: str) -> None:
+    log.warning("late: %s was taken over by another worker; nothing of it is kept", url)
 
 
 class Committer:
@@ -36,6 +47,9 @@ class Committer:
         signal: Callable[[Signal, str], None],
         learn: Callable[[Sequence[str]], None],
         report_landings: Callable[[], Awaitable[None]],
+        room: Room,
+        in_hand: Callable[[], int] = int,
+        task_key: str | None = None,
     ) -> None:
         self._frontier = frontier
         self._stores = stores
@@ -44,38 +58,110 @@ class Committer:
         self._learn = learn
         """Hears of URLs that are in the frontier now."""
         self._report_landings = report_landings
+        self._room = room
+        self._overflow = Overflow()
+        """Pages for whose links there was no room. Their leases go on; see :attr:`set_aside`."""
+        self.set_aside: Callable[[Sequence[int]], None] = _ignore
+        """Told of leases whose pages have to wait for room."""
+        self._in_hand = in_hand
+        """How many leases the worker holds, those waiting here included."""
+        self._buffering = buffering_of(stores)
+        self._since = 0.0
+        """Loop time at which the first of those waiting came."""
+        self._items = 0
+        """Of those waiting."""
+        self._task_key = task_key
+        """Key of ``meta`` whose value says for which task a page is counted."""
+        self.committed = {"pages": 0, "items": 0, "bytes": 0}
+        """Sums of what this worker has committed."""
         self._waiting: list[Page] = []
         self._arrived = asyncio.Event()
         self._closing = False
 
     def put(self, page: Page) -> None:
         """Hand over a page whose verdict stands."""
+        if not self._hooks["after_save"]:
+            page.response = None  # many pages may wait, and a body is larger than its items
+        if not self._waiting:
+            self._since = asyncio.get_running_loop().time()
         self._waiting.append(page)
+        self._items += len(page.items)
         self._arrived.set()
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def look_for_room(self) -> None:
+        """Try again what was set aside, after the frontier has said how much room there is."""
+        if self._overflow:
+            self._arrived.set()
 
     def close(self) -> None:
         """Let :meth:`run` end when everything is committed."""
         self._closing = True
         self._arrived.set()
 
-    async def run(self, closed: Callable[[Sequence[Page]], None]) -> None:
-        """Commit until closed; ``closed`` hears of the pages whose leases have ended."""
+    async def run(self, closed: Callable[[Sequence[int]], None]) -> None:
+        """Commit until closed; ``closed`` hears of the leases that have ended."""
+        try:
+            await self._run(closed)
+        finally:
+            self._overflow.close()
+
+    async def _run(self, closed: Callable[[Sequence[int]], None]) -> None:
         while self._waiting or not self._closing:
+            if self._overflow:
+                closed(await self._commit_set_aside())
             if not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
                 continue
-            if len(self._waiting) < _WORTH_A_COMMIT and not self._closing:
-                await asyncio.sleep(_LINGER)
-            pages, self._waiting = self._waiting[:_LARGEST_BATCH], self._waiting[_LARGEST_BATCH:]
-            await self._commit(pages)
-            closed(pages)
+            await self._linger()
+            pages, self._waiting, self._items = self._waiting, [], 0
+            marks = await self._store(pages)
+            for start in range(0, len(pages), _LARGEST_BATCH):
+                end = start + _LARGEST_BATCH
+                closed(await self._commit(pages[start:end], marks[start:end]))
 
-    async def _commit(self, pages: list[Page]) -> None:
-        marks = await self._store(pages)
+    async def _linger(self) -> None:
+        """Wait for more pages if that makes a commit, or a write to a store that buffers, more worth its cost."""
+        if self._buffering is not None:
+            await self._gather(self._buffering)
+        elif len(self._waiting) < _WORTH_A_COMMIT and not self._closing:
+            await asyncio.sleep(_LINGER)
+
+    async def _gather(self, buffering: Buffering) -> None:
+        """Wait until the buffer is full, or the first page has waited long enough, or no other can come."""
+        loop = asyncio.get_running_loop()
+        while not self._closing and self._items < buffering.items and len(self._waiting) < self._in_hand():
+            left = self._since + buffering.seconds - loop.time()
+            if left <= 0:
+                return
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
+
+    async def _commit_set_aside(self) -> list[int]:
+        """Commit as much of what was set aside as there is room for; returns the leases that ended."""
+        pages: list[Aside] = []
+        while self._overflow and len(pages) < _LARGEST_BATCH:
+            first = await self._overflow.first()
+            if not self._room.take(len(first.outcome.entries)):
+                break
+            self._overflow.drop_first()
+            pages.append(first)
+        for page, taken in zip(
+            pages, await self._frontier.commit([page.outcome for page in pages]), strict=True
+        ):
+            if taken:
+                self._learn([entry.url for entry in page.outcome.entries])
+            else:
+                _tell_late(page.url)
+        return [page.outcome.lease_id for page in pages]
+
+    async def _commit(self, pages: list[Page], marks: list[list[OutputMark]]) -> list[int]:
+        """Commit pages, but for those that have to wait for room; returns the leases that ended."""
         for page, page_marks in zip(pages, marks, strict=True):
             if page.items and self._hooks["after_save"] and not await self._after_save(page):
                 page_marks.clear()
@@ -83,33 +169,57 @@ class Committer:
         outcomes = [
             Outcome(
                 page.lease.id, page.verdict.resolution, new, page.counters, page_marks,
-                page.verdict.error, page.verdict.after, page.verdict.free,
+                page.verdict.error, page.verdict.after, page.verdict.free, None, self._task_of(page),
             )
             for page, new, page_marks in zip(pages, entries, marks, strict=True)
         ]  # fmt: skip
         await self._report_landings()
+        waiting = [
+            Aside(page.lease.url, outcome)
+            for page, outcome in zip(pages, outcomes, strict=True)
+            if not self._room.take(len(outcome.entries))
+        ]
+        if waiting:
+            await self._overflow.put(waiting)
+            later = {page.outcome.lease_id for page in waiting}
+            self.set_aside(list(later))
+            outcomes = [outcome for outcome in outcomes if outcome.lease_id not in later]
+            pages = [page for page in pages if page.lease.id not in later]
         accepted = await self._frontier.commit(outcomes)
         for page, taken in zip(pages, accepted, strict=True):
             if taken:
+                for name in self.committed:
+                    self.committed[name] += page.counters.get(name, 0)
                 for batch in page.batches:
                     self._learn(batch.urls)
             else:
-                log.warning(
-                    "late: %s was taken over by another worker; nothing of it is kept", page.lease.url
-                )
+                _tell_late(page.lease.url)
+        return [page.lease.id for page in pages]
+
+    def _task_of(self, page: Page) -> str:
+        task = page.request.meta.get(self._task_key) if self._task_key is not None else None
+        return "" if task is None else str(task)
 
     async def _store(self, pages: list[Page]) -> list[list[OutputMark]]:
         """Write the items of all pages; a page whose items cannot be written fails, the others stay."""
         marks: list[list[OutputMark]] = [[] for _ in pages]
         giving = [index for index, page in enumerate(pages) if page.verdict.resolution is Resolution.DONE]
         groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
-        for store in self._stores:
+        refused: list[ItemGroup] = []
+        for number, store in enumerate(self._stores):
             for index, answer in zip(giving, await store.write(groups), strict=True):
                 if isinstance(answer, OutputMark):
                     marks[index].append(answer)
                 elif isinstance(answer, GroupError) and pages[index].items:
                     marks[index] = []
+                    refused.append(ItemGroup(pages[index].lease.fingerprint, []))
                     self._fail(pages[index], f"store: {answer.error}")
+            if refused:
+                for earlier in self._stores[:number]:
+                    await earlier.write(refused)  # one page more without items: they keep nothing of it
+                giving = [index for index in giving if pages[index].verdict.resolution is Resolution.DONE]
+                groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
+                refused = []
         return [
             kept if page.verdict.resolution is Resolution.DONE else []
             for kept, page in zip(marks, pages, strict=True)

@@ -9,21 +9,25 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from skitter.engine.assembly import Assembly, worker_name
-from skitter.engine.child import ChildOrder
 from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
-from skitter.engine.worker import Worker
+from skitter.engine.orders import ChildOrder
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState
+from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState, SeedKeys
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
-from skitter.store.base import Output, OutputContext
-from skitter.store.outputs import open_output
+from skitter.spider import Spider
+from skitter.store.base import Output, OutputContext, parts_folder
+from skitter.store.committed import split_by_place
+from skitter.store.outputs import open_output, shown
+
+if TYPE_CHECKING:  # the owner of a fleet needs no worker
+    from skitter.engine.worker import Worker
 
 log = logging.getLogger("skitter.engine")
 
@@ -77,6 +81,8 @@ class Crawl:
         (``visited_ttl``; without one all pages) are fetched again. Each visit gives its items anew.
     ``resume``
         End a pause; without it a paused job stays paused and the run ends at once.
+    ``spider_class``
+        The spider, if this process has it at hand; worker processes find it by its name in any case.
     """
 
     def __init__(
@@ -89,9 +95,10 @@ class Crawl:
         resume: bool = False,
         log_level: str = "info",
         log_format: str = "text",
+        spider_class: type[Spider] | None = None,
     ) -> None:
         self.spec = spec
-        self._assembly = Assembly(spec)
+        self._assembly = Assembly(spec, spider_class)
         self._watcher = watcher
         self._fresh = fresh
         self._recrawl = recrawl
@@ -125,6 +132,11 @@ class Crawl:
         began = time.monotonic()
         folder = self._assembly.folder
         frontier = make_frontier(self.spec.frontier, self._assembly.frontier_context())
+        if self._assembly.settings.seed_keys and not isinstance(frontier, SeedKeys):
+            raise UsageError(
+                f"frontier {self.spec.frontier} has no seed keys",
+                remedy="they need a Redis frontier; or `skitter add`",
+            )
         await self._check_outputs()
         if self._fresh:
             await asyncio.to_thread(folder.empty)
@@ -135,7 +147,8 @@ class Crawl:
             await asyncio.to_thread(folder.check, self.spec)
             await asyncio.to_thread(self._warn_of_late_outputs)
         info = await frontier.open()
-        server = None if frontier.shared else FrontierServer(frontier, info, folder.socket)
+        socket = await asyncio.to_thread(lambda: folder.socket)  # looks at the disk
+        server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
             await asyncio.to_thread(
                 folder.write, self.spec
@@ -145,6 +158,8 @@ class Crawl:
             before = await self._begin(frontier)
             if before.state is JobState.RUNNING and not self._stop_reason:
                 await self._work(frontier, info, began)
+                if self._assembly.settings.retry_failed_at_end and await self._replay(frontier):
+                    await self._work(frontier, info, began)
             return await self._result(frontier, before, began)
         finally:
             if server is not None:
@@ -163,6 +178,16 @@ class Crawl:
         if self._recrawl and await frontier.recrawl():
             status = await frontier.status()
         return status
+
+    async def _replay(self, frontier: Frontier) -> bool:
+        """Give what was given up another chance if all else is done; returns whether there is anything."""
+        status = await frontier.status()
+        return (
+            status.state is JobState.FINISHED
+            and status.failed > 0
+            and not self._stop_reason
+            and await frontier.replay() > 0
+        )
 
     async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> None:
         self.has_begun = True
@@ -193,7 +218,7 @@ class Crawl:
             seconds=time.monotonic() - began,
             before=before,
             status=status,
-            outputs=self.spec.outputs,
+            outputs=[shown(target) for target in self.spec.outputs],
             already_finished=before.state is JobState.FINISHED,
         )
 
@@ -290,15 +315,24 @@ class Crawl:
                     self.spec.job,
                 )
 
+    async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
+        """Return what is committed of the part files on this machine."""
+        ranges = await frontier.outputs()
+        if not frontier.shared:
+            return ranges  # all of them are here, or something is wrong
+        parts = parts_folder(str(self._assembly.folder.path))
+        here, _ = await asyncio.to_thread(split_by_place, ranges, [parts])
+        return here
+
     async def _emit(self, frontier: Frontier) -> None:
-        ranges = await frontier.outputs() if self._outputs else {}
+        ranges = await self._ranges(frontier) if self._outputs else {}
         for output in self._outputs:
             if not await output.emit(self._output_context(), ranges):
                 self.stop(f"nobody reads {output.target} any more")
 
     async def _merge(self, frontier: Frontier) -> None:
         if self._outputs:
-            ranges = await frontier.outputs()
+            ranges = await self._ranges(frontier)
             for output in self._outputs:
                 await output.emit(self._output_context(), ranges)
                 await output.merge(self._output_context(), ranges)

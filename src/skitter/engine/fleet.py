@@ -13,10 +13,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from skitter.engine.assembly import worker_name
-from skitter.engine.child import HAD_WORK, ChildEnd, ChildOrder
-from skitter.engine.pump import DRAIN_SECONDS
-from skitter.engine.worker import CrawlFailed
-from skitter.errors import SkitterError
+from skitter.engine.orders import DRAIN_SECONDS, HAD_WORK, ChildEnd, ChildOrder
+from skitter.errors import CrawlFailed, SkitterError
 
 log = logging.getLogger("skitter.engine")
 
@@ -48,7 +46,7 @@ class Fleet:
     async def run(self) -> None:
         """Keep the workers running until each has ended by itself.
 
-        Raises :class:`~skitter.engine.worker.CrawlFailed` if a worker says that the crawl has failed, or if
+        Raises :class:`~skitter.errors.CrawlFailed` if a worker says that the crawl has failed, or if
         workers die as soon as they are started.
         """
         try:
@@ -68,7 +66,9 @@ class Fleet:
             os.set_blocking(read_end, False)  # a process that the spider left behind may hold the other end
             try:
                 process = await self._start(name, write_end)
-                await process.communicate(self._order)
+                with contextlib.suppress(RuntimeError):  # uvloop's, where it died before it could be told
+                    await process.communicate(self._order)
+                await process.wait()
                 self._processes.discard(process)
                 said = _read(read_end)
             finally:

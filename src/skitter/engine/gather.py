@@ -20,7 +20,7 @@ from skitter.engine.link_memory import DUPLICATE, FolderMemory, LinkMemory
 from skitter.errors import RequestError, SpiderError
 from skitter.frontier.base import Entry
 from skitter.item import is_item
-from skitter.links import Links
+from skitter.links import Links, Refused
 from skitter.politeness import Politeness
 from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
@@ -73,14 +73,26 @@ class Gatherer:
     """Applies scope, politeness and identity to what callbacks give.
 
     ``known_for_ever``: a URL that is in the frontier stays known, so that its links need no second look.
+    ``fingerprint_keys``: ``meta`` keys that are part of the identity of every request.
+    ``task_key``: what follows from a page belongs to its task, the value of this key of ``meta``, unless it says
+    otherwise itself.
     """
 
     def __init__(
-        self, scope: Scope, politeness: Politeness, fingerprint_seed: int, *, known_for_ever: bool = True
+        self,
+        scope: Scope,
+        politeness: Politeness,
+        fingerprint_seed: int,
+        *,
+        known_for_ever: bool = True,
+        fingerprint_keys: tuple[str, ...] = (),
+        task_key: str | None = None,
     ) -> None:
         self._scope = scope
         self._politeness = politeness
         self._seed = fingerprint_seed
+        self._fingerprint_keys = fingerprint_keys
+        self._task_key = task_key
         self.memory = LinkMemory(known_for_ever=known_for_ever)
         self._origins: dict[str, tuple[str | None, str]] = {}
 
@@ -97,6 +109,9 @@ class Gatherer:
                 self._take_links(gathered, one, parent)
             elif kind is Request:
                 self._take_request(gathered, one, parent)
+            elif kind is Refused:
+                gathered.links += one.amount
+                gathered.refused[one.reason] += one.amount
             elif is_item(one):
                 gathered.items.append(one)
             elif one is not None:
@@ -106,23 +121,27 @@ class Gatherer:
                 )
         return gathered
 
+    def _too_deep(self, parent: Request, depth: int) -> bool:
+        limit = parent.depth_limit
+        return self._scope.too_deep(depth) or (limit is not None and depth > limit)
+
     def _take_links(self, gathered: Gathered, links: Links, parent: Request) -> None:
         hrefs = links.hrefs
         gathered.links += len(hrefs)
         depth = parent.depth + 1
-        if self._scope.too_deep(depth):
+        if self._too_deep(parent, depth):
             gathered.refused[reasons.DEPTH] += len(hrefs)
             return
-        if not _SHAPING_FIELDS.isdisjoint(links.fields):
+        if self._fingerprint_keys or not _SHAPING_FIELDS.isdisjoint(links.fields):
             for request in links:
                 self._take_request(gathered, request, parent)
             return
         memory = self.memory.of(links.base_url)
-        if links.base_url == parent.url:  # "#part" leads to the page itself
-            hrefs = [href for href in hrefs if href[:1] != "#"]
-            if len(hrefs) < len(links.hrefs):
-                gathered.refused[DUPLICATE] += len(links.hrefs) - len(hrefs)
         strange = memory.sort_out(hrefs, gathered.refused)
+        if strange and links.base_url == parent.url:  # "#part" leads to the page itself
+            met, strange = len(strange), [href for href in strange if href[:1] != "#"]
+            if len(strange) < met:
+                gathered.refused[DUPLICATE] += met - len(strange)
         if not strange:
             return
         batch = Batch(_NO_TEMPLATE, [], [], [])
@@ -163,9 +182,9 @@ class Gatherer:
             batch.fingerprints.append(digest((url if plain else identity(url)).encode(), seed))
             batch.slots.append(slot)
 
-    @staticmethod
-    def _template(links: Links, parent: Request, depth: int) -> Entry:
+    def _template(self, links: Links, parent: Request, depth: int) -> Entry:
         request = Request("", **{**links.fields, "depth": depth, "referer": parent.url})
+        request = self._of_same_task(request, parent)
         _check_order(request, links.base_url)
         return Entry(
             b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
@@ -185,14 +204,21 @@ class Gatherer:
     def _take_request(self, gathered: Gathered, request: Request, parent: Request) -> None:
         gathered.links += 1
         depth = parent.depth + 1
-        if self._scope.too_deep(depth):
+        if self._too_deep(parent, depth):
             gathered.refused[reasons.DEPTH] += 1
             return
+        request = self._of_same_task(request, parent)
         entry = self.entry(request.replace(depth=depth, referer=request.referer or parent.url))
         if isinstance(entry, Entry):
             gathered.entries.append(entry)
         else:
             gathered.refused[entry] += 1
+
+    def _of_same_task(self, request: Request, parent: Request) -> Request:
+        key = self._task_key
+        if key is None or key not in parent.meta or key in request.meta:
+            return request
+        return request.replace(meta={key: parent.meta[key], **request.meta})
 
     def entry(self, request: Request) -> Entry | str:
         """Return a request as an entry for the frontier, or the reason to refuse it."""
@@ -207,6 +233,9 @@ class Gatherer:
             return refusal
         if url != request.url:
             request = request.replace(url=url)
+        if self._fingerprint_keys:
+            keys = dict.fromkeys((*request.fingerprint_keys, *self._fingerprint_keys))
+            request = request.replace(fingerprint_keys=tuple(keys))
         _check_order(request, url)
         return Entry(
             fingerprint(request, self._seed), self._politeness.slot_of(host), url, encode_request(request),

@@ -10,10 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from skitter.errors import SpiderError
 from skitter.request import Request
+
+if TYPE_CHECKING:  # the owner of a fleet reads no pages
+    from skitter.response import Response
 
 
 class Signal(StrEnum):
@@ -33,13 +36,21 @@ class Signal(StrEnum):
     """Hand this request back and fail the crawl: it ends with an error, and a rerun resumes."""
 
 
-POINTS = ("before_request", "after_request", "before_save", "after_save", "on_error", "on_start", "on_stop")
+POINTS = (
+    "before_request", "before_send", "on_headers", "after_request", "before_save", "after_save", "on_error",
+    "on_start", "on_stop",
+)  # fmt: skip
 """
 ``before_request(request)``
     Before the fetch. May return another :class:`~skitter.request.Request`, which is fetched instead; the
     frontier keeps the one that was queued, and a retry starts from that.
+``before_send(request)``
+    Later still: robots.txt allows it and the fetch begins next. Answers as ``before_request`` does.
+``on_headers(response)``
+    Status and headers have come, the body has not; ``DROP`` and ``RETRY`` leave it unread.
 ``after_request(response)``
-    After the fetch, whatever the status, before retry rules and callback.
+    After the fetch, whatever the status, before retry rules and callback. May return another
+    :class:`~skitter.response.Response`, which takes its place.
 ``before_save(response, items)``
     After the callback; ``items`` is a list that may be changed in place.
 ``after_save(response, items)``
@@ -51,6 +62,7 @@ POINTS = ("before_request", "after_request", "before_save", "after_save", "on_er
 """
 
 Hook = Callable[..., Any]
+Subject = TypeVar("Subject", "Request", "Response")
 
 
 class Hooks:
@@ -85,15 +97,22 @@ class Hooks:
                 return _signal(answer, hook)
         return Signal.GO_ON
 
-    async def rewrite(self, request: Request) -> tuple[Request, Signal]:
-        """Run ``before_request``; each hook gets the request as the one before it left it."""
-        for hook in self._hooks["before_request"]:
-            answer = await call(hook, request)
-            if isinstance(answer, Request):
-                request = answer
+    async def rewrite(self, request: Request, point: str = "before_request") -> tuple[Request, Signal]:
+        """Run ``before_request`` or ``before_send``; each hook gets the request as the one before it left it."""
+        return await self._pass_on(point, request)
+
+    async def revise(self, response: Response) -> tuple[Response, Signal]:
+        """Run ``after_request``; each hook gets the response as the one before it left it."""
+        return await self._pass_on("after_request", response)
+
+    async def _pass_on(self, point: str, subject: Subject) -> tuple[Subject, Signal]:
+        for hook in self._hooks[point]:
+            answer = await call(hook, subject)
+            if isinstance(answer, type(subject)):
+                subject = answer
             elif answer is not None and answer is not Signal.GO_ON:
-                return request, _signal(answer, hook)
-        return request, Signal.GO_ON
+                return subject, _signal(answer, hook)
+        return subject, Signal.GO_ON
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-_REMEMBERED = 200_000
-"""URLs and hrefs together, about 30 MB; then everything is forgotten and learnt anew."""
+_URLS_REMEMBERED = 250_000
+"""About 25 MB; then all URLs are forgotten and learnt anew."""
+_HREFS_REMEMBERED = 150_000
+"""Likewise; several hrefs may lead to one URL, so they are forgotten more often."""
+_FOLDER_WEIGHT = 5
+"""What the memory of a folder takes by itself, in hrefs."""
+_LOOKS_BETWEEN_COUNTS = 1024
 DUPLICATE = "duplicate"
 _ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
 _HOST_WIDE = ("/", "http://", "https://")
 """How hrefs begin that mean the same on all pages of a host; ``http.html`` and ``http:x`` are relative."""
+_FEW = 6
+"""Hrefs that are put in order by looking each of them up on the page."""
 
 
 class LinkMemory:
@@ -29,6 +36,8 @@ class LinkMemory:
         self.urls: set[str] = set()
         """Normalised URLs that are in the frontier."""
         self._folders: dict[str, FolderMemory] = {}
+        self._parents: dict[str, set[str]] = {}
+        """By folder, what is known of the hrefs that begin with ``../`` in the folders within it."""
         self._hosts: dict[str, HostMemory] = {}
         self._lookups = 0
 
@@ -38,26 +47,41 @@ class LinkMemory:
         memory = self._folders.get(folder)
         if memory is None:
             host = self._hosts.setdefault(page_url[: page_url.find("/", 8)], HostMemory())
-            memory = self._folders[folder] = FolderMemory(host)
+            memory = self._folders[folder] = FolderMemory(
+                host, self._parents.setdefault(_parent_of(folder), set())
+            )
         self._lookups += 1
-        if self._lookups % 256 == 0 and self._size() > _REMEMBERED:
-            self.forget()
+        if self._lookups % _LOOKS_BETWEEN_COUNTS == 0 and self._hrefs() > _HREFS_REMEMBERED:
+            self._forget_hrefs()
         return memory
 
     def forget(self) -> None:
         """Forget everything."""
-        self._folders.clear()
-        self._hosts.clear()
         self.urls.clear()
+        self._forget_hrefs()
 
-    def _size(self) -> int:
+    def _forget_hrefs(self) -> None:
+        self._folders.clear()
+        self._parents.clear()
+        self._hosts.clear()
+
+    def _hrefs(self) -> int:
         hosts = sum(len(host.known) + len(host.refused) for host in self._hosts.values())
-        return hosts + len(self.urls) + sum(len(folder.known) for folder in self._folders.values())
+        folders = sum(len(folder.known) + _FOLDER_WEIGHT for folder in self._folders.values())
+        return hosts + folders + sum(map(len, self._parents.values()))
 
     def learn(self, urls: Sequence[str]) -> None:
         """Remember URLs that the frontier has taken."""
         if self._known_for_ever:
+            if len(self.urls) > _URLS_REMEMBERED:
+                self.urls.clear()
             self.urls.update(urls)
+
+
+def _parent_of(folder: str) -> str:
+    """Return the folder in which a folder lies; that of a host's root is itself, as ``..`` has it (RFC 3986, 5.2.4)."""
+    cut = folder.rfind("/")
+    return folder[:cut] if cut > len("https:/") else folder
 
 
 class HostMemory:
@@ -71,35 +95,37 @@ class HostMemory:
 
 
 class FolderMemory:
-    """Hrefs that mean the same on every page of a folder, beside those of its host."""
+    """Hrefs that mean the same on every page of a folder, beside those of its host and of its neighbours."""
 
-    __slots__ = ("_host", "known")
+    __slots__ = ("_host", "_parent", "known")
 
-    def __init__(self, host: HostMemory) -> None:
+    def __init__(self, host: HostMemory, parent: set[str]) -> None:
         self._host = host
+        self._parent = parent
+        """Known hrefs that begin with ``../``: they mean the same in all folders that lie side by side."""
         self.known: set[str] = set()
 
     def sort_out(self, hrefs: Sequence[str], counts: Counter[str]) -> list[str]:
         """Count the hrefs that need no second look, by what becomes of them; return the others, each once.
 
-        The known ones, nearly all, are taken out by two set operations for the whole page.
+        The known ones, nearly all, are taken out by set operations for the whole page.
         """
         strange = set(hrefs).difference(self._host.known)
         if strange:
-            strange = strange.difference(self.known)
+            strange = strange.difference(self._parent)
+            if strange:
+                strange = strange.difference(self.known)
         if len(strange) < len(hrefs):
             counts[DUPLICATE] += len(hrefs) - len(strange)
         if not strange:
             return []
         left = []
         refused = self._host.refused
-        for href in hrefs if len(strange) > 1 else list(strange):
-            if href in strange:
-                strange.discard(href)
-                if (reason := refused.get(href)) is not None:
-                    counts[reason] += 1
-                else:
-                    left.append(href)
+        for href in _in_order(strange, hrefs):
+            if (reason := refused.get(href)) is not None:
+                counts[reason] += 1
+            else:
+                left.append(href)
         return left
 
     def note_known(self, href: str) -> None:
@@ -109,6 +135,8 @@ class FolderMemory:
         """
         if href.startswith(_HOST_WIDE):
             self._host.known.add(href)
+        elif href.startswith("../"):
+            self._parent.add(href)
         elif href[:1] > " " and href[0] not in "?#":
             self.known.add(href)
 
@@ -116,3 +144,10 @@ class FolderMemory:
         """Remember an absolute href that the scope refuses."""
         if href.startswith(_ABSOLUTE):
             self._host.refused[href] = reason
+
+
+def _in_order(strange: set[str], hrefs: Sequence[str]) -> list[str]:
+    """Return the strange ones in the order of the page."""
+    if len(strange) < _FEW:
+        return sorted(strange, key=hrefs.index)
+    return list(dict.fromkeys(href for href in hrefs if href in strange))

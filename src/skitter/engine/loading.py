@@ -1,4 +1,4 @@
-"""Loading: from ``FILE.py[:Class]`` or ``package.module:Class`` to a spider."""
+"""Loading: from ``FILE.py[:Class]``, ``package.module:Class`` or a recipe's file to a spider."""
 
 from __future__ import annotations
 
@@ -6,15 +6,39 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import get_ident
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from skitter.engine.callbacks import describe
 from skitter.errors import SpiderError
 from skitter.spider import Spider
+
+RECIPES = (".yaml", ".yml", ".toml")
+"""Ends of the names of recipe files."""
+_OF_A_FILE = "skitter_spider_"
+"""How the names of modules begin that were loaded from a file."""
+_loads = Counter[int]()
+"""By thread, how many imports of user code are under way."""
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    _loads[get_ident()] += 1
+    try:
+        yield
+    finally:
+        _loads[get_ident()] -= 1
+
+
+def is_importing() -> bool:
+    """Tell whether this thread is importing user code: a crawl that began now would be one within another."""
+    return _loads[get_ident()] > 0
 
 
 def load_spider_class(name: str) -> type[Spider]:
@@ -24,12 +48,12 @@ def load_spider_class(name: str) -> type[Spider]:
     fails, or if a file without a named class holds several spiders.
     """
     place, class_name = _split(name)
+    if place.endswith(RECIPES):
+        from skitter.recipe.spider import recipe_class  # noqa: PLC0415 - a spider in Python needs none of it
+
+        return recipe_class(place)
     module = _module_of_file(Path(place)) if place.endswith(".py") else _module_by_name(place)
-    spiders = {
-        found.__name__: found
-        for found in vars(module).values()
-        if inspect.isclass(found) and issubclass(found, Spider) and found.__module__ == module.__name__
-    }
+    spiders = _spiders_in(module)
     if class_name:
         return _named(spiders, vars(module).get(class_name), class_name, place)
     if len(spiders) == 1:
@@ -41,6 +65,30 @@ def load_spider_class(name: str) -> type[Spider]:
     )
 
 
+@runtime_checkable
+class SpiderFace(Protocol):
+    """An object that a module holds in place of a spider class, such as a collector."""
+
+    def __spider__(self, name: str, job: str) -> type[Spider] | None:
+        """Return the spider class it stands for, named ``name``; ``job`` is what its job is called if it has no name.
+
+        ``None``: it is no spider by itself.
+        """
+        ...
+
+
+def _spiders_in(module: ModuleType) -> dict[str, type[Spider]]:
+    found: dict[str, type[Spider]] = {}
+    job = module.__name__.removeprefix(_OF_A_FILE).rpartition(".")[2]
+    for name, value in vars(module).items():
+        if inspect.isclass(value):
+            if issubclass(value, Spider) and value.__module__ == module.__name__:
+                found[value.__name__] = value
+        elif isinstance(value, SpiderFace) and (spider := value.__spider__(name, job)) is not None:
+            found[name] = spider
+    return found
+
+
 def find_spider(name: str) -> tuple[str, type[Spider]]:
     """Return a spider class and the one name by which every process of this machine finds it again.
 
@@ -48,7 +96,7 @@ def find_spider(name: str) -> tuple[str, type[Spider]]:
     """
     spider = load_spider_class(name)
     place, _ = _split(name)
-    if place.endswith(".py"):
+    if place.endswith((".py", *RECIPES)):
         place = str(Path(place).resolve())
     return f"{place}:{spider.__name__}", spider
 
@@ -73,7 +121,7 @@ def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place:
 def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise SpiderError(f"there is no file {path}", remedy="check the name of the spider's file")
-    name = f"skitter_spider_{path.stem}"
+    name = f"{_OF_A_FILE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -82,7 +130,10 @@ def _module_of_file(path: Path) -> ModuleType:
     _let_import_from(Path.cwd())
     _let_import_from(path.resolve().parent)
     try:
-        spec.loader.exec_module(module)
+        with _importing():
+            spec.loader.exec_module(module)
+    except SpiderError:
+        raise
     except SyntaxError as error:
         raise SpiderError(
             f"{path} line {error.lineno}: {error.msg}", remedy="correct the spider's file"
@@ -97,7 +148,8 @@ def _module_of_file(path: Path) -> ModuleType:
 def _module_by_name(name: str) -> ModuleType:
     _let_import_from(Path.cwd())
     try:
-        return importlib.import_module(name)
+        with _importing():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise SpiderError(
             f"there is no module {error.name!r}", remedy="name FILE.py[:Class] or package.module:Class"

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from skitter.engine.orders import DRAIN_SECONDS
 from skitter.engine.page import Page
 from skitter.frontier.base import Frontier, JobState, Landing, Lease
 
-DRAIN_SECONDS = 15.0
-"""Longest wait for fetches in flight when a crawl is stopped; what is left is handed back."""
 _LOOK_EVERY = 0.1
 """Seconds between two looks at the job while there is no room for more, or nothing is given out."""
 
@@ -20,7 +19,7 @@ _GATHER_LANDINGS = 0.002
 """Seconds for which ended fetches gather before the frontier is asked for more, unless a quarter of the
 concurrency has gathered before: one call for several."""
 _UNCOMMITTED_PER_FETCH = 1
-"""Pages waiting for their commit, per fetch in flight, before nothing more is leased (back-pressure)."""
+"""Pages that may wait for their commit, per fetch in flight, where no store buffers more."""
 
 
 class Turn:
@@ -57,17 +56,30 @@ def _ignore() -> None:
     pass
 
 
+def _ignore_room(_: int | None) -> None:
+    pass
+
+
+async def _ignore_change() -> None:
+    pass
+
+
 class Pump:
     """Leases, starts, renews and hands back, for one worker."""
 
-    def __init__(self, worker: str, frontier: Frontier, concurrency: int) -> None:
+    def __init__(self, worker: str, frontier: Frontier, concurrency: int, backlog: int = 0) -> None:
         self._worker = worker
         self._frontier = frontier
-        self._concurrency = concurrency
+        self.concurrency = concurrency
+        """Fetches in flight at most; may be changed at any time."""
+        self._backlog = max(backlog, concurrency * _UNCOMMITTED_PER_FETCH)
+        """Pages waiting for their commit before nothing more is leased (back-pressure)."""
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._held: set[int] = set()
         """Leases not yet committed or handed back."""
+        self._aside: set[int] = set()
+        """Leases whose pages wait for room in the frontier: they are kept in force, and in nobody's way here."""
         self._fetching = 0
         self._landings: list[Landing] = []
         self._returned: list[int] = []
@@ -78,8 +90,23 @@ class Pump:
         self._hungry = True
         """Whether the last answer left room: then every commit is a reason to ask again."""
         self._draining = False
+        self._revision = 0
+        self.on_change: Callable[[], Awaitable[None]] = _ignore_change
+        """Told when settings were changed, before a lease given under them is at work."""
         self.on_setback: Callable[[], None] = _ignore
         """Told when the frontier may have lost what it last took, before a lease of its new life is at work."""
+        self.on_room: Callable[[int | None], None] = _ignore_room
+        """Told how many new requests the frontier has room for; ``None``: any number."""
+
+    @property
+    def fetching(self) -> int:
+        """Fetches in flight."""
+        return self._fetching
+
+    @property
+    def held(self) -> int:
+        """Leases not yet committed or handed back."""
+        return len(self._held)
 
     async def run(self, work: Work, finished: Callable[[Page], None]) -> JobState:
         """Pump until the job is finished, or stopped and everything in hand has ended here."""
@@ -93,6 +120,10 @@ class Pump:
             answered.set()
             if result.setback:
                 self.on_setback()
+            self.on_room(result.room)
+            if result.revision != self._revision:
+                self._revision = result.revision
+                await self.on_change()
             for lease in result.leases:
                 self._begin(Turn(self, lease, asked), work, finished)
             if result.state is JobState.STOPPING:
@@ -110,8 +141,8 @@ class Pump:
     def _room(self) -> int:
         if self._draining:
             return 0
-        most = self._concurrency * (1 + _UNCOMMITTED_PER_FETCH)
-        return max(0, min(self._concurrency - self._fetching, most - len(self._held)))
+        most = self.concurrency + self._backlog
+        return max(0, min(self.concurrency - self._fetching, most - len(self._held)))
 
     async def _wait(self, longest: float | None) -> None:
         """Wait until something ended here, or for so many seconds."""
@@ -142,12 +173,16 @@ class Pump:
         if page is not None:
             finished(page)
 
+    def in_hand(self) -> int:
+        """Return how many leases are not yet committed or handed back."""
+        return len(self._held)
+
     def land(self, landing: Landing) -> None:
         """Take note that a fetch has ended: there is room for another."""
         self._fetching -= 1
         self._landings.append(landing)
         gathered = len(self._landings)
-        if gathered * 4 >= self._concurrency:
+        if gathered * 4 >= self.concurrency:
             self._wake.set()
         elif gathered == 1:
             self._loop.call_later(_GATHER_LANDINGS, self._wake.set)
@@ -167,16 +202,24 @@ class Pump:
             await self._frontier.release(returned)
             self._held.difference_update(returned)
 
-    def closed(self, pages: Sequence[Page]) -> None:
+    def set_aside(self, lease_ids: Sequence[int]) -> None:
+        """Take note of leases whose pages have to wait for room: there is place for other work here."""
+        self._held.difference_update(lease_ids)
+        self._aside.update(lease_ids)
+        self._wake.set()
+
+    def closed(self, lease_ids: Sequence[int]) -> None:
         """Take note of leases that ended with their commit."""
-        self._held.difference_update([page.lease.id for page in pages])
+        self._held.difference_update(lease_ids)
+        if self._aside:
+            self._aside.difference_update(lease_ids)
         if self._draining or self._hungry:
             self._wake.set()
 
     def drain(self) -> None:
         """Lease nothing more; :meth:`run` ends when what is in hand is committed.
 
-        Fetches that take longer than :data:`DRAIN_SECONDS` are broken off and their leases handed back.
+        Fetches that take longer than :data:`~skitter.engine.orders.DRAIN_SECONDS` are broken off and their leases handed back.
         """
         if not self._draining:
             self._draining = True
@@ -192,7 +235,7 @@ class Pump:
         """Cancel what is in flight and hand back whatever is still held."""
         self.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        held, self._held = self._held, set()
+        held, self._held, self._aside = self._held | self._aside, set(), set()
         if held:
             await self._frontier.release(list(held))
 
@@ -200,7 +243,7 @@ class Pump:
         """Keep the leases in force while their work goes on."""
         while True:
             await asyncio.sleep(every)
-            gone = await self._frontier.renew(self._worker, list(self._held))
+            gone = await self._frontier.renew(self._worker, [*self._held, *self._aside])
             for lease_id in gone:
                 if (task := self._tasks.get(lease_id)) is not None:
                     task.cancel()  # another worker has it; whatever came of it here would be refused

@@ -32,10 +32,16 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
     chain = (*request.redirects, response.url)
     if len(chain) > limit:
         raise RedirectError(f"redirect/limit: more than {limit} redirects")
-    # A page that sets a cookie and sends back to itself is no loop: the cookie makes the difference.
-    if target in chain and not response.header("set-cookie"):
+    cookie_hop = len(chain) if response.header("set-cookie") else request.cookie_hop
+    # A page is no loop if a cookie was set since it was last asked for: the cookie may make the difference.
+    if target in chain and _last_visit(chain, target) > cookie_hop:
         raise RedirectError(f"redirect/loop: {target} redirects to itself")
-    changes: dict[str, object] = {"url": target, "redirects": chain, "not_before": 0.0, "delay": 0.0}
+    changes: dict[str, object] = {
+        "url": target, "redirects": chain, "cookie_hop": cookie_hop, "not_before": 0.0, "delay": 0.0,
+    }  # fmt: skip
+    answered = response.request
+    if answered is not None and answered.session != request.session:
+        changes["session"] = answered.session  # the cookies of the chain are in that jar
     if target in chain:
         changes["dont_filter"] = True
     if response.status not in _KEEP_METHOD and request.method not in {"GET", "HEAD"}:
@@ -44,3 +50,8 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
         changes["cookies"] = {}
         changes["headers"] = {k: v for k, v in request.headers.items() if k.lower() not in _CREDENTIALS}
     return request.replace(**changes)
+
+
+def _last_visit(chain: tuple[str, ...], url: str) -> int:
+    """Return at which place of the chain, counted from 1, a URL was last asked for."""
+    return len(chain) - chain[::-1].index(url)

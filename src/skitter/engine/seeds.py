@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from skitter.engine.gather import Gatherer
+from skitter.engine.room import Room
 from skitter.errors import SpiderError
 from skitter.frontier.base import Entry, Frontier, SeedClaim, SeedMark
 from skitter.request import Request
@@ -23,11 +24,14 @@ _AT_LATEST = 0.2
 class SeedLoader:
     """Loads the seeds of a job, if this worker gets the duty to."""
 
-    def __init__(self, spider: Spider, frontier: Frontier, gatherer: Gatherer, worker: str) -> None:
+    def __init__(
+        self, spider: Spider, frontier: Frontier, gatherer: Gatherer, worker: str, room: Room | None = None
+    ) -> None:
         self._spider = spider
         self._frontier = frontier
         self._gatherer = gatherer
         self._worker = worker
+        self._room = room if room is not None else Room()
         self._batch: list[Entry] = []
         self._position = 0
         self._adding = asyncio.Lock()
@@ -68,6 +72,9 @@ class SeedLoader:
 
     async def _hand_over(self, claim: SeedClaim, *, done: bool = False) -> None:
         async with self._adding:
+            if self._batch:
+                await self._room.wait()  # before the seeds are taken: their place is where they stand by then
+                self._room.take(len(self._batch))
             batch, self._batch = self._batch, []
             await self._frontier.add(batch, SeedMark(claim.token, self._position, done))
 

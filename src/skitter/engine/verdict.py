@@ -8,6 +8,7 @@ import msgspec
 
 from skitter.frontier.base import Resolution
 from skitter.request import Request
+from skitter.response import Response
 from skitter.settings import Settings
 
 THROTTLED = frozenset({429, 503})
@@ -20,9 +21,10 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 class StatusError(Exception):
     """The server answered with a status that is no page."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, response: Response | None = None) -> None:
         super().__init__(f"the server answered {status}")
         self.status = status
+        self.response = response
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -47,12 +49,18 @@ def after_failure(
 
 
 def after_status(
-    settings: Settings, request: Request, attempt: int, status: int, retry_after: float | None
+    settings: Settings,
+    request: Request,
+    attempt: int,
+    status: int,
+    retry_after: float | None,
+    *,
+    blocked: bool = False,
 ) -> Verdict:
-    """Retry after statuses that may pass; give the others up."""
+    """Retry after statuses that may pass; give the others up. ``blocked``: it was our session's fault."""
     error = f"status/{status}: the server answered {status}"
     if status not in THROTTLED:
-        return after_failure(settings, request, attempt, error, retryable=status in _PASSING)
+        return after_failure(settings, request, attempt, error, retryable=blocked or status in _PASSING)
     allowed = settings.max_throttled if request.max_retries is None else request.max_retries
     if attempt >= allowed:
         return Verdict(Resolution.FAILED, error)

@@ -1,47 +1,39 @@
-"""Worker: one process running the loop. Read :meth:`Worker.walk` beside the drawing in the manual."""
+"""Worker: one process running the loop. What it does with each request is :class:`~skitter.engine.walk.Walk`."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, cast
 
-from skitter.engine.callbacks import describe, find_callback, run_callback
+from msgspec import UNSET
+
+from skitter.engine.announcer import Announcer
+from skitter.engine.callbacks import describe
 from skitter.engine.committer import Committer
 from skitter.engine.gather import Gatherer
 from skitter.engine.hooks import Hooks, Signal, call
-from skitter.engine.page import DONE, Page
-from skitter.engine.pump import Pump, Turn
-from skitter.engine.redirect import RedirectError, redirected
-from skitter.engine.robots_gate import Passage, RobotsGate
+from skitter.engine.outside import OutsideSeeds
+from skitter.engine.pump import Pump
+from skitter.engine.robots_gate import RobotsGate
+from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
-from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
-from skitter.errors import SkitterError, UndecodableRecord
-from skitter.fetch.base import Fetcher, FetchError
-from skitter.fetch.retry_after import parse_retry_after
-from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, Resolution
-from skitter.request import Request, decode_request
-from skitter.response import Response
+from skitter.engine.walk import Walk
+from skitter.errors import CrawlFailed, SkitterError
+from skitter.fetch.base import Fetcher
+from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, SeedKeys
+from skitter.request import Request
 from skitter.scope import Scope
 from skitter.settings import Settings
 from skitter.spider import Spider
-from skitter.store.base import Store
+from skitter.store.base import Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
 
 _SEEDS_AGAIN = 1.0
 """Seconds between two looks whether the duty of loading the seeds has become free."""
-
-
-class CrawlFailed(SkitterError):
-    """A hook, the seeds or a store ended the crawl. Everything committed is kept; a rerun resumes."""
-
-
-class _HandBack(Exception):
-    """The lease goes back untouched."""
 
 
 class Worker:
@@ -65,10 +57,24 @@ class Worker:
         self._fetcher = fetcher
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
-        self._pump = Pump(name, frontier, settings.concurrency)
+        buffering = buffering_of(stores)
+        self._pump = Pump(name, frontier, settings.concurrency, backlog=buffering.items if buffering else 0)
+        self._room = Room()
         self._committer = Committer(
-            frontier, stores, self._hooks, self._obey, self._learn, self._pump.report_landings
+            frontier,
+            stores,
+            self._hooks,
+            self._obey,
+            self._learn,
+            self._pump.report_landings,
+            self._room,
+            self._pump.in_hand,
+            settings.task_key,
         )
+        self._announcer = Announcer(name, frontier, self._pump, self._committer)
+        self._committer.set_aside = self._pump.set_aside
+        if settings.max_queued is not None:
+            self._pump.on_room = self._hear_of_room
         self._robots = RobotsGate(fetcher, frontier, settings) if settings.robots else None
         self._gatherer: Gatherer
         self._errands: set[asyncio.Task[Any]] = set()
@@ -81,7 +87,7 @@ class Worker:
     async def run(self, info: JobInfo) -> JobState:
         """Work until the job is finished or stopped; returns its state.
 
-        Raises :class:`CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
+        Raises :class:`~skitter.errors.CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
         """
         settings = self.settings
         self._gatherer = Gatherer(
@@ -89,14 +95,23 @@ class Worker:
             settings.politeness(),
             info.fingerprint_seed,
             known_for_ever=settings.visited_ttl is None and settings.failed_stay_known,
+            fingerprint_keys=settings.fingerprint_keys,
+            task_key=settings.task_key,
         )
         self._pump.on_setback = self._gatherer.memory.forget
+        self._pump.on_change = self._obey_changes
         await self._each_hook("on_start")
-        self._pumping = asyncio.create_task(self._pump.run(self.walk, self._committer.put))
+        if settings.seed_keys:
+            self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer).run())
+        walk = Walk(
+            self.spider, settings, self._fetcher, self._hooks, self._robots, self._gatherer, self._obey
+        )
+        self._pumping = asyncio.create_task(self._pump.run(walk.through, self._committer.put))
         for duty in (
             self._committer.run(self._pump.closed),
             self._pump.renew_forever(info.lease_seconds / 3),
             self._load_seeds(),
+            self._announcer.run(),
         ):
             self._undertake(duty)
         try:
@@ -112,6 +127,16 @@ class Worker:
         await self._each_hook("on_stop")
         return state
 
+    def _hear_of_room(self, left: int | None) -> None:
+        self._room.told(left)
+        self._committer.look_for_room()
+
+    async def _obey_changes(self) -> None:
+        """Take over the one changed setting that is the workers' own; the frontier sees to the others."""
+        changes = await self._frontier.changes()
+        wanted = changes.concurrency
+        self._pump.concurrency = self.settings.concurrency if wanted is UNSET else wanted
+
     def _learn(self, urls: Sequence[str]) -> None:
         self._gatherer.memory.learn(urls)
 
@@ -119,12 +144,27 @@ class Worker:
         """Lease nothing more; finish what is in hand, then leave."""
         self._pump.drain()
 
+    def stop(self, where: str) -> None:
+        """Stop the crawl gracefully, on all workers; ``where`` names who wants it, for the log."""
+        self._obey(Signal.STOP, where)
+
+    async def knows(self, request: Request) -> bool:
+        """Tell whether the job has met a request before: queued, under way, done or given up.
+
+        A request that the scope refuses is never known. Other workers may add it at any moment.
+        """
+        entry = self._gatherer.entry(request)
+        if not isinstance(entry, Entry):
+            return False
+        return not next(iter(await self._frontier.unknown([entry.fingerprint])))
+
     async def _shut_down(self) -> None:
         for errand in self._errands:
             errand.cancel()
         await asyncio.gather(*self._errands, return_exceptions=True)
         if self._robots is not None:
             await self._robots.close()
+        await self._announcer.leave()
         with contextlib.suppress(SkitterError):  # a frontier that is gone has nothing to take back
             await self._pump.break_off()
 
@@ -171,215 +211,9 @@ class Worker:
                 raise CrawlFailed(f"hook {point}: {describe(error)}", remedy="correct the hook") from error
 
     async def _load_seeds(self) -> None:
-        loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name)
+        loader = SeedLoader(self.spider, self._frontier, self._gatherer, self.name, self._room)
         await loader.run()
         while (await self._frontier.status()).seeds_loading:
             # Another worker has the duty, or this one has lost it; it becomes free when who has it is silent.
             await asyncio.sleep(_SEEDS_AGAIN)
             await loader.run()
-
-    # --- one request -----------------------------------------------------------------------------------
-
-    async def walk(self, turn: Turn) -> Page | None:
-        """Take one request through the loop; ``None`` hands its lease back."""
-        lease = turn.lease
-        try:
-            page = Page(lease, decode_request(lease.url, lease.record))
-        except UndecodableRecord as error:
-            page = Page(lease, Request(lease.url))
-            page.finish(Verdict(Resolution.FAILED, f"record: {error}"))
-            return page
-        try:
-            request = await self._before_request(page)
-            if request is not None and await self._may_fetch(page, request, turn):
-                response = await self._fetch(page, request, turn)
-                if await self._after_request(page, response):
-                    await self._parse(page, response)
-        except _HandBack:
-            return None
-        except FetchError as error:
-            turn.land()
-            text = f"{error.kind}: {error}"
-            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise
-            text = f"callback: {describe(error)}"
-            log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400
-            await self._failed(page, error, self._failure_verdict(page, text, retryable=False))
-        return page
-
-    async def _before_request(self, page: Page) -> Request | None:
-        if not self._hooks["before_request"]:
-            return page.request
-        request, signal = await self._hooks.rewrite(page.request)
-        return request if self._goes_on(page, signal, "before_request") else None
-
-    async def _may_fetch(self, page: Page, request: Request, turn: Turn) -> bool:
-        if self._robots is not None:
-            answer = await self._robots.check(request.url, turn.lease, turn.may_start)
-            if answer.passage is not Passage.OPEN:
-                turn.land()
-                self._turn_away(page, answer.passage, answer.seconds, answer.error)
-                return False
-        if not turn.may_start():
-            raise _HandBack
-        return True
-
-    @staticmethod
-    def _turn_away(page: Page, passage: Passage, seconds: float, error: str) -> None:
-        if passage is Passage.SPENT:
-            raise _HandBack
-        if passage is Passage.FORBIDDEN:
-            page.count("refused/robots")
-        elif passage is Passage.DEFERRED:
-            page.finish(Verdict(Resolution.RETRY, f"robots: {error}", seconds, free=True))
-        else:
-            page.finish(Verdict(Resolution.FAILED, f"robots: {error}"))
-
-    async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
-        response = await self._fetcher.fetch(request)
-        status = response.status
-        turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))
-        page.response = response
-        page.count(f"status/{status}")
-        page.count("bytes", len(response.body))
-        return response
-
-    async def _after_request(self, page: Page, response: Response) -> bool:
-        """Decide over the status; returns whether the response goes to the callback."""
-        if self._hooks["after_request"]:
-            signal = await self._hooks.ask("after_request", response)
-            if signal is Signal.IGNORE:
-                return True
-            if not self._goes_on(page, signal, "after_request"):
-                return False
-        status = response.status
-        if 200 <= status < 300 or status in self.settings.accept_statuses:
-            return True
-        if status in REDIRECTS:
-            self._redirect(page, response)
-            return False
-        wish = _retry_after(response)
-        verdict = after_status(self.settings, page.request, page.lease.attempt, status, wish)
-        return await self._failed(page, StatusError(status), verdict)
-
-    def _redirect(self, page: Page, response: Response) -> None:
-        try:
-            request = redirected(page.request, response, self.settings.max_redirects)
-        except RedirectError as error:
-            page.finish(Verdict(Resolution.FAILED, str(error)))
-            return
-        page.count("redirects")
-        entry = self._gatherer.entry(request)
-        if isinstance(entry, Entry):
-            page.entries.append(entry)
-        else:
-            page.count(f"refused/{entry}")
-
-    async def _parse(self, page: Page, response: Response) -> None:
-        callback = find_callback(self.spider, _name(page.request.callback))
-        given = await run_callback(callback, response, **page.request.cb_kwargs)
-        await self._take(page, given, response)
-        if page.verdict is DONE:
-            page.count("pages")
-
-    async def _take(self, page: Page, given: list[Any], response: Response | None) -> None:
-        """Sort what user code gave, and let the hooks see the items."""
-        gathered = self._gatherer.gather(given, page.request)
-        page.items, page.batches = gathered.items, gathered.batches
-        page.entries = gathered.entries
-        if page.items and self._hooks["before_save"]:
-            signal = await self._hooks.ask("before_save", response, page.items)
-            if not self._goes_on(page, signal, "before_save"):
-                return
-        if gathered.links:
-            page.count("links", gathered.links)
-        for reason, amount in gathered.refused.items():
-            page.count(f"refused/{reason}", amount)
-        if page.items:
-            page.count("items", len(page.items))
-
-    # --- decisions -------------------------------------------------------------------------------------
-
-    def _goes_on(self, page: Page, signal: Signal, point: str) -> bool:
-        """Carry out a hook's decision; returns whether the request goes on."""
-        if signal in {Signal.GO_ON, Signal.IGNORE}:
-            return True
-        if signal is Signal.STOP:
-            self._obey(signal, f"hook {point} at {page.lease.url}")
-            return True
-        if signal is Signal.FAIL:
-            self._obey(signal, f"hook {point} at {page.lease.url}")
-            raise _HandBack
-        if signal is Signal.RETRY:
-            page.finish(self._failure_verdict(page, f"hook/{point}: asked for a retry", retryable=True))
-        else:
-            self._drop(page)
-            page.count("refused/hook")
-        return False
-
-    @staticmethod
-    def _drop(page: Page) -> None:
-        page.items, page.entries, page.batches = [], [], []
-        page.finish(DONE)
-
-    def _failure_verdict(self, page: Page, error: str, *, retryable: bool) -> Verdict:
-        return after_failure(self.settings, page.request, page.lease.attempt, error, retryable=retryable)
-
-    async def _failed(self, page: Page, error: BaseException, verdict: Verdict) -> bool:
-        """End a request that failed as its rules say, unless ``on_error`` or the errback decide otherwise.
-
-        Returns whether the response is to go to the callback nevertheless.
-        """
-        try:
-            return await self._give_up_or_retry(page, error, verdict)
-        except _HandBack:
-            page.finish(Verdict(Resolution.RETRY, verdict.error, free=True))
-        except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
-            log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
-            page.finish(Verdict(Resolution.FAILED, f"{verdict.error}; then {describe(second)}"))
-        return False
-
-    async def _give_up_or_retry(self, page: Page, error: BaseException, verdict: Verdict) -> bool:
-        if self._hooks["on_error"]:
-            signal = await self._hooks.ask("on_error", page.request, error)
-            if signal is Signal.IGNORE:
-                self._drop(page)
-                page.count("errors/ignored")
-                return isinstance(error, StatusError)
-            if not self._goes_on(page, signal, "on_error"):
-                return False
-        final = verdict.resolution is Resolution.FAILED
-        if not (final and page.request.errback is not None and await self._rescued(page, error)):
-            page.finish(verdict)
-        return False
-
-    async def _rescued(self, page: Page, error: BaseException) -> bool:
-        """Let the errback see a failure that is final; if it gives anything the request is done with that."""
-        errback = find_callback(self.spider, _name(page.request.errback))
-        given = await run_callback(errback, page.request, error)
-        await self._take(page, given, page.response)
-        return page.verdict is not DONE or bool(page.items or page.entries or page.batches)
-
-
-def _is_cancelled() -> bool:
-    """Tell whether it is our own task that is being cancelled, not something that user code waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _retry_after(response: Response) -> float | None:
-    """Return the seconds for which the server asks to be left alone, if it does."""
-    if response.status not in THROTTLED:
-        return None
-    return parse_retry_after(response.header("retry-after") or None, time.time())
-
-
-def _name(callback: object) -> str | None:
-    return callback if isinstance(callback, str) else None
-
-
-def _unexpected(error: BaseException) -> bool:
-    """Whether a log reader needs the traceback: not for errors that say themselves what to do."""
-    return not isinstance(error, SkitterError)

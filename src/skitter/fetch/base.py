@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Protocol, runtime_checkable
 
 from skitter.errors import SkitterError
 from skitter.request import Request
@@ -15,6 +17,8 @@ class FetchError(SkitterError):
     kind = "fetch"
     retryable = True
     """Whether the same request may well succeed later."""
+    free = False
+    """Whether the attempt is not to count: it failed on our side and never came to the server."""
 
 
 class ConnectError(FetchError):
@@ -68,9 +72,13 @@ class UndecodableBody(FetchError):
 
 
 class ProxyError(FetchError):
-    """The proxy refused or failed."""
+    """The proxy cannot be reached, refuses us, or fails."""
 
     kind = "proxy"
+
+
+class BehindProxy(ProxyError):
+    """The request came past the proxy, or the proxy says that it cannot reach the server."""
 
 
 class UnsendableRequest(FetchError):
@@ -80,8 +88,19 @@ class UnsendableRequest(FetchError):
     retryable = False
 
 
+class Aborted(FetchError):
+    """Whoever looked at the headers of the answer wanted no more of it."""
+
+    kind = "aborted"
+    retryable = False
+
+
 class Fetcher(Protocol):
-    """Request in, response out. Follows no redirect; raises :class:`FetchError`."""
+    """Request in, response out. Follows no redirect; raises :class:`FetchError`.
+
+    A fetcher that keeps cookies itself says so by an attribute ``keeps_cookies = True``; any other gets them
+    as a ``Cookie`` header.
+    """
 
     async def open(self) -> None:
         """Make ready (called once, on the running loop)."""
@@ -94,3 +113,33 @@ class Fetcher(Protocol):
     async def close(self) -> None:
         """Abort what is in flight and close all connections."""
         ...
+
+
+MAY_START: ContextVar[Callable[[], bool] | None] = ContextVar("may_start", default=None)
+"""Within a turn of a worker: tells whether its request may still be sent. Set for a fetcher that says so by an
+attribute ``asks_before_sending = True``, because it may wait for something first."""
+
+HeaderHook = Callable[[Response], Awaitable[bool]]
+"""Gets a response that has no body yet; its answer tells whether the body is wanted."""
+
+
+@runtime_checkable
+class HeaderWatching(Protocol):
+    """A fetcher that can show the headers of an answer before it reads the body."""
+
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch as ``fetch`` does; raises :class:`Aborted`, with the body left unread, if it is not wanted."""
+        ...
+
+
+async def fetch_watched(fetcher: Fetcher, request: Request, on_headers: HeaderHook) -> Response:
+    """Fetch with somebody looking at the headers; a fetcher that cannot show them before shows them after.
+
+    Raises :class:`Aborted` if the answer is not wanted.
+    """
+    if isinstance(fetcher, HeaderWatching):
+        return await fetcher.fetch_watched(request, on_headers)
+    response = await fetcher.fetch(request)
+    if not await on_headers(response):
+        raise Aborted("the answer was not wanted")
+    return response

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Iterable
+from copy import copy
 from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,7 +37,13 @@ class CookieJars:
 
     def __init__(self, max_jars: int = 10_000) -> None:
         self._max_jars = max_jars
+        self._seeds: dict[str, list[Cookie]] = {}
         self._jars: OrderedDict[tuple[str, str], CookieJar] = OrderedDict()
+
+    def seed(self, cookies: Iterable[Cookie]) -> None:
+        """Let every session begin with these cookies. Blocks: it may read the Public Suffix List."""
+        for cookie in cookies:
+            self._seeds.setdefault(registered_domain(cookie.domain.lstrip(".")), []).append(cookie)
 
     def header_for(self, request: Request) -> str | None:
         """Return the value of the ``Cookie`` header, or ``None`` for none.
@@ -43,26 +51,34 @@ class CookieJars:
         ``request.cookies`` go out besides those of the jar and win over them by name.
         """
         kept = None
-        if self._jars:
-            key = request.session, _site(request.url)
+        if self._jars or self._seeds:
+            key = request.session, site_of(request.url)
             jar = self._jars.get(key)
             if jar is not None:
                 self._jars.move_to_end(key)
-                kept = _kept_header(jar, request.url)
+                kept = kept_header(jar, request.url)
+            elif key[1] in self._seeds:
+                kept = kept_header(self.new_jar(key[1]), request.url)
         if not request.cookies:
             return kept
-        return _merged(kept, request.cookies)
+        return with_own(kept, request.cookies)
+
+    def new_jar(self, site: str) -> CookieJar:
+        """Return the jar that a session begins with at a site."""
+        jar = CookieJar(_POLICY)
+        for cookie in self._seeds.get(site, ()):
+            jar.set_cookie(copy(cookie))
+        return jar
 
     def absorb(self, response: Response) -> None:
         """Keep the cookies that a response sets, in the jar of its request's session."""
         session = response.request.session if response.request else ""
-        key = session, _site(response.url)
+        key = session, site_of(response.url)
         jar = self._jars.get(key)
         if jar is None:
-            jar = CookieJar(_POLICY)
-        jar.extract_cookies(_Answer(response), _Asked(response.url))  # type: ignore[arg-type]
-        _cut(jar)
-        if len(jar):
+            jar = self.new_jar(key[1])
+        take_into(jar, response)
+        if len(jar) or key[1] in self._seeds:
             self._jars[key] = jar
             self._jars.move_to_end(key)
         else:
@@ -71,11 +87,26 @@ class CookieJars:
             self._jars.popitem(last=False)
 
 
-def _site(url: str) -> str:
+class NoCookies(CookieJars):
+    """Keeps no cookies; those of a request itself are sent."""
+
+    def absorb(self, response: Response) -> None:
+        """Keep nothing."""
+
+
+def site_of(url: str) -> str:
+    """Return the site of a URL, within which its cookies stay: its registered domain."""
     return registered_domain(host_of(url))
 
 
-def _kept_header(jar: CookieJar, url: str) -> str | None:
+def take_into(jar: CookieJar, response: Response) -> None:
+    """Keep the cookies that a response sets."""
+    jar.extract_cookies(_Answer(response), _Asked(response.url))  # type: ignore[arg-type]
+    _cut(jar)
+
+
+def kept_header(jar: CookieJar, url: str) -> str | None:
+    """Return the ``Cookie`` header that a jar gives a URL, or ``None``."""
     asked = _Asked(url)
     jar.add_cookie_header(asked)  # type: ignore[arg-type]
     return asked.cookie
@@ -84,7 +115,11 @@ def _kept_header(jar: CookieJar, url: str) -> str | None:
 _UNSAFE = re.compile(r"[;\r\n\0]").search
 
 
-def _merged(kept: str | None, own: dict[str, str]) -> str:
+def with_own(kept: str | None, own: dict[str, str]) -> str:
+    """Return a ``Cookie`` header with a request's own cookies, which win by name.
+
+    Raises :class:`~skitter.fetch.base.UnsendableRequest` for a cookie that no header can carry.
+    """
     pairs = {}
     for pair in kept.split("; ") if kept else ():
         pairs[pair.partition("=")[0]] = pair

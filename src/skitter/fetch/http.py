@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Coroutine
+from typing import Any
 
 import certifi
 import pycurl
 
 from skitter.errors import UsageError
-from skitter.fetch.base import ConnectError, FetchError, UnsendableRequest
+from skitter.fetch.base import ConnectError, FetchError, HeaderHook, UnsendableRequest
 from skitter.fetch.cookies import CookieJars
-from skitter.fetch.curl_errors import fetch_error
+from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.decoding import decode_body
+from skitter.fetch.header_gate import HeaderGate
+from skitter.fetch.multi import Multi
 from skitter.fetch.options import FetchSettings
 from skitter.fetch.stall import StallWatch
 from skitter.fetch.transfer import Transfer, base_headers
@@ -28,6 +32,10 @@ _CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
 _DECODE_ASIDE = 256 * 1024
 
 
+class _OnlyDeadConnections(Exception):
+    """The server had closed every kept connection that curl tried; nothing of the request was answered."""
+
+
 class HttpFetcher:
     """Fetches over HTTP. Follows no redirect; cookies are kept per ``Request.session``.
 
@@ -36,15 +44,17 @@ class HttpFetcher:
     is sent again on a fresh one, before any byte of an answer only.
     """
 
+    keeps_cookies = True
+
     def __init__(self, settings: FetchSettings | None = None, cookies: CookieJars | None = None) -> None:
         self.settings = settings or FetchSettings()
         self.cookies = cookies or CookieJars()
         self._base_headers = base_headers(self.settings)
         self._ca_file = self.settings.ca_file
         self._suffixes_read = False
-        self._multi: pycurl.AsyncCurlMulti | None = None
+        self._multi: Multi | None = None
         self._idle: list[Transfer] = []
-        self._running: dict[Transfer, asyncio.Future[pycurl.Curl]] = {}
+        self._running: dict[Transfer, asyncio.Future[None]] = {}
         self._watch = StallWatch(self._running, self.settings.read_timeout)
 
     async def open(self) -> None:
@@ -57,12 +67,19 @@ class HttpFetcher:
             )
         if not self._ca_file:
             self._ca_file = await asyncio.to_thread(certifi.where)
-        multi = pycurl.AsyncCurlMulti()
+        multi = Multi()
         multi.setopt(pycurl.M_MAXCONNECTS, self.settings.max_connections)
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self.settings.max_connections)
         self._multi = multi
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
+        """Fetch one request, and read the body only if ``on_headers`` wants it.
+
+        Raises as :meth:`fetch`, what ``on_headers`` raises, and :class:`~skitter.fetch.base.Aborted`.
+        """
+        return await self.fetch(request, on_headers)
+
+    async def fetch(self, request: Request, on_headers: HeaderHook | None = None) -> Response:
         """Fetch one request. Any HTTP status is a response.
 
         Raises a :class:`~skitter.fetch.base.FetchError`. Cancelling ends the transfer.
@@ -72,7 +89,11 @@ class HttpFetcher:
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             transfer.prepare(request, url, cookie)
-            await self._perform(transfer)
+            try:
+                await self._performing(transfer, request, on_headers)
+            except _OnlyDeadConnections:
+                transfer.connect_afresh()
+                await self._performing(transfer, request, on_headers)
             response = await self._response(transfer, request)
         except BaseException:
             # A handle in an unknown state is not worth keeping.
@@ -88,7 +109,7 @@ class HttpFetcher:
         multi, self._multi = self._multi, None
         self._watch.stop()
         if multi is not None:
-            await multi.aclose()
+            multi.close()
         while self._idle:
             self._idle.pop().curl.close()
 
@@ -96,14 +117,16 @@ class HttpFetcher:
         return Transfer(self.settings, self._base_headers, self._ca_file)
 
     async def _perform(self, transfer: Transfer) -> None:
-        if self._multi is None:
+        multi = self._multi
+        if multi is None:
             raise UsageError("this fetcher is not open", remedy="await open() first, close() last")
-        future = self._multi.add_handle(transfer.curl)
-        self._running[transfer] = future
+        future = self._running[transfer] = multi.start(transfer.curl)
         self._watch.start()
         try:
             await future
         except pycurl.error as error:
+            if error.args[1].startswith("Connection died, tried") and not transfer.fresh:
+                raise _OnlyDeadConnections from None
             raise _error_of(transfer, error) from None
         except asyncio.CancelledError:
             if self._multi is None and not _cancelled_from_outside():
@@ -111,6 +134,15 @@ class HttpFetcher:
             raise
         finally:
             del self._running[transfer]
+            multi.end(transfer.curl)
+
+    def _performing(
+        self, transfer: Transfer, request: Request, on_headers: HeaderHook | None
+    ) -> Coroutine[Any, Any, None]:
+        performing = self._perform(transfer)
+        if on_headers is None:
+            return performing
+        return HeaderGate(transfer, request, on_headers).pass_through(performing)
 
     async def _response(self, transfer: Transfer, request: Request) -> Response:
         getinfo = transfer.curl.getinfo
@@ -163,12 +195,19 @@ def _sendable(url: str) -> str:
 def _error_of(transfer: Transfer, error: pycurl.error) -> FetchError:
     code, message = error.args[0], str(error.args[1])
     getinfo = transfer.curl.getinfo
-    tunnel_refused = getinfo(pycurl.HTTP_CONNECTCODE) >= 300
+    tunnel_status = getinfo(pycurl.HTTP_CONNECTCODE)
     return fetch_error(
         code,
         message,
-        answered=transfer.answered and not tunnel_refused,
+        answered=transfer.answered and tunnel_status < 300,
         by_proxy=bool(getinfo(pycurl.USED_PROXY)),
+        connected=getinfo(pycurl.CONNECT_TIME) > 0,
+        works=proxy_works(
+            code,
+            tunnel_status,
+            getinfo(pycurl.PROXY_ERROR),
+            sent=getinfo(pycurl.REQUEST_SIZE) > 0,
+        ),
     )
 
 

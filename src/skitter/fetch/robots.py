@@ -150,11 +150,13 @@ async def fetch_robots(
     settings: RobotsSettings,
     previous: RobotsRecord | None = None,
 ) -> RobotsRecord:
-    """Fetch the robots.txt of an origin and say what came of it. Raises nothing but programming errors.
+    """Fetch the robots.txt of an origin and say what came of it.
 
     ``previous``
         The last record of this origin, run out or not: it counts the failures in a row, and its rules stay
         in force while the host does not answer (RFC 9309, 2.4).
+
+    Raises only a :class:`~skitter.fetch.base.FetchError` that is ``free``, and programming errors.
     """
     url = f"{origin}/robots.txt"
     try:
@@ -165,6 +167,8 @@ async def fetch_robots(
                 return _judge(response, settings, previous)
             url = target
     except FetchError as error:
+        if error.free:
+            raise  # it never came to the host
         return _unreachable(f"{error.kind}: {error}", settings, previous)
     return RobotsRecord(RobotsState.UNAVAILABLE, time.time(), settings.ttl)
 

@@ -21,7 +21,7 @@ class StallWatch:
     not seconds keeps a loop that was busy elsewhere from ending transfers whose data lies waiting.
     """
 
-    def __init__(self, running: Mapping[Transfer, asyncio.Future[pycurl.Curl]], limit: float) -> None:
+    def __init__(self, running: Mapping[Transfer, asyncio.Future[None]], limit: float) -> None:
         """``limit``: seconds without a byte."""
         self._running = running
         self._limit = limit

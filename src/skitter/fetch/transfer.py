@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pycurl
 
@@ -17,6 +17,7 @@ _UNSAFE_VALUE = re.compile(r"[\r\n\0]").search
 _PROTOCOLS = {1: "http/1.0", 2: "http/1.1", 3: "h2", 30: "h3"}
 # Their values follow from the body that is sent; another value would garble the connection.
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
+_SUPPRESS_CONNECT_HEADERS = 265  # pycurl has no name for it
 _WIRE_BUFFER = 128 * 1024
 
 
@@ -32,6 +33,7 @@ class Transfer:
         "_settings",
         "_unusual",
         "curl",
+        "fresh",
         "idle_looks",
         "seen_bytes",
     )
@@ -49,6 +51,8 @@ class Transfer:
         self.seen_bytes = -1
         """What :class:`~skitter.fetch.stall.StallWatch` saw moved when it last looked."""
         self.idle_looks = 0
+        self.fresh = False
+        """Whether a connection of its own is made for the request."""
         self._configure()
 
     def _configure(self) -> None:
@@ -102,6 +106,11 @@ class Transfer:
             self._unusual = True
             setopt(pycurl.PROXY, request.proxy)
 
+    def connect_afresh(self) -> None:
+        """Use no kept connection for this request."""
+        self.fresh = self._unusual = True
+        self.curl.setopt(pycurl.FRESH_CONNECT, 1)
+
     def _prepare_method(self, request: Request, *, with_body: bool) -> None:
         setopt, method = self.curl.setopt, request.method
         if not _TOKEN(method):
@@ -114,6 +123,24 @@ class Transfer:
         if with_body:
             setopt(pycurl.POSTFIELDS, request.body)
             setopt(pycurl.CUSTOMREQUEST, method)
+
+    def watch(self, on_line: Callable[[bytes], None], on_block: Callable[[bytes], int | None]) -> None:
+        """Pass what arrives through two functions, which put it into the sinks by :meth:`take_line` and ``take_block``.
+
+        A proxy's answer to CONNECT is not among it.
+        """
+        self._unusual = True
+        self.curl.setopt(_SUPPRESS_CONNECT_HEADERS, 1)
+        self.curl.setopt(pycurl.HEADERFUNCTION, on_line)
+        self.curl.setopt(pycurl.WRITEFUNCTION, on_block)
+
+    def take_line(self, line: bytes) -> None:
+        """Take a line of the header."""
+        self._lines.append(line)
+
+    def take_block(self, block: bytes) -> None:
+        """Take a part of the body."""
+        self._chunks.append(block)
 
     def answer(self) -> tuple[bytes, bytes]:
         """Return the final header block with its status line, and the body as it was on the wire.
@@ -155,7 +182,7 @@ class Transfer:
             self.curl.unsetopt(pycurl.COOKIE)
             self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.total_timeout))
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
-        self._extra = self._unusual = False
+        self._extra = self._unusual = self.fresh = False
 
 
 def _milliseconds(seconds: float) -> int:

@@ -93,6 +93,15 @@ class Backlog:
         slot.beyond, slot.bound = count, BEFORE_ALL
         self._hungry[slot] = slot_number
 
+    def drop(self, slot: Slot) -> int:
+        """Forget all that waits in a slot, here and on disk, where its rows are still to be removed."""
+        count = len(slot.waiting) + slot.beyond
+        slot.waiting.clear()
+        slot.beyond, slot.bound = 0, None
+        self._hungry.pop(slot, None)
+        self._slots.arm(slot)
+        return count
+
     async def refill(self) -> bool:
         """Read the heads that ran empty; returns whether there was anything to read."""
         if not self._hungry:

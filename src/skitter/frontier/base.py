@@ -9,11 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from skitter.errors import FrontierError
 from skitter.politeness import Politeness
+
+if TYPE_CHECKING:  # they are made of what stands here
+    from skitter.frontier.changes import Changes
+    from skitter.frontier.roster import WorkerReport, WorkerStatus
+    from skitter.frontier.tally import Tally, TallyGroup
 
 
 class JobState(StrEnum):
@@ -92,6 +98,10 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     setback: bool = False
     """The backend may have lost what it last took (a fail-over, a restart): nothing is known for certain to be in
     it that was not learnt from this answer on."""
+    room: int | None = None
+    """How many new requests may be sent before the next answer (``max_queued``); ``None``: any number."""
+    revision: int = 0
+    """Grows whenever settings are changed while the job runs; see ``Frontier.changes``. 0: they never were."""
 
 
 class Resolution(StrEnum):
@@ -127,13 +137,16 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """For ``RETRY``: the attempt does not count (the turn was spent on robots.txt, say)."""
     record: bytes | None = None
     """For ``RETRY``: replaces the stored request."""
+    task: str = ""
+    """Key under which it is counted (``Frontier.tallies``), besides its worker and its host; empty: none."""
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):
-    """How many entries were new and how many known."""
+    """How many entries were new, how many known, and how many are of a banned host."""
 
     added: int
     known: int
+    banned: int = 0
 
 
 class SeedClaim(msgspec.Struct, array_like=True, frozen=True):
@@ -200,6 +213,22 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """The limit that stops the job, if one was reached."""
 
 
+class OutsideSeed(msgspec.Struct, array_like=True, frozen=True):
+    """One element of a seed key, as a foreign program has put it there."""
+
+    key: str
+    value: bytes
+    priority: int
+    """The score in a sorted set; 0 elsewhere."""
+
+
+class SeedBatch(msgspec.Struct, array_like=True, frozen=True):
+    """Elements taken out of the seed keys and not yet settled: if their taker dies, another gets them."""
+
+    token: int
+    seeds: list[OutsideSeed]
+
+
 def steady_clock() -> Callable[[], float]:
     """Return a clock of Unix time that never jumps: the wall clock of now, moved on by the monotonic one."""
     offset = time.time() - time.monotonic()
@@ -264,6 +293,35 @@ class FrontierOptions(msgspec.Struct, frozen=True):
     """Amounts at which the job stops."""
     seen_in_memory: int = 20_000_000
     """Fingerprints kept in memory (0.1 GB a million) before the seen set moves to disk."""
+    max_queued: int | None = None
+    """Requests queued, delayed and leased from which on the workers are asked to send no new ones. Softly: what
+    is on its way comes in, and where nothing can be leased any more there is always room for a page's links."""
+    seen_filter: Literal["exact", "compact"] = "exact"
+    """``compact``: a backend in the memory of a server may keep so little of each fingerprint that it takes an
+    unknown one for known, and so loses its request, with the probability ``seen_error_rate``. Not with a
+    ``visited_ttl``. The embedded backends are exact always."""
+    seen_error_rate: float = 1e-6
+    wait_for_seeds: float = 0.0
+    """Seconds for which a job that has nothing to do waits for seeds from outside before it is finished;
+    infinity: for ever."""
+    seed_keys: tuple[str, ...] = ()
+    """Keys from which seeds are taken; only for a frontier that has :class:`SeedKeys`."""
+    task_counter_prefix: str | None = None
+    """Of plain counters of items per task, where the backend has some that others can read."""
+    task_counter_ttl: float | None = None
+    """Seconds for which such a counter outlives its last change."""
+    tallies_kept: int = 10_000
+    """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
+
+    def room(self, queued: int, delayed: int, leased: int, counters: Mapping[str, int]) -> int | None:
+        """Return how many new requests a frontier with so many has room for; ``None``: any number.
+
+        There is always some where nothing more can be leased before something is committed.
+        """
+        if self.max_queued is None:
+            return None
+        may_lease = queued > 0 and self.limits.room(counters, leased, 1) > 0
+        return max(self.max_queued - queued - delayed - leased, 0 if may_lease else 1)
 
 
 class FrontierContext(msgspec.Struct, frozen=True):
@@ -276,6 +334,8 @@ class FrontierContext(msgspec.Struct, frozen=True):
     options: FrontierOptions = FrontierOptions()
     joining: bool = False
     """Others are at work on the job: a backend that is away is waited for, also to open it."""
+    attach: bool = False
+    """Take the job as it is, its options included, and refuse to begin one; for shared backends."""
 
 
 class JobInfo(msgspec.Struct, frozen=True):
@@ -365,6 +425,14 @@ class Frontier(Protocol):
         """Keep a small shared note for ``ttl`` seconds."""
         ...
 
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if the one kept now is ``old`` (``None``: there is none), in one step.
+
+        ``False``: the note is another one by now: read it and try again. (Where a call is repeated because its
+        answer was lost, that may be the caller's own.)
+        """
+        ...
+
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first, with ``id`` greater than ``after``."""
         ...
@@ -385,6 +453,82 @@ class Frontier(Protocol):
         """
         ...
 
+    async def tallies(self, group: TallyGroup, limit: int = 100) -> list[Tally]:
+        """Read what was counted per worker, host or task: the most pages first."""
+        ...
+
+    async def announce(self, report: WorkerReport, ttl: float) -> None:
+        """Tell that a worker is there, which is believed for ``ttl`` seconds; 0: it has left."""
+        ...
+
+    async def workers(self) -> list[WorkerStatus]:
+        """List the workers of which was heard lately, by machine."""
+        ...
+
+    async def changes(self) -> Changes:
+        """Return the settings that were changed while the job ran, and hold for all its workers and runs."""
+        ...
+
+    async def change(self, changes: Changes, reset: bool = False) -> Changes:
+        """Change settings at once, on top of earlier changes or (``reset``) instead of them; returns what holds."""
+        ...
+
+    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+        """Remove what waits in a slot; returns how many.
+
+        They count as ``refused/dropped`` and stay known. What is on lease is finished. ``ban``: from now on
+        every request for the slot is refused, as ``refused/banned``, a retry as well.
+        """
+        ...
+
+    async def unban(self, slot: str) -> bool:
+        """Take requests for a slot again; ``False`` if it was not banned."""
+        ...
+
+    async def banned(self) -> list[str]:
+        """List the banned slots."""
+        ...
+
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file, in order."""
+        ...
+
+
+class NoSuchJob(FrontierError):
+    """A shared frontier has no job of this name."""
+
+
+@runtime_checkable
+class SharedRules(Protocol):
+    """A frontier that all machines share, and of which each can learn what it must know of a job."""
+
+    @property
+    def politeness(self) -> Politeness:
+        """Which slot a host is in; known once it is open."""
+        ...
+
+    async def jobs(self) -> list[str]:
+        """List all jobs that are there, by name. For a frontier that is not open."""
+        ...
+
+
+@runtime_checkable
+class SeedKeys(Protocol):
+    """A frontier that can take seeds from keys of its server (``FrontierOptions.seed_keys``)."""
+
+    async def take_seeds(self, limit: int) -> SeedBatch | None:
+        """Take elements out of the keys, in the order in which the keys are named; ``None``: there are none.
+
+        Within a key: a list from its right end, a sorted set by its scores, high first, a set at random.
+        The job is not finished while there is anything in a key, or taken and not settled.
+        """
+        ...
+
+    async def settle_seeds(
+        self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
+    ) -> bool:
+        """Turn a batch into requests, and what is none into dead letters with their errors, in one step.
+
+        ``False``, and nothing happens, if the batch went to somebody else meanwhile.
+        """
         ...

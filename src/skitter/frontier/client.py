@@ -24,6 +24,9 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
+from skitter.frontier.changes import Changes
+from skitter.frontier.roster import WorkerReport, WorkerStatus
+from skitter.frontier.tally import Tally, TallyGroup
 from skitter.frontier.wire import METHODS, Answer, Call, Unframer, encode, error_from, frame
 
 _read_answer = msgspec.msgpack.Decoder(Answer).decode
@@ -139,6 +142,11 @@ class RemoteFrontier:
         """Keep a shared note."""
         await self._call("remember", key, value, ttl)
 
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        swapped: bool = await self._call("swap", key, old, new, ttl)
+        return swapped
+
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up."""
         letters: list[DeadLetter] = await self._call("dead_letters", after, limit)
@@ -158,6 +166,45 @@ class RemoteFrontier:
         """Begin a finished job again."""
         begun: bool = await self._call("recrawl")
         return begun
+
+    async def tallies(self, group: TallyGroup, limit: int = 100) -> list[Tally]:
+        """Read what was counted per worker, host or task."""
+        found: list[Tally] = await self._call("tallies", group, limit)
+        return found
+
+    async def announce(self, report: WorkerReport, ttl: float) -> None:
+        """Tell that a worker is there."""
+        await self._call("announce", report, ttl)
+
+    async def workers(self) -> list[WorkerStatus]:
+        """List the workers alive."""
+        alive: list[WorkerStatus] = await self._call("workers")
+        return alive
+
+    async def changes(self) -> Changes:
+        """Return the settings that were changed while the job ran."""
+        changed: Changes = await self._call("changes")
+        return changed
+
+    async def change(self, changes: Changes, reset: bool = False) -> Changes:
+        """Change settings at once."""
+        changed: Changes = await self._call("change", changes, reset)
+        return changed
+
+    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+        """Remove what waits in a slot."""
+        count: int = await self._call("drop_slot", slot, ban)
+        return count
+
+    async def unban(self, slot: str) -> bool:
+        """Take requests for a slot again."""
+        was_banned: bool = await self._call("unban", slot)
+        return was_banned
+
+    async def banned(self) -> list[str]:
+        """List the banned slots."""
+        slots: list[str] = await self._call("banned")
+        return slots
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return committed byte ranges."""

@@ -22,7 +22,7 @@ from skitter.own_thread import OwnThread
 _CHECKPOINT_PAGES = 20_000
 """Pages in the write-ahead log (80 MB) before it is folded into the file: measured 1.7 times cheaper
 than the default of 1,000."""
-_CACHE_KIB = 16 * 1024
+_CACHE_KIB = 8 * 1024
 _ROWS_AT_ONCE = (64, 16, 4, 1)
 _STATEMENTS = named_statements("transitions.sql")
 

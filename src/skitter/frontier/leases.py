@@ -51,6 +51,10 @@ class LeaseBook(Generic[Held]):
         self._check_at = min(self._check_at, deadline)
         return held
 
+    def find(self, lease_id: int) -> HeldLease[Held] | None:
+        """Return a lease in force."""
+        return self._leases.get(lease_id)
+
     def land(self, landings: Sequence[Landing], now: float) -> list[Slot]:
         """Free the places of fetches that ended; returns the slots whose server asked for less.
 

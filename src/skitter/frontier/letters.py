@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +21,22 @@ def wake(file: sqlite3.Connection, now: float, limit: int) -> tuple[list[Row], f
     file.execute(f"DELETE FROM delayed WHERE (at, seq) IN (SELECT at, seq {due})", (now,))  # noqa: S608
     file.execute("COMMIT")
     return rows, next_due(file)
+
+
+def drop_slot(file: sqlite3.Connection, slot: int, last: int, on_lease: Sequence[int]) -> tuple[int, float]:
+    """Remove what waits in a slot, of the requests up to a number and but for those on lease.
+
+    Returns how many were delayed, and when the next delayed request is due.
+    """
+    leased = json.dumps(on_lease)
+    file.execute("BEGIN IMMEDIATE")
+    file.execute(
+        "DELETE FROM queue WHERE slot = ? AND seq <= ? AND seq NOT IN (SELECT value FROM json_each(?))",
+        (slot, last, leased),
+    )
+    removed = file.execute("DELETE FROM delayed WHERE slot = ? AND seq <= ?", (slot, last)).rowcount
+    file.execute("COMMIT")
+    return removed, next_due(file)
 
 
 def next_due(file: sqlite3.Connection) -> float:

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
 from skitter.frontier.base import (
@@ -27,21 +27,19 @@ from skitter.frontier.base import (
     Lease,
     LeaseResult,
     Outcome,
-    OutputMark,
-    QueueOrder,
     Resolution,
     SeedClaim,
     SeedMark,
-    SlotStatus,
 )
+from skitter.frontier.changes import Changes
+from skitter.frontier.embedded import Embedded
 from skitter.frontier.leases import LeaseBook
-from skitter.frontier.slots import Slot, SlotTable
+from skitter.frontier.reckoning import extend_ranges, rank_of, wait_for
+from skitter.frontier.slots import Slot
 from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION
 
 FOREVER = float("inf")
-LONGEST_WAIT = 0.1
-"""Seconds after which a worker asks again at the latest: others may have found work meanwhile."""
 
 
 class Waiting:
@@ -57,16 +55,7 @@ class Waiting:
         self.lost = 0
 
 
-def rank_of(order: QueueOrder, priority: int, sequence: int) -> int:
-    """Return the number by which a slot's queue is sorted, low first, before the sequence number."""
-    if order == "priority":
-        return ~priority  # and not its negative: that of the lowest 64-bit integer has no place in 64 bits
-    if order == "lifo":
-        return -sequence
-    return random.getrandbits(62) if order == "random" else 0
-
-
-class MemoryFrontier:
+class MemoryFrontier(Embedded):
     """A frontier in the memory of one process."""
 
     shared: ClassVar[bool] = False
@@ -78,22 +67,15 @@ class MemoryFrontier:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._options = options if options is not None else FrontierOptions()
-        self._clock = clock
-        self._slots = SlotTable((politeness if politeness is not None else Politeness()).policy_of)
+        super().__init__(politeness, options, clock)
         self._seen: dict[bytes, float] = {}
         self._delayed: list[tuple[float, int, Waiting]] = []
         self._leases: LeaseBook[Waiting] = LeaseBook(self._slots, self._options.lease_seconds)
         self._dead: dict[int, tuple[DeadLetter, Waiting]] = {}
         self._notes: dict[str, tuple[bytes, float]] = {}
         self._outputs: dict[str, list[tuple[int, int]]] = {}
-        self._counters: Counter[str] = Counter()
         self._added = self._queued = self._done = 0
         self._sequence = 0
-        self._state = JobState.RUNNING
-        self._seeds_done = False
-        self._seed_position = 0
-        self._seed_claim: tuple[int, str, float] | None = None
         self._fingerprint_seed = secrets.randbits(64)
 
     @classmethod
@@ -118,14 +100,17 @@ class MemoryFrontier:
 
     async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
         """Add requests with de-duplication; count them as seeds if they are."""
-        if seeds is not None and not self._advance_seeds(seeds):
+        if seeds is not None and not self._seeds.advance(seeds, self._clock()):
             return AddResult(0, len(entries))
-        added = self._insert(entries, self._clock())
-        return AddResult(added, len(entries) - added)
+        return self._insert(entries, self._clock())
 
-    def _insert(self, entries: Sequence[Entry], now: float) -> int:
-        added = 0
+    def _insert(self, entries: Sequence[Entry], now: float) -> AddResult:
+        added = banned = 0
+        self._active_at = now
         for entry in entries:
+            if entry.slot in self._banned:
+                banned += 1
+                continue
             if entry.dedup:
                 if self._is_known(entry.fingerprint, now):
                     self._counters["refused/duplicate"] += 1
@@ -137,9 +122,15 @@ class MemoryFrontier:
             self._place(waiting, max(entry.not_before, now + entry.delay), now)
             added += 1
         self._added += added
-        return added
+        if banned:
+            self._counters["refused/banned"] += banned
+        return AddResult(added, len(entries) - added - banned, banned)
 
     def _place(self, waiting: Waiting, at: float, now: float) -> None:
+        if waiting.entry.slot in self._banned:  # it was on lease, or dead, when its slot was banned
+            self._added -= 1
+            self._counters["refused/banned"] += 1
+            return
         if at > now:
             heappush(self._delayed, (at, waiting.sequence, waiting))
             return
@@ -150,20 +141,11 @@ class MemoryFrontier:
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
         """Take the duty of loading the seeds."""
         now = self._clock()
-        if self._seeds_done or (self._seed_claim is not None and self._seed_claim[2] > now):
+        if not self._seeds.is_free(now):
             return None
         self._sequence += 1
-        self._seed_claim = (self._sequence, worker, now + self._options.lease_seconds)
-        return SeedClaim(self._sequence, self._seed_position)
-
-    def _advance_seeds(self, mark: SeedMark) -> bool:
-        if self._seed_claim is None or self._seed_claim[0] != mark.token:
-            return False
-        deadline = self._clock() + self._options.lease_seconds
-        self._seed_claim = None if mark.done else (mark.token, self._seed_claim[1], deadline)
-        self._seed_position = mark.position
-        self._seeds_done = mark.done
-        return True
+        self._seeds.claim(self._sequence, worker, now)
+        return SeedClaim(self._sequence, self._seeds.position)
 
     async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
         """Hand out what may be fetched now."""
@@ -177,7 +159,15 @@ class MemoryFrontier:
             limit = self._options.limits.room(self._counters, len(self._leases), limit)
             while len(leases) < limit and (taken := self._slots.take(now)) is not None:
                 leases.append(self._grant(taken[0], taken[1][2], worker, now))
-        return LeaseResult(leases, state, self._ask_again(now, leases), self._limit_reached())
+        room = self._options.room(self._queued, len(self._delayed), len(self._leases), self._counters)
+        return LeaseResult(
+            leases,
+            state,
+            self._ask_again(now, leases),
+            self._limit_reached(),
+            revision=self._revision,
+            room=room,
+        )
 
     def _grant(self, slot: Slot, waiting: Waiting, worker: str, now: float) -> Lease:
         self._queued -= 1
@@ -198,12 +188,10 @@ class MemoryFrontier:
 
     def _current_state(self) -> JobState:
         idle = not (self._queued or self._delayed or self._leases)
-        if idle and self._seeds_done:
-            return JobState.FINISHED
-        return JobState.STOPPING if self._limit_reached() else self._state
+        return self._state_now(idle=idle, failed=len(self._dead))
 
     def _limit_reached(self) -> str:
-        return self._options.limits.reached(self._counters, len(self._dead))
+        return self._limit(len(self._dead))
 
     def _ask_again(self, now: float, leases: list[Lease]) -> float:
         delayed_until = self._delayed[0][0] if self._delayed else FOREVER
@@ -213,6 +201,7 @@ class MemoryFrontier:
         held = self._leases.end(lease_id, now)
         if held is None:
             return
+        self._active_at = now
         waiting = held.request
         waiting.lost += 1
         self._counters["leases/lost"] += 1
@@ -238,15 +227,16 @@ class MemoryFrontier:
         """Extend leases; return those that are gone."""
         now = self._clock()
         self._wake(now)
-        if self._seed_claim is not None and self._seed_claim[1] == worker:
-            self._seed_claim = (self._seed_claim[0], worker, now + self._options.lease_seconds)
+        self._seeds.renew(worker, now)
         return self._leases.renew(worker, lease_ids, now)
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each as a whole or not at all."""
         now = self._clock()
         self._wake(now)
-        return [self._settle(outcome, now) for outcome in outcomes]
+        accepted = [self._settle(outcome, now) for outcome in outcomes]
+        self._tallies.fold()
+        return accepted
 
     def _settle(self, outcome: Outcome, now: float) -> bool:
         held = self._leases.end(outcome.lease_id, now)
@@ -261,6 +251,7 @@ class MemoryFrontier:
         else:
             self._retry(waiting, outcome, now)
         self._insert(outcome.entries, now)
+        self._tallies.count(held.worker, held.slot.key, outcome)
         self._counters.update(outcome.counters)
         for mark in outcome.outputs:
             extend_ranges(self._outputs.setdefault(mark.part, []), mark)
@@ -287,8 +278,8 @@ class MemoryFrontier:
     async def abandon(self, worker: str) -> int:
         """Take back what a dead worker held."""
         now = self._clock()
-        if self._seed_claim is not None and self._seed_claim[1] == worker:
-            self._seed_claim = None
+        self._seeds.abandon(worker)
+        self._roster.forget(worker)
         lost = self._leases.of(worker)
         for lease_id in lost:
             self._lose(lease_id, now)
@@ -304,9 +295,9 @@ class MemoryFrontier:
         return FrontierStatus(
             state=self._current_state(),
             added=self._added, queued=self._queued, delayed=len(self._delayed), leased=len(self._leases),
-            done=self._done, failed=len(self._dead), seeds_loading=not self._seeds_done,
+            done=self._done, failed=len(self._dead), seeds_loading=not self._seeds.is_done,
             counters=dict(self._counters), slots=len(busy),
-            busiest=[slot_status(slot, len(slot.waiting), leased[slot.key], now) for slot in busy[:20]],
+            busiest=[slot.status(len(slot.waiting), leased[slot.key], now) for slot in busy[:20]],
             oldest_lease=self._leases.oldest(now), reason=self._limit_reached(),
         )  # fmt: skip
 
@@ -323,6 +314,35 @@ class MemoryFrontier:
         """Set the smallest delay of one slot."""
         self._slots.set_floor(self._slots.get(slot), seconds, self._clock())
 
+    async def change(self, changes: Changes, reset: bool = False) -> Changes:
+        """Change settings at once."""
+        self._obey(changes if reset else changes.over(self._changes))
+        return self._changes
+
+    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+        """Remove what waits in a slot."""
+        if ban:
+            self._banned.add(slot)
+        entry = self._slots.get(slot)
+        dropped = len(entry.waiting)
+        self._queued -= dropped
+        entry.waiting.clear()
+        self._slots.arm(entry)
+        kept = [one for one in self._delayed if one[2].entry.slot != slot]
+        dropped += len(self._delayed) - len(kept)
+        self._delayed = kept
+        heapify(self._delayed)
+        if dropped:
+            self._added -= dropped
+            self._counters["refused/dropped"] += dropped
+        return dropped
+
+    async def unban(self, slot: str) -> bool:
+        """Take requests for a slot again."""
+        was_banned = slot in self._banned
+        self._banned.discard(slot)
+        return was_banned
+
     async def recall(self, key: str) -> bytes | None:
         """Read a shared note."""
         value, until = self._notes.get(key, (None, 0.0))
@@ -331,6 +351,13 @@ class MemoryFrontier:
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""
         self._notes[key] = (value, self._clock() + ttl)
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        if await self.recall(key) != old:
+            return False
+        await self.remember(key, new, ttl)
+        return True
 
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""
@@ -343,7 +370,7 @@ class MemoryFrontier:
         for letter_id in chosen:
             _, waiting = self._dead.pop(letter_id)
             waiting.attempt = waiting.lost = 0
-            if waiting.entry.dedup:
+            if waiting.entry.dedup and waiting.entry.slot not in self._banned:
                 self._seen[waiting.entry.fingerprint] = FOREVER
             self._place(waiting, now, now)
         return len(chosen)
@@ -362,8 +389,7 @@ class MemoryFrontier:
             return False
         if self._options.visited_ttl is None:
             self._seen.clear()
-        self._seeds_done = False
-        self._seed_position = 0
+        self._seeds.start_again()
         return True
 
     def _letters(self, ids: Sequence[int] | None) -> list[int]:
@@ -374,30 +400,8 @@ class MemoryFrontier:
         return {part: sorted(ranges) for part, ranges in self._outputs.items()}
 
 
-def wait_for(ready_at: float | None, delayed_until: float, now: float, leases: list[Lease]) -> float:
-    """Return the seconds after which a worker does well to ask again."""
-    soonest = min(now + LONGEST_WAIT, delayed_until)
-    # Where nothing was handed out although a slot is ready, a pause or a limit is in the way, not time.
-    if ready_at is not None and (leases or ready_at > now):
-        soonest = min(soonest, ready_at)
-    return max(0.0, soonest - now)
-
-
-def extend_ranges(ranges: list[tuple[int, int]], mark: OutputMark) -> None:
-    """Record a committed range; one that continues the last is joined to it."""
-    if ranges and ranges[-1][1] == mark.start:
-        ranges[-1] = (ranges[-1][0], mark.end)
-    else:
-        ranges.append((mark.start, mark.end))
-
-
 def with_record(entry: Entry, record: bytes) -> Entry:
     """Return the entry with another stored request."""
     return Entry(
         entry.fingerprint, entry.slot, entry.url, record, entry.priority, dedup=entry.dedup
     )  # fmt: skip
-
-
-def slot_status(slot: Slot, queued: int, leased: int, now: float) -> SlotStatus:
-    """Describe one slot for people."""
-    return SlotStatus(slot.key, queued, leased, slot.delay, max(0.0, slot.held_until - now))

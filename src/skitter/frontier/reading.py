@@ -17,7 +17,10 @@ import msgspec
 
 from skitter.frontier import letters
 from skitter.frontier.base import DeadLetter, FrontierStatus, JobState, SlotStatus
+from skitter.frontier.changes import Changes
 from skitter.frontier.file_format import check_format, explained
+from skitter.frontier.restore import outputs
+from skitter.frontier.tally import Tally, TallyGroup, in_order
 
 
 def read_status(path: Path) -> FrontierStatus | None:
@@ -37,6 +40,33 @@ def read_dead_letters(path: Path, after: int, limit: int) -> list[DeadLetter]:
             return []
         keys = dict(file.execute("SELECT id, key FROM slots"))
         return letters.dead_letters(file, keys, after, limit)
+
+
+def read_tallies(path: Path, group: TallyGroup, limit: int) -> list[Tally]:
+    """Read what was counted by a job that nobody runs, as the frontier's ``tallies``."""
+    with _reading(path) as file:
+        if file is None:
+            return []
+        found = file.execute(
+            'SELECT key, pages, items, bytes, failed, retried FROM tallies WHERE "group" = ?', (group.value,)
+        )
+        return in_order((Tally(*row) for row in found), limit)
+
+
+def read_steering(path: Path) -> tuple[Changes, list[str]]:
+    """Read the changed settings and the banned slots of a job that nobody runs."""
+    with _reading(path) as file:
+        if file is None:
+            return Changes(), []
+        changed = file.execute("SELECT packed FROM changes").fetchone()
+        banned = [key for (key,) in file.execute("SELECT key FROM bans WHERE banned ORDER BY key")]
+        return (msgspec.msgpack.decode(changed[0], type=Changes) if changed else Changes()), banned
+
+
+def read_outputs(path: Path) -> dict[str, list[tuple[int, int]]]:
+    """Read the committed ranges of a job that nobody runs, as the frontier's ``outputs``."""
+    with _reading(path) as file:
+        return {} if file is None else outputs(file)
 
 
 @contextmanager
@@ -61,16 +91,16 @@ def _address(path: Path) -> str:
 
 
 def _status(file: sqlite3.Connection) -> FrontierStatus | None:
-    job = file.execute("SELECT state, added, done, seeds_done FROM job").fetchone()
+    job = file.execute("SELECT state, done, seeds_done FROM job").fetchone()
     if job is None:
         return None
-    state, added, done, seeds_done = job
+    state, done, seeds_done = job
     in_queue, delayed, failed = (_count(file, table) for table in ("queue", "delayed", "dead"))
     leased = _in_hand(file)
     if seeds_done and not (in_queue or delayed):
         state = JobState.FINISHED
     return FrontierStatus(
-        state=JobState(state), added=added, queued=in_queue - leased, delayed=delayed, leased=leased, done=done,
+        state=JobState(state), added=in_queue + delayed + done + failed, queued=in_queue - leased, delayed=delayed, leased=leased, done=done,
         failed=failed, seeds_loading=not seeds_done,
         counters=dict(file.execute("SELECT name, value FROM counters")),
         slots=file.execute("SELECT count(DISTINCT slot) FROM queue").fetchone()[0],

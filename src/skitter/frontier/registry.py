@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
 from skitter.errors import FrontierError
 from skitter.frontier.base import Frontier, FrontierContext
 from skitter.frontier.memory import MemoryFrontier
 from skitter.frontier.sqlite import SqliteFrontier
-
-GROUP = "skitter.frontiers"
+from skitter.parts import PartKind
 
 
 def _on_redis(url: str, context: FrontierContext) -> Frontier:
@@ -51,10 +49,14 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "redis": _on_redis,
     "rediss": _on_redis,
     "redis+sentinel": _on_redis,
+    "rediss+sentinel": _on_redis,
     "unix": _on_redis,
     "nsq": _on_nsq,
     "nats": _on_jetstream,
 }
+
+
+FRONTIERS = PartKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError)
 
 
 @runtime_checkable
@@ -76,27 +78,9 @@ def make_frontier(url: str, context: FrontierContext) -> Frontier:
     """Return the frontier that a URL names; nothing is opened yet.
 
     Another package offers one by an entry point named like the scheme, which points to a class with
-    ``from_url(url, context)``. Raises :class:`~skitter.errors.FrontierError` for an unknown scheme.
+    ``from_url(url, context)``; ``package.module:Class`` names such a class outright. Raises
+    :class:`~skitter.errors.FrontierError` for an unknown scheme.
     """
-    scheme = url.partition(":")[0].lower()
-    make = _BUILT_IN.get(scheme) or _from_entry_point(scheme)
-    if make is None:
-        known = sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
-        raise FrontierError(
-            f"frontier {url!r} is of no known kind",
-            remedy=f"write KIND:..., where KIND is one of {', '.join(known)}",
-        )
+    part, _ = FRONTIERS.find(url)
+    make: Callable[[str, FrontierContext], Frontier] = getattr(part, "from_url", part)
     return make(url, context)
-
-
-def _from_entry_point(scheme: str) -> Callable[[str, FrontierContext], Frontier] | None:
-    for point in entry_points(group=GROUP, name=scheme):
-        try:
-            make: Callable[[str, FrontierContext], Frontier] = point.load().from_url
-        except ImportError as error:
-            raise FrontierError(
-                f"frontier kind {scheme!r} cannot be loaded from {point.value}: {error}",
-                remedy="install the package that brings it again, with its dependencies",
-            ) from error
-        return make
-    return None

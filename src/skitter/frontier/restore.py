@@ -44,6 +44,10 @@ class Past(msgspec.Struct):
     counters: Counter[str]
     seen: MemorySeen | TimedSeen | None
     """``None``: the seen set is on disk."""
+    banned: set[str]
+    tallies: list[tuple[str, str, int, int, int, int, int]]
+    changes: bytes
+    """Packed; empty: none."""
 
 
 def restore(file: sqlite3.Connection, options: FrontierOptions, now: float) -> Past:
@@ -51,31 +55,38 @@ def restore(file: sqlite3.Connection, options: FrontierOptions, now: float) -> P
     job = _job(file)
     buried = _take_back_leases(file, options, now)
     counters = Counter(dict(file.execute("SELECT name, value FROM counters")))
-    state, added, done, sequence, position, seeds_done, seed, version, on_disk = job
+    state, done, sequence, position, seeds_done, seed, version, on_disk = job
     if version != FINGERPRINT_VERSION:
         raise FrontierError(
             f"the job's fingerprints have version {version}, this skitter makes {FINGERPRINT_VERSION}",
             remedy="finish the job with the skitter that began it, or start anew with --fresh",
         )
+    dead, delayed = _count(file, "dead"), _count(file, "delayed")
+    changed = file.execute("SELECT packed FROM changes").fetchone()
     return Past(
         # A stop was asked of the old life; a pause holds until it is ended.
         state=JobState.RUNNING if state == JobState.STOPPING else JobState(state),
-        added=added, done=done, sequence=sequence + buried, seed_position=position,
+        # Not as it was noted: a kill may have come between the rows that a drop removes and the note of it.
+        added=_count(file, "queue") + delayed + done + dead,
+        done=done, sequence=sequence + buried, seed_position=position,
         seeds_done=bool(seeds_done), fingerprint_seed=seed % 2**64,
-        dead=_count(file, "dead"), delayed=_count(file, "delayed"), next_delayed=next_due(file),
-        slots=_slots(file), outputs=_outputs(file), counters=counters,
+        dead=dead, delayed=delayed, next_delayed=next_due(file),
+        slots=_slots(file), outputs=outputs(file), counters=counters,
         seen=None if on_disk else _seen(file, options),
+        banned={key for (key,) in file.execute("SELECT key FROM bans WHERE banned")},
+        tallies=list(file.execute('SELECT "group", key, pages, items, bytes, failed, retried FROM tallies')),
+        changes=changed[0] if changed else b"",
     )  # fmt: skip
 
 
-def _job(file: sqlite3.Connection) -> tuple[str, int, int, int, int, int, int, int, int]:
+def _job(file: sqlite3.Connection) -> tuple[str, int, int, int, int, int, int, int]:
     query = (
-        "SELECT state, added, done, sequence, seed_position, seeds_done,"
+        "SELECT state, done, sequence, seed_position, seeds_done,"
         " fingerprint_seed, fingerprint_version, seen_on_disk FROM job"
     )
-    found: tuple[str, int, int, int, int, int, int, int, int] | None = file.execute(query).fetchone()
+    found: tuple[str, int, int, int, int, int, int, int] | None = file.execute(query).fetchone()
     if found is None:
-        return (JobState.RUNNING, 0, 0, 0, 0, 0, secrets.randbits(64), FINGERPRINT_VERSION, 0)
+        return (JobState.RUNNING, 0, 0, 0, 0, secrets.randbits(64), FINGERPRINT_VERSION, 0)
     return found
 
 
@@ -146,11 +157,12 @@ def _slots(file: sqlite3.Connection) -> dict[int, PastSlot]:
     return slots
 
 
-def _outputs(file: sqlite3.Connection) -> dict[str, list[tuple[int, int]]]:
-    outputs: dict[str, list[tuple[int, int]]] = {}
+def outputs(file: sqlite3.Connection) -> dict[str, list[tuple[int, int]]]:
+    """Read the committed ranges of all part files."""
+    found: dict[str, list[tuple[int, int]]] = {}
     for part, start, stop in file.execute("SELECT part, start, stop FROM outputs ORDER BY part, start"):
-        outputs.setdefault(part, []).append((start, stop))
-    return outputs
+        found.setdefault(part, []).append((start, stop))
+    return found
 
 
 def _seen(file: sqlite3.Connection, options: FrontierOptions) -> MemorySeen | TimedSeen:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from skitter.frontier.base import SlotStatus
 from skitter.politeness import SlotPolicy
 
 ADAPTIVE_SHARE = 0.5
@@ -57,6 +58,15 @@ class Slot:
         self.stamp = 0
         """Which entry of the table's heap is the valid one; 0: none."""
 
+    def follow(self, policy: SlotPolicy, now: float) -> None:
+        """Obey other limits from now on."""
+        before = self.delay
+        history = max(self.grants, key=len, default=deque[float]())
+        self.policy = policy
+        self.grants = [deque(history, maxlen=rate.count) for rate in policy.rates]
+        again = now + self.delay + policy.jitter + (self.start_within or 0.0)
+        self.next_at = max(self.next_at, again) if self.delay > before else min(self.next_at, again)
+
     @property
     def delay(self) -> float:
         """Seconds between two fetches that hold now."""
@@ -99,6 +109,10 @@ class Slot:
             return False
         rated = zip(self.policy.rates, self.grants, strict=True)
         return not any(grants and grants[-1] + rate.per > now for rate, grants in rated)
+
+    def status(self, queued: int, leased: int, now: float) -> SlotStatus:
+        """Describe it for people."""
+        return SlotStatus(self.key, queued, leased, self.delay, max(0.0, self.held_until - now))
 
     def grant(self, now: float) -> None:
         """Count one fetch that may begin now."""
@@ -228,6 +242,15 @@ class SlotTable:
             slot.next_at = max(slot.next_at, now + seconds + (slot.start_within or 0.0))
         slot.floor = seconds
         self.arm(slot)
+
+    def follow(self, policy_of: Callable[[str], SlotPolicy], now: float) -> None:
+        """Give every slot other limits."""
+        self._policy_of = policy_of
+        for slot in self._slots.values():
+            policy = policy_of(slot.key)
+            if policy != slot.policy:
+                slot.follow(policy, now)
+                self.arm(slot)
 
     def tidy(self, now: float) -> None:
         """Let go of idle slots, whenever the number of slots has doubled."""

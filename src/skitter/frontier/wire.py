@@ -27,6 +27,9 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
+from skitter.frontier.changes import Changes
+from skitter.frontier.roster import WorkerReport, WorkerStatus
+from skitter.frontier.tally import Tally, TallyGroup
 
 LARGEST_MESSAGE = 1 << 30
 _LENGTH = struct.Struct(">I")
@@ -49,10 +52,19 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "set_delay": (tuple[str, float], None),
     "recall": (tuple[str], bytes | None),
     "remember": (tuple[str, bytes, float], None),
+    "swap": (tuple[str, bytes | None, bytes, float], bool),
     "dead_letters": (tuple[int, int], list[DeadLetter]),
     "replay": (tuple[list[int] | None], int),
     "drop": (tuple[list[int] | None], int),
     "recrawl": (tuple[()], bool),
+    "tallies": (tuple[TallyGroup, int], list[Tally]),
+    "announce": (tuple[WorkerReport, float], None),
+    "workers": (tuple[()], list[WorkerStatus]),
+    "changes": (tuple[()], Changes),
+    "change": (tuple[Changes, bool], Changes),
+    "drop_slot": (tuple[str, bool], int),
+    "unban": (tuple[str], bool),
+    "banned": (tuple[()], list[str]),
     "outputs": (tuple[()], dict[str, list[tuple[int, int]]]),
 }
 

@@ -13,7 +13,7 @@ finishes it at every stop; each worker writes through a :class:`Store` of its ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,6 +53,14 @@ class GroupError(msgspec.Struct, frozen=True):
         return cls(f"item {index + 1} of the page: {reason}")
 
 
+class Buffering(msgspec.Struct, frozen=True):
+    """What a store would have the engine gather before it writes. Fewer are written when nothing more can come."""
+
+    items: int
+    seconds: float
+    """Longest wait of the first page. Its lease is held so long, and its links are not known before."""
+
+
 class StoreContext(msgspec.Struct, frozen=True):
     """What a store is told when it is opened."""
 
@@ -76,7 +84,10 @@ class OutputContext(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Where items go. One instance belongs to one worker."""
+    """Where items go. One instance belongs to one worker.
+
+    A store may have an attribute ``buffering`` (:class:`Buffering` or ``None``).
+    """
 
     async def open(self, context: StoreContext) -> None:
         """Make ready to write. Raises :class:`~skitter.errors.StoreError` with a remedy."""
@@ -95,6 +106,14 @@ class Store(Protocol):
     async def close(self) -> None:
         """Flush what is left and let go."""
         ...
+
+
+def buffering_of(stores: Iterable[Store]) -> Buffering | None:
+    """Return what pages are to be gathered for that go to all of these stores; ``None``: none asks for it."""
+    wishes = [wish for store in stores if (wish := getattr(store, "buffering", None)) is not None]
+    if not wishes:
+        return None
+    return Buffering(max(wish.items for wish in wishes), max(wish.seconds for wish in wishes))
 
 
 class Output(Protocol):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from skitter.errors import StoreError
 from skitter.store.base import type_of_ranges
 
+_Ranges = list[tuple[int, int]]
 CHUNK = 1 << 20
 """Bytes held in memory at a time."""
 
@@ -21,13 +23,17 @@ _REMEDY = (
 class Committed:
     """The committed lines of one stream, by part name, then position.
 
+    ``elsewhere``: more folders of parts, such as copies of those of other machines.
+
     Every range is tested before it is given out: inside the file, whole lines, no overlap. Raises
     :class:`~skitter.errors.StoreError` that names the part.
     """
 
-    def __init__(self, parts: Path, ranges: type_of_ranges, stream: str) -> None:
+    def __init__(
+        self, parts: Path, ranges: type_of_ranges, stream: str, *, elsewhere: Sequence[Path] = ()
+    ) -> None:
         prefix = f"{stream}/"
-        self._parts = parts
+        self._folders = [parts, *elsewhere]
         self._ranges = {part: ranges[part] for part in sorted(ranges) if part.startswith(prefix)}
 
     def runs(self) -> Iterator[tuple[int, int, int]]:
@@ -53,21 +59,44 @@ class Committed:
                 position += len(chunk)
                 yield chunk
 
+    def blocks(self, size: int) -> Iterator[tuple[list[bytes], int]]:
+        """Give the lines of one part, some at a time (about ``size`` bytes), with the position after them."""
+        for descriptor, position, end in self.runs():
+            at, wanted = position, size
+            while at < end:
+                block = os.pread(descriptor, min(wanted, end - at), at)
+                cut = block.rfind(b"\n") + 1
+                if not block:
+                    raise StoreError("a part file became shorter while it was read", remedy=_REMEDY)
+                if not cut:  # a line that is longer
+                    wanted *= 2
+                    continue
+                at, wanted = at + cut, size
+                yield block[: cut - 1].split(b"\n"), at
+
     def lines(self) -> Iterator[bytes]:
         """Give all lines, without their line ends."""
-        rest = b""
-        for chunk in self.chunks():
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
+        return lines_of(self.chunks())
 
     def _open(self, part: str) -> int:
+        for folder in self._folders[1:]:
+            with suppress(FileNotFoundError):
+                return os.open(folder / part, os.O_RDONLY)
         try:
-            return os.open(self._parts / part, os.O_RDONLY)
+            return os.open(self._folders[0] / part, os.O_RDONLY)
         except OSError as error:
             raise StoreError(
                 f"cannot read the part file {part}, which holds committed items: {error.strerror}",
                 remedy=_REMEDY,
             ) from error
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Give the lines of a text that comes in pieces, without their line ends."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
 
 
 def _runs(descriptor: int, part: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -99,3 +128,14 @@ def _problem(descriptor: int, start: int, end: int, allowed: range) -> str:
     if end > start and os.pread(descriptor, 1, end - 1) != b"\n":
         return "to the middle of a line"
     return ""
+
+
+def split_by_place(
+    ranges: Mapping[str, _Ranges], folders: Sequence[Path]
+) -> tuple[dict[str, _Ranges], dict[str, _Ranges]]:
+    """Divide the ranges of a fleet into those whose part file is in one of the folders, and the others."""
+    here: dict[str, _Ranges] = {}
+    missing: dict[str, _Ranges] = {}
+    for part, known in ranges.items():
+        (here if any((folder / part).exists() for folder in folders) else missing)[part] = known
+    return here, missing

@@ -47,6 +47,14 @@ class FileOutput:
         """Replace the file by one that holds the committed ranges."""
         await asyncio.to_thread(self._merge, context, ranges)
 
+    async def export(self, committed: Committed) -> None:
+        """Replace the file by one that holds what is committed, outside any run of the job."""
+        await asyncio.to_thread(merge, committed, self._path, self._form)
+
+    def is_taken(self) -> bool:
+        """Whether there is a file that is not empty."""
+        return self._path.exists() and self._path.stat().st_size > 0
+
     def _merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
         merge(
             Committed(parts_folder(context.directory), ranges, self.stream),
@@ -57,8 +65,7 @@ class FileOutput:
         )
 
     def _is_occupied(self, context: OutputContext) -> bool:
-        path = self._path
-        return path.exists() and path.stat().st_size > 0 and not self._stamp(context).knows(path)
+        return self.is_taken() and not self._stamp(context).knows(self._path)
 
     def _stamp(self, context: OutputContext) -> Stamp:
         place = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(self._path)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from skitter.errors import StoreError
@@ -42,18 +42,10 @@ class PartFileStore:
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputMark | GroupError | None]:
         """Append the items of all groups; see :meth:`skitter.store.base.Store.write`."""
-        blocks = [_encode_group(group) for group in groups]
+        blocks = [encode_group(group) for group in groups]
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
         position = await self._thread.run(self._append, data) if data else 0
-        marks: list[OutputMark | GroupError | None] = []
-        for block in blocks:
-            if isinstance(block, bytes):
-                end = position + len(block)
-                marks.append(OutputMark(self._part, position, end))
-                position = end
-            else:
-                marks.append(block)
-        return marks
+        return marks_of(blocks, self._part, position)
 
     async def close(self) -> None:
         """Close the part file."""
@@ -114,7 +106,23 @@ def _write_at(descriptor: int, data: bytes, position: int) -> None:
         rest = rest[written:]
 
 
-def _encode_group(group: ItemGroup) -> bytes | GroupError | None:
+def marks_of(
+    blocks: Iterable[bytes | GroupError | None], part: str, position: int
+) -> list[OutputMark | GroupError | None]:
+    """Return the range of each block, the first of which stands at a position; what is no block stands for itself."""
+    marks: list[OutputMark | GroupError | None] = []
+    for block in blocks:
+        if isinstance(block, bytes):
+            end = position + len(block)
+            marks.append(OutputMark(part, position, end))
+            position = end
+        else:
+            marks.append(block)
+    return marks
+
+
+def encode_group(group: ItemGroup) -> bytes | GroupError | None:
+    """Return the items of a page as JSON lines, or why they cannot be written; ``None`` if there are none."""
     if not group.items:
         return None
     lines: list[bytes] = []

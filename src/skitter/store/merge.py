@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Protocol
 
 import msgspec
 
@@ -28,8 +28,20 @@ _NOT_IN_KERNEL = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 class Format(msgspec.Struct, frozen=True):
     """What a merged file looks like."""
 
-    shape: Literal["jsonl", "csv"] = "jsonl"
+    shape: Literal["jsonl", "csv", "parquet"] = "jsonl"
     packing: type_of_packing = ""
+
+
+class Source(Protocol):
+    """Committed items, as JSON lines. Each call begins anew."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Give all bytes, in pieces that fit into memory."""
+        ...
+
+    def lines(self) -> Iterator[bytes]:
+        """Give all lines, without their line ends."""
+        ...
 
 
 def merge(
@@ -110,8 +122,18 @@ def _fill(file: BinaryIO, committed: Committed, form: Format, on_chunk: Callable
     if form == Format():
         for descriptor, start, end in committed.runs():
             _copy(descriptor, start, end, file, on_chunk)
+    else:
+        fill(file, committed, form, on_chunk)
+
+
+def fill(file: BinaryIO, source: Source, form: Format, on_chunk: Callable[[int], None]) -> None:
+    """Write all items of a source to an open file in a format, in bounded memory."""
+    if form.shape == "parquet":
+        from skitter.store.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra
+
+        write_parquet(file, source.lines, on_chunk)
         return
-    chunks: Iterator[bytes] = csv_chunks(committed.lines) if form.shape == "csv" else committed.chunks()
+    chunks: Iterator[bytes] = csv_chunks(source.lines) if form.shape == "csv" else source.chunks()
     with packed(file, form.packing) as sink:
         for chunk in chunks:
             sink.write(chunk)

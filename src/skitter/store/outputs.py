@@ -8,34 +8,28 @@ package adds one by an entry point of the group ``skitter.stores`` with that nam
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from skitter.errors import StoreError
+from skitter.parts import PartKind
+from skitter.store.address import Address as Address  # noqa: PLC0414 - other packages know it from here
 from skitter.store.base import Output, Store
+from skitter.store.database import BufferTerms
+from skitter.store.database_output import DatabaseOutput
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
+from skitter.store.mongodb_place import MongoPlace
+from skitter.store.redis_output import RedisOutput
 from skitter.store.sqlite_output import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
-ENTRY_POINTS = "skitter.stores"
-
-
-class Address(msgspec.Struct, frozen=True):
-    """What the name of an output says."""
-
-    target: str
-    """As the user gave it."""
-    kind: str
-    """The scheme or the suffix, in lower case."""
-    rest: str
-    """Without scheme and options: a path, or what follows ``scheme:`` of a service."""
-    options: dict[str, str] = {}
-    """What follows ``?``, decoded."""
+_USER = re.compile(r"://[^/?#]*@")
+_SECRET_OPTION = re.compile(
+    r"(?<=[?&])(key|secret|token|password|\w+_key|\w+_secret|\w+_token)=[^&]*", re.IGNORECASE
+)
 
 
 type_of_factory = Callable[[Address], Output]
@@ -49,14 +43,25 @@ def open_output(target: str) -> Output:
     if target == "-":
         return StdoutOutput()
     for kind, rest, options in _readings(target):
-        factory = _factory(kind)
-        if factory:
+        factory: type_of_factory | None = OUTPUTS.named(kind)
+        if factory is not None:
             return factory(Address(target, kind, rest, options))
-    known = sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    found = OUTPUTS.at_path(target)
+    if found is not None:
+        at_path: type_of_factory = found[0]
+        rest = found[1]
+        plain, options = _options(rest)
+        return at_path(Address(target, target.removesuffix(f":{rest}"), plain, options))
     raise StoreError(
-        f"output {target!r} is of no known kind",
-        remedy=f"use a name that ends in one of these, or write KIND:NAME; known are {', '.join(known)}; '-' is stdout",
+        f"output {shown(target)!r} is of no known kind",
+        remedy="use a name that ends in one of these, or write KIND:NAME; known are"
+        f" {', '.join(OUTPUTS.known())}; '-' is stdout",
     )
+
+
+def shown(target: str) -> str:
+    """Return the name of an output for people: no user, no password, no key."""
+    return _SECRET_OPTION.sub(r"\1=***", _USER.sub("://", target))
 
 
 def stores_for(outputs: Iterable[Output]) -> list[Store]:
@@ -66,10 +71,7 @@ def stores_for(outputs: Iterable[Output]) -> list[Store]:
 
 def _readings(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
     """Give the ways to read a name, the likeliest first: kind, rest, options."""
-    plain, options = target, {}
-    found = re.fullmatch(r"(.*)\?(\w+=.*)", target, re.DOTALL)
-    if found:
-        plain, options = found[1], dict(parse_qsl(found[2], keep_blank_values=True))
+    plain, options = _options(target)
     scheme, colon, rest = plain.partition(":")
     if colon:
         yield scheme.lower(), rest.removeprefix("//"), options
@@ -79,30 +81,23 @@ def _readings(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
         yield suffix, plain, options
 
 
+def _options(text: str) -> tuple[str, dict[str, str]]:
+    """Take what follows the question mark apart."""
+    found = re.fullmatch(r"(.*)\?(\w+=.*)", text, re.DOTALL)
+    if found is None:
+        return text, {}
+    return found[1], dict(parse_qsl(found[2], keep_blank_values=True))
+
+
 def _suffixes(name: str) -> list[str]:
     words = name.rpartition("/")[2].lower().split(".")
     return [".".join(words[start:]) for start in range(1, len(words))]
 
 
-def _factory(kind: str) -> type_of_factory | None:
-    built_in = _BUILT_IN.get(kind)
-    if built_in:
-        return built_in
-    for point in entry_points(group=ENTRY_POINTS, name=kind):
-        try:
-            factory: type_of_factory = point.load()
-        except ImportError as error:
-            raise StoreError(
-                f"output kind {kind!r} cannot be loaded from {point.value}: {error}",
-                remedy="install the package that brings it again, with its dependencies",
-            ) from error
-        return factory
-    return None
-
-
 def _file(form: Format) -> type_of_factory:
     def make(address: Address) -> Output:
         _refuse_options(address, known=())
+        _check_format(form, address)
         return FileOutput(address.target, Path(address.rest), form)
 
     return make
@@ -117,20 +112,89 @@ def _refuse_options(address: Address, known: tuple[str, ...]) -> None:
     for option in address.options:
         if option not in known:
             raise StoreError(
-                f"output {address.target!r} has the unknown option {option!r}",
+                f"output {shown(address.target)!r} has the unknown option {option!r}",
                 remedy=f"known options of {address.kind}: {', '.join(known) or 'none'}",
             )
 
 
+def _mongodb(address: Address) -> Output:
+    with _extra("mongodb", address):
+        from skitter.store.mongodb import MongoDriver  # noqa: PLC0415 - its client is an extra
+    options = dict(address.options)
+    terms = BufferTerms.taken_from(shown(address.target), options)
+    place = MongoPlace.parse(address.kind, address.rest, options)
+    plain = terms.buffer == 1
+    return DatabaseOutput("mongodb", address.target, lambda: MongoDriver(place, plain=plain), terms)
+
+
+def _postgresql(address: Address) -> Output:
+    with _extra("postgresql", address):
+        from skitter.store.postgresql import PostgresDriver, PostgresPlace  # noqa: PLC0415 - its client is an extra
+    options = dict(address.options)
+    terms = BufferTerms.taken_from(shown(address.target), options)
+    place = PostgresPlace.parse(address.rest, options)
+    return DatabaseOutput("postgresql", address.target, lambda: PostgresDriver(place), terms)
+
+
+@contextmanager
+def _extra(name: str, address: Address) -> Iterator[None]:
+    """Name the extra to install where a package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise StoreError(
+            f"output kind {address.kind!r} needs a package that is missing: {error.name}",
+            remedy=f'pip install "skitter[{name}]"',
+        ) from error
+
+
+def _remote(address: Address) -> Output:
+    with _extra("s3", address):
+        from skitter.store.remote_output import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
+        from skitter.store.remote_place import RemotePlace  # noqa: PLC0415
+    options = dict(address.options)
+    terms = BufferTerms.taken_from(shown(address.target), {"flush": "1"} | options)
+    for name in BufferTerms.__struct_fields__:
+        options.pop(name, None)
+    form = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
+    if form is None:
+        raise StoreError(
+            f"output {address.kind}://{address.rest!r} does not say its format",
+            remedy=f"use a name that ends in one of {', '.join(FORMATS)}",
+        )
+    _check_format(form, address)
+    return RemoteOutput(RemotePlace(address.kind, address.rest, form, options), terms)
+
+
+def _check_format(form: Format, address: Address) -> None:
+    if form.shape == "parquet":
+        with _extra("parquet", address):
+            import pyarrow  # noqa: F401, ICN001, PLC0415 - whether it is there
+
+
+FORMATS = {
+    "jsonl": Format(),
+    "jsonl.gz": Format(packing="gz"),
+    "jsonl.zst": Format(packing="zst"),
+    "csv": Format("csv"),
+    "csv.gz": Format("csv", "gz"),
+    "csv.zst": Format("csv", "zst"),
+    "parquet": Format("parquet"),
+}
+FORMATS |= {"jl": FORMATS["jsonl"], "ndjson": FORMATS["jsonl"]}
+_FSSPEC = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "smb", "hdfs", "webhdfs", "file")
+"""Schemes of fsspec that can be written in one step."""
 _BUILT_IN: dict[str, type_of_factory] = {
-    "jsonl": _file(Format()),
-    "jsonl.gz": _file(Format(packing="gz")),
-    "jsonl.zst": _file(Format(packing="zst")),
-    "csv": _file(Format("csv")),
-    "csv.gz": _file(Format("csv", "gz")),
-    "csv.zst": _file(Format("csv", "zst")),
+    **{kind: _file(form) for kind, form in FORMATS.items()},
+    **dict.fromkeys(_FSSPEC, _remote),
     "sqlite": _sqlite,
     "sqlite3": _sqlite,
     "db": _sqlite,
+    "mongodb": _mongodb,
+    "mongodb+srv": _mongodb,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+    "redis": RedisOutput.from_address,
+    "rediss": RedisOutput.from_address,
 }
-_BUILT_IN |= {"jl": _BUILT_IN["jsonl"], "ndjson": _BUILT_IN["jsonl"]}
+OUTPUTS = PartKind("output", "skitter.stores", _BUILT_IN, StoreError)

@@ -21,6 +21,10 @@ class RedisState(RedisFrontier):
 
     shared: ClassVar[bool] = True
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._run, self._run_once = self._run_turns, self._run_told
+
     async def add_told(
         self, entries: Sequence[Entry], seeds: SeedMark | None = None
     ) -> tuple[AddResult, list[bool]]:
@@ -60,23 +64,25 @@ class RedisState(RedisFrontier):
         found = await self._run("stranded", seconds, _SLOTS_AT_ONCE)
         return [(name.decode("utf-8", "surrogatepass"), int(count)) for name, count in found]
 
-    async def _run(self, script: str, *arguments: Argument, repeated: int | None = None) -> Any:
+    async def _run_turns(
+        self, script: str, *arguments: Argument, repeated: int | None = None, more_keys: Sequence[str] = ()
+    ) -> Any:
         turns = current_turns.get()
         if turns is None or script != "lease":
-            return await super()._run(script, *arguments, repeated=repeated)
+            return await self._job.run(script, *arguments, repeated=repeated, more_keys=more_keys)
         places = turns.open_places()
         slots = encode([text(to_bytes(turns.slots[place])) for place in places])
-        answer = await super()._run(script, *arguments, slots, repeated=repeated)
+        answer = await self._job.run(script, *arguments, slots, repeated=repeated, more_keys=more_keys)
         is_starving, fates = answer.pop()
         turns.starving = bool(is_starving)
         for place, fate in zip(places, fates, strict=True):
             turns.fates[place] = _FATES[fate] if fate in _FATES else float(fate)
         return answer
 
-    async def _run_once(self, script: str, *arguments: Argument) -> bytes:
+    async def _run_told(self, script: str, *arguments: Argument) -> bytes:
         told = current_told.get()
         if told is None or script not in _TELLS:
-            return await super()._run_once(script, *arguments)
-        answer, _, mask = (await super()._run_once(script, *arguments, "1")).partition(b"|")
+            return await self._job.run_once(script, *arguments)
+        answer, _, mask = (await self._job.run_once(script, *arguments, "1")).partition(b"|")
         told += [taken == ord("1") for taken in mask]
         return answer

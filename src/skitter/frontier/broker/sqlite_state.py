@@ -39,13 +39,17 @@ class SqliteState(SqliteFrontier):
             current_told.reset(token)
         return accepted, masks_of(outcomes, accepted, told)
 
-    def _insert(self, entries: Sequence[Entry], now: float) -> int:
+    def _insert(self, entries: Sequence[Entry], now: float) -> AddResult:
         told = current_told.get()
         if told is None:
             return super()._insert(entries, now)
-        taken = [super(SqliteState, self)._insert([entry], now) for entry in entries]
-        told += [bool(count) for count in taken]
-        return sum(taken)
+        results = [super(SqliteState, self)._insert([entry], now) for entry in entries]
+        told += [bool(result.added) for result in results]
+        return AddResult(
+            sum(result.added for result in results),
+            sum(result.known for result in results),
+            sum(result.banned for result in results),
+        )
 
     async def take_turns(
         self, worker: str, slots: Sequence[str], limit: int, landed: Sequence[Landing]

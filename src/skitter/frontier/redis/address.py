@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
 import redis.asyncio
@@ -21,7 +21,8 @@ _REMEDY = "write redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix://
 _SENTINEL_PORT = 26379
 TIMEOUT = 20.0
 """Seconds for which the answer to one call is waited for, unless the URL says ``?socket_timeout=``."""
-_CLIENT_OPTIONS: dict[str, Any] = {"socket_connect_timeout": 5.0, "protocol": 2}
+# The client's own limit of time swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
+_CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": 5.0, "protocol": 2}
 if find_spec("redis.driver_info") is not None:
     # Else each new connection looks on the disk for the version of the client, to tell it to the server.
     _CLIENT_OPTIONS["driver_info"] = None
@@ -38,13 +39,16 @@ class Address(msgspec.Struct, frozen=True):
     timeout: float = TIMEOUT
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
-    options: dict[str, Any] = {}
-    """User, password and database of the server behind the sentinels."""
+    access: dict[str, Any] = {}
+    """User, password, database and TLS options of the server behind the sentinels."""
+    sentinel_access: dict[str, Any] = {}
+    """User and password of the sentinels themselves, and TLS options."""
 
-    def client(self, on_connect: Callable[[Any], Any]) -> redis.asyncio.Redis:
-        """Return a client that connects when it is used; ``on_connect`` sees each new connection first.
+    def clients(self, on_connect: Callable[[Any], Any]) -> list[redis.asyncio.Redis]:
+        """Return a client that connects when it is used, then those that tell it where, all to be closed.
 
-        Raises :class:`~skitter.errors.FrontierError` for options that the client does not know.
+        ``on_connect`` sees each new connection to the server first. Raises
+        :class:`~skitter.errors.FrontierError` for options that the client does not know.
         """
         # A command is repeated by us, who know what may be repeated, and how long to wait.
         options = {
@@ -54,12 +58,18 @@ class Address(msgspec.Struct, frozen=True):
         }
         try:
             if self.sentinels:
-                watchers = Sentinel(list(self.sentinels), sentinel_kwargs=_CLIENT_OPTIONS, **options)  # type: ignore[no-untyped-call]
-                client: redis.asyncio.Redis = watchers.master_for(self.service, **self.options)
-                return client
-            return redis.asyncio.Redis.from_url(self.url, **options)
-        except (ValueError, TypeError) as error:
+                return self._behind_sentinels(options)
+            client = redis.asyncio.Redis.from_url(self.url, **options)
+            pool = client.connection_pool
+            pool.connection_class(**pool.connection_kwargs)  # is told only now of options it does not know
+            return [client]  # noqa: TRY300 - what can fail is above
+        except (ValueError, TypeError, redis.exceptions.RedisError) as error:
             raise FrontierError(f"frontier {self.where}: {error}", remedy=_REMEDY) from error
+
+    def _behind_sentinels(self, options: dict[str, Any]) -> list[redis.asyncio.Redis]:
+        for_sentinels = {**_CLIENT_OPTIONS, **self.sentinel_access}
+        watchers = Sentinel(list(self.sentinels), sentinel_kwargs=for_sentinels, **options)  # type: ignore[no-untyped-call]
+        return [watchers.master_for(self.service, **self.access), *watchers.sentinels]
 
 
 def parse_address(url: str) -> Address:
@@ -68,10 +78,9 @@ def parse_address(url: str) -> Address:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
         patience = float(options.pop("patience", PATIENCE))
-        # Not left to the client: its way of limiting a write swallows a cancellation (asyncio.wait_for of 3.11).
         timeout = float(options.pop("socket_timeout", TIMEOUT))
-        if parts.scheme == "redis+sentinel":
-            return _behind_sentinels(parts.netloc, parts.path, options, patience, timeout)
+        if parts.scheme.endswith("+sentinel"):
+            return _behind_sentinels(parts, options, patience, timeout)
         where = _check_direct(parts.scheme, parts.hostname, parts.port, parts.path, options)
     except ValueError as error:
         raise FrontierError(f"frontier URL is not understood: {error}", remedy=_REMEDY) from error
@@ -82,7 +91,7 @@ def _check_direct(
     scheme: str, host: str | None, port: int | None, path: str, options: Mapping[str, str]
 ) -> str:
     if scheme == "unix":
-        if not path or host:
+        if not path.startswith("/") or host:
             raise ValueError("a socket needs its absolute path, as in unix:///run/redis.sock")
         return f"unix://{path}, database {_database(options.get('db', ''))}"
     if not host:
@@ -97,21 +106,26 @@ def _database(text: str) -> int:
 
 
 def _behind_sentinels(
-    place: str, path: str, options: dict[str, str], patience: float, timeout: float
+    parts: SplitResult, options: dict[str, str], patience: float, timeout: float
 ) -> Address:
-    credentials, _, hosts = place.rpartition("@")
-    service, _, database = path.strip("/").partition("/")
-    if not hosts or not service or options:
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    service, _, database = parts.path.strip("/").partition("/")
+    if not hosts or not service:
         raise ValueError("sentinels need HOST:PORT,HOST:PORT/SERVICE[/DB]")
-    access: dict[str, Any] = {"db": _database(database)}
     user, _, password = credentials.partition(":")
-    if user:
-        access["username"] = unquote(user)
-    if password:
-        access["password"] = unquote(password)
+    tls: dict[str, Any] = {"ssl": True} if parts.scheme == "rediss+sentinel" else {}
+    tls |= {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
+    theirs = _credentials(options.pop("sentinel_username", ""), options.pop("sentinel_password", ""))
+    if options:
+        raise ValueError(f"sentinels have no option {min(options)!r}")
     sentinels = []
     for host in hosts.split(","):
         name, _, port = host.partition(":")
         sentinels.append((name, int(port or _SENTINEL_PORT)))
-    where = f"redis+sentinel://{hosts}/{service}/{access['db']}"
-    return Address("", where, patience, timeout, tuple(sentinels), service, access)
+    access = {"db": _database(database), **_credentials(unquote(user), unquote(password)), **tls}
+    where = f"{parts.scheme}://{hosts}/{service}/{access['db']}"
+    return Address("", where, patience, timeout, tuple(sentinels), service, access, {**theirs, **tls})
+
+
+def _credentials(user: str, password: str) -> dict[str, Any]:
+    return {name: value for name, value in (("username", user), ("password", password)) if value}

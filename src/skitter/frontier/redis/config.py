@@ -9,28 +9,54 @@ import msgspec
 import xxhash
 
 from skitter.frontier.base import FrontierOptions
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.frontier.changes import Changes
+from skitter.politeness import LimitRule, Politeness, SlotPolicy, SlotUnit
+
+
+class BegunWith(msgspec.Struct, array_like=True, frozen=True):
+    """What the job was opened with last, for those who join it without knowing its spider."""
+
+    options: FrontierOptions
+    policy: SlotPolicy
+    rules: tuple[LimitRule, ...]
+    unit: SlotUnit
+
+    def politeness(self) -> Politeness:
+        """Return the rules that say which slot a host is in."""
+        return Politeness(self.policy, self.rules, self.unit)
 
 
 class JobConfig:
-    """Options and slot policies of a job as the scripts read them."""
+    """Options and slot policies of a job as the scripts read them, with what was changed since it was begun."""
 
-    def __init__(self, politeness: Politeness, options: FrontierOptions) -> None:
-        self._politeness = politeness
-        self._options = options
-        policies = [politeness.default, *(rule.policy(politeness.default) for rule in politeness.rules)]
-        self._numbers = {policy: number for number, policy in reversed(list(enumerate(policies, 1)))}
-        self._policies = policies
+    def __init__(
+        self, politeness: Politeness, options: FrontierOptions, changes: Changes | None = None
+    ) -> None:
+        self.changes = changes if changes is not None else Changes()
+        self.begun_with = BegunWith(options, politeness.default, politeness.rules, politeness.unit)
+        self._politeness = self.changes.of_politeness(politeness)
+        self._options = self.changes.of_options(options)
+        default = self._politeness.default
+        self._policies = [default, *(rule.policy(default) for rule in politeness.rules)]
         self.policy_of = lru_cache(maxsize=65_536)(self._policy_of)
         """Number of a slot's policy; 1 is that of the job."""
 
+    def changed(self, changes: Changes) -> JobConfig:
+        """Return the configuration of the same job with other changes."""
+        return JobConfig(self.begun_with.politeness(), self.begun_with.options, changes)
+
     def _policy_of(self, slot: str) -> int:
-        return self._numbers[self._politeness.policy_of(slot)]
+        rule = self._politeness.rule_of_slot(slot)
+        return 1 if rule is None else rule + 2
+
+    def slows(self, before: JobConfig, number: int) -> bool:
+        """Tell whether a policy asks for a longer delay than it did before."""
+        return (self._policies[number - 1].delay or 0.0) > (before._policies[number - 1].delay or 0.0)
 
     @property
     def visits(self) -> str:
-        """How known fingerprints are kept: ``exact``, or ``timed`` where visits run out."""
-        return "exact" if self._options.visited_ttl is None else "timed"
+        """How known fingerprints are kept: ``exact``, ``compact``, or ``timed`` where visits run out."""
+        return self._options.seen_filter if self._options.visited_ttl is None else "timed"
 
     @property
     def rules(self) -> str:
@@ -47,12 +73,26 @@ class JobConfig:
             "lease_seconds": options.lease_seconds,
             "max_lost": options.max_lost,
             "failed_stay_known": options.failed_stay_known,
+            "tallies_kept": options.tallies_kept,
             "policies": [_policy(policy) for policy in self._policies],
         }
         if options.visited_ttl is not None:
             fields["visited_ttl"] = options.visited_ttl
+        elif options.seen_filter == "compact":
+            fields["seen_error_rate"] = options.seen_error_rate
+        if options.max_queued is not None:
+            fields["max_queued"] = options.max_queued
         if limits:
             fields["limits"] = limits
+        if options.seed_keys:
+            fields["seed_keys"] = options.seed_keys
+        if options.task_counter_prefix is not None:
+            counters: dict[str, Any] = {"prefix": options.task_counter_prefix}
+            if options.task_counter_ttl is not None:
+                counters["ttl"] = options.task_counter_ttl
+            fields["task_counters"] = counters
+        if options.wait_for_seeds:
+            fields["wait_for_seeds"] = options.wait_for_seeds
         return msgspec.msgpack.encode(fields)
 
 

@@ -6,12 +6,10 @@ All decisions are made on the server, by the scripts in ``scripts/redis``, under
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from skitter.errors import FrontierError
 from skitter.frontier.base import (
     AddResult,
     DeadLetter,
@@ -27,42 +25,42 @@ from skitter.frontier.base import (
     Outcome,
     SeedClaim,
     SeedMark,
-    SlotStatus,
 )
-from skitter.frontier.memory import wait_for
+from skitter.frontier.reckoning import wait_for
 from skitter.frontier.redis.address import parse_address
+from skitter.frontier.redis.batches import (
+    ENTRIES_AT_ONCE,
+    FINGERPRINTS_AT_ONCE,
+    LEASES_AT_ONCE,
+    TIDIED_AT_ONCE,
+    batches,
+    packed_ids,
+)
 from skitter.frontier.redis.config import JobConfig
-from skitter.frontier.redis.keys import FORMAT_VERSION, SEEN, SLOTS, keys_of
+from skitter.frontier.redis.job import Job, jobs_of
 from skitter.frontier.redis.records import (
     EntryWriter,
     encode,
-    id_bytes,
     known_numbers,
     read_lease,
     read_letter,
     read_ranges,
-    text,
+    read_status,
     to_bytes,
     write_landing,
     write_outcome,
 )
-from skitter.frontier.redis.server import Argument, Server
+from skitter.frontier.redis.seed_keys import SeedKeysOnRedis
+from skitter.frontier.redis.server import Server
+from skitter.frontier.redis.steering import Steering
 from skitter.politeness import Politeness
-from skitter.request import FINGERPRINT_VERSION
-
-_LEASES_AT_ONCE = 500
-_OUTCOMES_AT_ONCE = 256
-_ENTRIES_AT_ONCE = 1_000
-_FINGERPRINTS_AT_ONCE = 5_000
-_SLOTS_AT_ONCE = 1_000
-_TIDIED_AT_ONCE = 200
-"""How much one script does at most: no other worker is served meanwhile. One outcome is never divided."""
 
 
-class RedisFrontier:
+class RedisFrontier(Steering, SeedKeysOnRedis):
     """A frontier on a Valkey or Redis server.
 
-    ``patient``: also :meth:`open` waits for a server that is away, as every other call does.
+    ``patient``: also :meth:`open` waits for a server that is away, as every other call does. ``attach``: take
+    the job as it is, its options included, and refuse to begin one.
     """
 
     shared: ClassVar[bool] = True
@@ -77,25 +75,29 @@ class RedisFrontier:
         *,
         clock: Callable[[], float] | None = None,
         patient: bool = False,
+        attach: bool = False,
     ) -> None:
         self._options = options if options is not None else FrontierOptions()
-        self._config = JobConfig(politeness if politeness is not None else Politeness(), self._options)
+        config = JobConfig(politeness if politeness is not None else Politeness(), self._options)
         self._server = Server(parse_address(url))
-        self._job = job
-        self._keys = keys_of(job)
-        self._clock = clock
+        self._job = Job(self._server, job, config, clock)
+        self._run, self._run_once = self._job.run, self._job.run_once
         self._patient = patient
-        self._generation: bytes = b""
-        self._client_name = secrets.token_bytes(8)
-        self._calling = asyncio.Lock()
-        """One call at a time of those whose answer the server keeps."""
+        self._attach = attach
         self._seed_positions: dict[int, int] = {}
         self._restarts = 0
 
     @classmethod
     def from_url(cls, url: str, context: FrontierContext) -> RedisFrontier:
         """Build the frontier that ``redis:``, ``rediss:``, ``unix:`` or ``redis+sentinel:`` names."""
-        return cls(url, context.job, context.politeness, context.options, patient=context.joining)
+        return cls(
+            url,
+            context.job,
+            context.politeness,
+            context.options,
+            patient=context.joining,
+            attach=context.attach,
+        )
 
     # --- opening and closing ---------------------------------------------------------------------------
 
@@ -107,63 +109,15 @@ class RedisFrontier:
         """
         await self._server.connect(patient=self._patient)
         try:
-            info = await self._join()
+            if self._attach:
+                info, self._options = await self._job.attach()
+            else:
+                info = await self._job.join(self._options.lease_seconds, patient=self._patient)
         except BaseException:
             await self._server.close()
             raise
         self._restarts = self._server.restarts
         return info
-
-    async def _join(self) -> JobInfo:
-        config = self._config
-        answer = await self._server.run(
-            "open", self._keys,
-            (FORMAT_VERSION, secrets.token_hex(8), secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
-             config.rules, config.visits),
-            patient=self._patient,
-        )  # fmt: skip
-        if answer[0] != b"ok":
-            raise self._refusal(*(word.decode() for word in answer))
-        _, self._generation, seed, version, has_other_rules = answer
-        if has_other_rules == b"1":
-            await self._assign_policies()
-        return JobInfo(int(seed), int(version), self._options.lease_seconds)
-
-    def _refusal(self, kind: str, detail: str = "") -> FrontierError:
-        place = f"job {self._job!r} on {self._server.where}"
-        if kind == "format":
-            return FrontierError(
-                f"{place} has frontier format {detail}, this skitter reads {FORMAT_VERSION}",
-                remedy="use the skitter that wrote it, or start anew with --fresh",
-            )
-        if kind == "visits":
-            was, now = ("without", "with") if detail == "exact" else ("with", "without")
-            return FrontierError(
-                f"{place} was begun {was} visited_ttl and cannot go on {now} it",
-                remedy="set visited_ttl as before, or start anew with --fresh",
-            )
-        if kind == "headless":
-            return FrontierError(
-                f"{place} has lost its head: something removed a part of its keys",
-                remedy="set maxmemory-policy noeviction on the server, and start anew with --fresh",
-            )
-        return FrontierError(
-            f"{self._keys[0]} on {self._server.where} is no frontier of skitter",
-            remedy="choose another database or another --job",
-        )
-
-    async def _assign_policies(self) -> None:
-        """Tell the slots that are there which policy the new rules give them."""
-        cursor: bytes = b"0"
-        while True:
-            cursor, fields = await self._server.command(
-                "HSCAN", self._keys[SLOTS], cursor, "COUNT", _SLOTS_AT_ONCE
-            )
-            names = [(text(name), self._config.policy_of(_words(name))) for name in fields[::2]]
-            for start in range(0, len(names), _SLOTS_AT_ONCE):
-                await self._run("assign", encode(names[start : start + _SLOTS_AT_ONCE]))
-            if cursor == b"0":
-                return
 
     async def close(self) -> None:
         """Disconnect. Leases stay what they are."""
@@ -173,56 +127,47 @@ class RedisFrontier:
         """Remove the job from the server, before it is opened. Workers that are at work on it end."""
         await self._server.connect(patient=False)
         try:
-            await self._server.command("UNLINK", *self._keys)
+            await self._job.erase()
         finally:
             await self._server.close()
 
-    # --- calling ---------------------------------------------------------------------------------------
+    @property
+    def politeness(self) -> Politeness:
+        """Which slot a host is in."""
+        return self._job.config.begun_with.politeness()
 
-    async def _run(self, script: str, *arguments: Argument, repeated: int | None = None) -> Any:
-        return await self._server.run(script, self._keys, self._given(b"", arguments), repeated=repeated)
-
-    async def _run_once(self, script: str, *arguments: Argument) -> bytes:
-        """Run a script whose answer the server keeps, so that a lost one is answered again."""
-        async with self._calling:
-            given = self._given(secrets.token_bytes(8), arguments)
-            answer: bytes = await self._server.run(script, self._keys, given)
-            return answer
-
-    def _given(self, call: bytes, arguments: tuple[Argument, ...]) -> list[Argument]:
-        now = "" if self._clock is None else repr(self._clock())
-        return [self._generation, now, self._client_name, call, *arguments]
-
-    def _writer(self) -> EntryWriter:
-        return EntryWriter(self._options.order, self._config.policy_of)
+    async def jobs(self) -> list[str]:
+        """List all jobs of the server, by name; the frontier need not be open."""
+        await self._server.connect(patient=False)
+        try:
+            return await jobs_of(self._server)
+        finally:
+            await self._server.close()
 
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Tell which fingerprints are new."""
         mask: list[bool] = []
-        for start in range(0, len(fingerprints), _FINGERPRINTS_AT_ONCE):
-            asked = fingerprints[start : start + _FINGERPRINTS_AT_ONCE]
-            if self._options.visited_ttl is None:
-                known = await self._server.command("SMISMEMBER", self._keys[SEEN], *asked)
-                mask += [not is_known for is_known in known]
-            else:
-                mask += [is_new == 1 for is_new in await self._run("unknown", *asked)]
+        for start in range(0, len(fingerprints), FINGERPRINTS_AT_ONCE):
+            asked = fingerprints[start : start + FINGERPRINTS_AT_ONCE]
+            answer = await self._run("unknown", b"".join(asked))
+            mask += [is_new == ord("1") for is_new in answer]
         return mask
 
     async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
         """Add requests with atomic de-duplication."""
-        size = _ENTRIES_AT_ONCE if seeds is None else max(1, len(entries))
-        added = known = 0
+        size = ENTRIES_AT_ONCE if seeds is None else max(1, len(entries))
+        added = known = banned = 0
         for start in range(0, max(1, len(entries)), size):
             result = await self._add(entries[start : start + size], seeds)
-            added, known = added + result.added, known + result.known
-        return AddResult(added, known)
+            added, known, banned = added + result.added, known + result.known, banned + result.banned
+        return AddResult(added, known, banned)
 
     async def _add(self, entries: Sequence[Entry], seeds: SeedMark | None) -> AddResult:
         if not entries and seeds is None:
             return AddResult(0, 0)
-        writer = self._writer()
+        writer = EntryWriter(self._options.order, self._job.config.policy_of)
         written = [writer.write(entry) for entry in entries]
         progress = None
         if seeds is not None:
@@ -231,8 +176,7 @@ class RedisFrontier:
         answer = await self._run_once("add", encode((writer.names, written, progress)))
         if seeds is not None:
             self._seed_positions[seeds.token] = seeds.position
-        added, known = answer.split()
-        return AddResult(int(added), int(known))
+        return AddResult(*(int(number) for number in answer.split()))
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
         """Take the duty of loading the seeds, if nobody has it."""
@@ -249,9 +193,9 @@ class RedisFrontier:
         """Hand out what may be fetched now."""
         leases: list[Lease] = []
         while True:
-            wanted = min(limit - len(leases), _LEASES_AT_ONCE)
+            wanted = min(limit - len(leases), LEASES_AT_ONCE)
             answer = await self._lease(worker, wanted, landed)
-            state, reached, now, ready, delayed, has_more, found = answer
+            state, reason, now, ready, delayed, has_more, revision, found, room = answer
             leases += [read_lease(data) for data in found]
             landed = ()
             if len(leases) >= limit or not (has_more or len(found) == wanted):
@@ -259,8 +203,10 @@ class RedisFrontier:
         ask_again = wait_for(
             float(ready) if ready else None, float(delayed) if delayed else float("inf"), float(now), leases
         )
-        reason = self._reason(reached)
-        return LeaseResult(leases, JobState(state.decode()), ask_again, reason, self._had_setback())
+        return LeaseResult(
+            leases, JobState(state.decode()), ask_again, reason.decode(), self._had_setback(),
+            revision=int(revision), room=None if room < 0 else room,
+        )  # fmt: skip
 
     async def _lease(self, worker: str, wanted: int, landed: Sequence[Landing]) -> Any:
         # The ids are ours: a server that has lost its last second must not give one of them to anybody else.
@@ -273,22 +219,18 @@ class RedisFrontier:
         self._restarts = self._server.restarts
         return had
 
-    def _reason(self, limit: bytes) -> str:
-        name = limit.decode()
-        return f"{getattr(self._options.limits, name)} {name}" if name else ""
-
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases; return those that are gone."""
         gone: list[int] = []
-        for ids in _packed_ids(lease_ids):
+        for ids in packed_ids(lease_ids):
             gone += [int.from_bytes(lost, "big") for lost in await self._run("renew", worker, ids)]
-        await self._run("tidy", _TIDIED_AT_ONCE)
+        await self._run("tidy", TIDIED_AT_ONCE)
         return gone
 
     async def release(self, lease_ids: Sequence[int]) -> None:
         """Hand leases back untouched."""
         if lease_ids:
-            for ids in _packed_ids(lease_ids):
+            for ids in packed_ids(lease_ids):
                 await self._run("release", ids)
 
     async def abandon(self, worker: str) -> int:
@@ -300,8 +242,8 @@ class RedisFrontier:
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each as a whole or not at all."""
         accepted: list[bool] = []
-        for batch in _batches(outcomes):
-            writer = self._writer()
+        for batch in batches(outcomes):
+            writer = EntryWriter(self._options.order, self._job.config.policy_of)
             written = [write_outcome(outcome, writer) for outcome in batch]
             answer = await self._run_once("commit", encode((writer.names, written)))
             accepted += [taken == ord("1") for taken in answer]
@@ -315,22 +257,7 @@ class RedisFrontier:
             answer = await self._run("status")
             if not answer[11]:
                 break
-        state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
-        counters, busiest = answer[12:]
-        return FrontierStatus(
-            state=JobState(state.decode()),
-            added=queued + delayed + leased + int(done) + failed,
-            queued=queued, delayed=delayed, leased=leased, done=int(done), failed=failed,
-            seeds_loading=seeds_done != b"1",
-            counters={_words(n): int(v) for n, v in zip(counters[::2], counters[1::2], strict=True)},
-            slots=slots,
-            busiest=[
-                SlotStatus(_words(name), waiting, held, float(delay), float(held_for))
-                for name, waiting, held, delay, held_for in busiest
-            ],
-            oldest_lease=max(0.0, float(now) - float(oldest)) if oldest else 0.0,
-            reason=self._reason(limit),
-        )  # fmt: skip
+        return read_status(answer)
 
     async def control(self, state: JobState) -> JobState:
         """Set what the fleet is to do."""
@@ -338,11 +265,11 @@ class RedisFrontier:
 
     async def hold(self, slot: str, seconds: float) -> None:
         """Give out nothing of a slot for so long."""
-        await self._run("hold", to_bytes(slot), self._config.policy_of(slot), seconds)
+        await self._run("hold", to_bytes(slot), self._job.config.policy_of(slot), seconds)
 
     async def set_delay(self, slot: str, seconds: float) -> None:
         """Set the smallest delay of one slot."""
-        await self._run("set_delay", to_bytes(slot), self._config.policy_of(slot), seconds)
+        await self._run("set_delay", to_bytes(slot), self._job.config.policy_of(slot), seconds)
 
     async def recall(self, key: str) -> bytes | None:
         """Read a shared note."""
@@ -352,6 +279,11 @@ class RedisFrontier:
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""
         await self._run("remember", to_bytes(key), value, ttl)
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        arguments = (to_bytes(key), int(old is not None), old or b"", new, ttl)
+        return bool(await self._run("swap", *arguments))
 
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""
@@ -370,8 +302,8 @@ class RedisFrontier:
             return await self._exhume_all(script)
         numbers = known_numbers(ids)
         exhumed = 0
-        for start in range(0, len(numbers), _LEASES_AT_ONCE):
-            chosen = encode(numbers[start : start + _LEASES_AT_ONCE])
+        for start in range(0, len(numbers), LEASES_AT_ONCE):
+            chosen = encode(numbers[start : start + LEASES_AT_ONCE])
             exhumed += int(await self._run_once(script, chosen, ""))
         return exhumed
 
@@ -390,27 +322,3 @@ class RedisFrontier:
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return committed byte ranges of each part file."""
         return read_ranges(await self._run("outputs"))
-
-
-def _words(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
-
-
-def _packed_ids(lease_ids: Sequence[int]) -> Iterator[bytes]:
-    """Give ids in batches for the scripts, at least one."""
-    for start in range(0, max(1, len(lease_ids)), _LEASES_AT_ONCE):
-        yield encode([text(id_bytes(lease_id)) for lease_id in lease_ids[start : start + _LEASES_AT_ONCE]])
-
-
-def _batches(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
-    """Divide outcomes so that no script is long."""
-    batch: list[Outcome] = []
-    entries = 0
-    for outcome in outcomes:
-        entries += len(outcome.entries)
-        if batch and (len(batch) == _OUTCOMES_AT_ONCE or entries > _ENTRIES_AT_ONCE):
-            yield batch
-            batch, entries = [], len(outcome.entries)
-        batch.append(outcome)
-    if batch:
-        yield batch

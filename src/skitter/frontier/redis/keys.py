@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-FORMAT_VERSION = "1"
+from skitter.frontier.tally import TallyGroup
+
+FORMAT_VERSION = "2"
 
 _NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
-    "dead", "counters", "outputs", "notes", "answers",
+    "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_task", "banned",
+    "claimed",
 )  # fmt: skip
 """In the order in which the scripts expect them."""
 
@@ -16,5 +19,6 @@ def keys_of(tag: str) -> list[str]:
     return [f"skitter:{{{tag}}}:{name}" for name in _NAMES]
 
 
-SEEN = _NAMES.index("seen")
 SLOTS = _NAMES.index("slots")
+BANNED = _NAMES.index("banned")
+TALLIES = {group: _NAMES.index(f"by_{group.value}") for group in TallyGroup}

@@ -13,18 +13,36 @@ from typing import Any
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import DeadLetter, Entry, Landing, Lease, Outcome, QueueOrder, Resolution
+from skitter.frontier.base import (
+    DeadLetter,
+    Entry,
+    FrontierStatus,
+    JobState,
+    Landing,
+    Lease,
+    Outcome,
+    QueueOrder,
+    Resolution,
+    SlotStatus,
+)
+from skitter.frontier.roster import WorkerReport, WorkerStatus
+from skitter.frontier.tally import Tally
 
 encode = msgspec.msgpack.Encoder().encode
 
 _UNSIGNED = 1 << 63
 """What makes a signed 64-bit number an unsigned one of the same order."""
 _HIGHEST = (1 << 64) - 1
-_REST = struct.Struct(">4xB16sI")
+_REST = struct.Struct(">4xB16s")
 _LEASE = struct.Struct("<8s2d")
 _LETTER = struct.Struct("<6sd")
 _WAITING = struct.Struct(">14xHHB16sI")
-"""After the slot: rank, number; attempt, lost, dedup, fingerprint, length of the URL."""
+"""After the slot: rank, number; attempt, lost, dedup, fingerprint, length of the URL with its scheme."""
+_SCHEMES = (b"", b"http://", b"https://")
+"""A URL of its slot's host is kept without what it begins with, and so is the first one in its record (the
+referer, as a rule, which is of the same host): 50 of 200 bytes."""
+_UNCUT = 255
+_LONGEST_URL = (1 << 24) - 1
 _CODES = {Resolution.DONE: 0, Resolution.RETRY: 1, Resolution.FAILED: 2}
 _LAST_NUMBER = (1 << 48) - 1
 
@@ -37,6 +55,11 @@ def text(data: bytes) -> msgspec.Raw:
 def to_bytes(words: str) -> bytes:
     """Encode any text, also one that is no valid Unicode."""
     return words.encode("utf-8", "surrogatepass")
+
+
+def to_words(data: bytes) -> str:
+    """Decode what :func:`to_bytes` has encoded."""
+    return data.decode("utf-8", "surrogatepass")
 
 
 def id_bytes(lease_id: int) -> bytes:
@@ -63,8 +86,7 @@ class EntryWriter:
         place = self._places.get(entry.slot)
         if place is None:
             place = self._place(entry.slot)
-        url = to_bytes(entry.url)
-        rest = _REST.pack(entry.dedup, entry.fingerprint, len(url)) + url + entry.record
+        rest = _REST.pack(entry.dedup, entry.fingerprint) + _shortened(entry)
         if entry.not_before or entry.delay:
             return (place, text(self._rank(entry)), text(rest), entry.not_before, entry.delay)
         return (place, text(self._rank(entry)), text(rest))
@@ -90,6 +112,24 @@ class EntryWriter:
         return (random.getrandbits(62) if self._order == "random" else 0).to_bytes(8, "big")
 
 
+def _shortened(entry: Entry) -> bytes:
+    """Return URL and record, each without the origin of the slot."""
+    url, record = to_bytes(entry.url), entry.record
+    scheme = 1 if url.startswith(_SCHEMES[1]) else 2 if url.startswith(_SCHEMES[2]) else 0
+    origin = _SCHEMES[scheme] + to_bytes(entry.slot) + b"/"
+    if scheme and url.startswith(origin):
+        url = url[len(origin) :]
+        at = record.find(origin, 0, _UNCUT + len(origin) - 1)
+    else:
+        scheme, at = 0, -1
+    if len(url) > _LONGEST_URL:
+        raise FrontierError(f"{entry.url:.80}... has {len(url)} bytes", remedy="set max_url_length")
+    if at < 0:
+        return b"".join(((scheme << 24 | len(url)).to_bytes(4, "big"), url, b"\xff", record))
+    head, tail = record[:at], record[at + len(origin) :]
+    return b"".join(((scheme << 24 | len(url)).to_bytes(4, "big"), url, bytes((at,)), head, tail))
+
+
 def write_outcome(outcome: Outcome, writer: EntryWriter) -> tuple[Any, ...]:
     """Return an outcome for the scripts."""
     return (
@@ -101,7 +141,8 @@ def write_outcome(outcome: Outcome, writer: EntryWriter) -> tuple[Any, ...]:
         text(to_bytes(outcome.error)),
         outcome.after,
         outcome.free,
-        None if outcome.record is None else text(outcome.record),
+        None if outcome.record is None else text(b"\xff" + outcome.record),
+        text(to_bytes(outcome.task)),
     )
 
 
@@ -113,12 +154,17 @@ def write_landing(landing: Landing) -> tuple[Any, ...]:
 def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int, int]:
     """Return fingerprint, slot, URL, record, attempt and losses of the request that begins at ``start``."""
     zero = data.index(0, start)
-    attempt, lost, _, fingerprint, url_length = _WAITING.unpack_from(data, zero + 1)
+    attempt, lost, _, fingerprint, length = _WAITING.unpack_from(data, zero + 1)
     url_at = zero + 1 + _WAITING.size
-    record_at = url_at + url_length
-    slot = data[start:zero].decode("utf-8", "surrogatepass")
-    url = data[url_at:record_at].decode("utf-8", "surrogatepass")
-    return fingerprint, slot, url, data[record_at:], attempt, lost
+    cut_at = url_at + (length & _LONGEST_URL)
+    slot, url = data[start:zero], data[url_at:cut_at]
+    cut, record = data[cut_at], data[cut_at + 1 :]
+    if length > _LONGEST_URL:
+        origin = _SCHEMES[length >> 24] + slot + b"/"
+        url = origin + url
+        if cut != _UNCUT:
+            record = record[:cut] + origin + record[cut:]
+    return fingerprint, to_words(slot), to_words(url), record, attempt, lost
 
 
 def read_lease(data: bytes) -> Lease:
@@ -137,7 +183,7 @@ def read_letter(data: bytes) -> DeadLetter:
     error_at = _LETTER.size + 4
     request_at = error_at + int.from_bytes(data[_LETTER.size : error_at], "big")
     fingerprint, slot, url, record, attempt, lost = _read_request(data, request_at)
-    error = data[error_at:request_at].decode("utf-8", "surrogatepass")
+    error = to_words(data[error_at:request_at])
     return DeadLetter(
         int.from_bytes(number, "big"), fingerprint, slot, url, record, error, attempt + 1, lost, failed_at
     )
@@ -148,6 +194,43 @@ def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
     ranges: dict[str, list[tuple[int, int]]] = {}
     for name, packed in zip(fields[::2], fields[1::2], strict=True):
         start, end = struct.unpack("<2d", packed)
-        part = name.partition(b"\0")[0].decode("utf-8", "surrogatepass")
+        part = to_words(name.partition(b"\0")[0])
         ranges.setdefault(part, []).append((int(start), int(end)))
     return {part: sorted(known) for part, known in ranges.items()}
+
+
+def read_status(answer: Sequence[Any]) -> FrontierStatus:
+    """Read what the script ``status`` says."""
+    state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
+    counters, busiest = answer[12:]
+    return FrontierStatus(
+        state=JobState(state.decode()),
+        added=queued + delayed + leased + int(done) + failed,
+        queued=queued, delayed=delayed, leased=leased, done=int(done), failed=failed,
+        seeds_loading=seeds_done != b"1",
+        counters={to_words(n): int(v) for n, v in zip(counters[::2], counters[1::2], strict=True)},
+        slots=slots,
+        busiest=[
+            SlotStatus(to_words(name), waiting, held, float(delay), float(held_for))
+            for name, waiting, held, delay, held_for in busiest
+        ],
+        oldest_lease=max(0.0, float(now) - float(oldest)) if oldest else 0.0,
+        reason=limit.decode(),
+    )  # fmt: skip
+
+
+_TALLY = struct.Struct("<5d")
+_HEARD = struct.Struct("<d")
+_read_report = msgspec.msgpack.Decoder(WorkerReport).decode
+
+
+def read_tally(key: bytes, packed: bytes) -> Tally:
+    """Read what was counted under one key."""
+    pages, items, size, failed, retried = _TALLY.unpack(packed)
+    return Tally(to_words(key), int(pages), int(items), int(size), int(failed), int(retried))
+
+
+def read_worker(packed: bytes) -> WorkerStatus:
+    """Read what a worker has told of itself."""
+    (heard,) = _HEARD.unpack_from(packed)
+    return WorkerStatus(_read_report(packed[_HEARD.size :]), max(0.0, heard))

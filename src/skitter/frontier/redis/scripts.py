@@ -6,8 +6,8 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-_PRELUDE = ("job", "slots", "requests")
-_ALONE = {"open"}
+_PRELUDE = ("job", "slots", "seen", "requests")
+_ALONE = {"open", "attach"}
 """Scripts without the prelude."""
 
 

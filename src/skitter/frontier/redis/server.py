@@ -38,6 +38,7 @@ class Server:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._client: Redis | None = None
+        self._sentinels: list[Redis] = []
         self._scripts: dict[str, Script] = {}
         self._run_id = b""
         self.restarts = 0
@@ -56,7 +57,7 @@ class Server:
         ``patient``: wait for it if it is away.
         """
         self._scripts = await asyncio.to_thread(all_scripts)
-        self._client = self._address.client(self._greet)
+        self._client, *self._sentinels = self._address.clients(self._greet)
         try:
             info = await self._trying(lambda _: self._info(), patience=self._patience(patient))
             self._check(info)
@@ -101,8 +102,9 @@ class Server:
     async def close(self) -> None:
         """Close all connections."""
         if self._client is not None:
-            client, self._client = self._client, None
-            await client.aclose()
+            clients, self._client = [self._client, *self._sentinels], None
+            for client in clients:
+                await client.aclose()
 
     async def _greet(self, connection: Any) -> None:
         """See a new connection before anybody uses it, and find out whether the server is the same as before."""

@@ -74,6 +74,11 @@ def explained(error: kinds.RedisError, where: str) -> FrontierError:
             f"the job on {where} was removed, or begun anew by somebody else",
             remedy="run the same command again to work on the job that is there now",
         )
+    if text.startswith("SEEDKEY "):
+        return FrontierError(
+            f"seed key {text.removeprefix('SEEDKEY ')} on {where}",
+            remedy="seeds are taken from a list, a set or a sorted set",
+        )
     trouble = trouble_of(error)
     if trouble is not None:
         detail = f": {text}" if trouble.remedy == _AWAY else ""

@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 1. One owner process writes it; anybody may read it.
+-- The file of an embedded frontier, format 2. One owner process writes it; anybody may read it.
 
 CREATE TABLE job (                 -- one row: what is true of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
@@ -73,3 +73,17 @@ CREATE TABLE outputs (             -- committed byte ranges of part files
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+
+-- What was counted per worker, host or task; beyond a bound the smallest are together under the empty key.
+CREATE TABLE tallies (
+    "group" TEXT NOT NULL, key TEXT NOT NULL,
+    pages INTEGER NOT NULL, items INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    failed INTEGER NOT NULL, retried INTEGER NOT NULL,
+    PRIMARY KEY ("group", key)
+) WITHOUT ROWID;
+
+CREATE TABLE bans (key TEXT PRIMARY KEY, banned INTEGER NOT NULL) WITHOUT ROWID;  -- slots
+
+CREATE TABLE changes (             -- one row: settings changed while the job ran, MessagePack
+    id INTEGER PRIMARY KEY CHECK (id = 1), packed BLOB NOT NULL
+);

@@ -46,6 +46,18 @@ INSERT INTO outputs VALUES (?, ?, ?) ON CONFLICT (part, start) DO UPDATE SET sto
 -- name: count
 INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
+-- name: drop_tally
+DELETE FROM tallies WHERE ("group", key) IN (VALUES (?, ?))
+
+-- name: tally
+INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: ban
+INSERT OR REPLACE INTO bans VALUES (?, ?)
+
+-- name: change
+INSERT OR REPLACE INTO changes VALUES (?, ?)
+
 -- name: note
 INSERT OR REPLACE INTO notes VALUES (?, ?, ?)
 

@@ -1,5 +1,6 @@
 -- commit: close leases, each with its new requests, counters and output marks, or not at all.
--- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record), 6 see told()
+-- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record, task),
+--       6 see told()
 -- Returns a 1 or a 0 for each outcome: whether it was in time.
 local DONE, RETRY = 0, 1
 local names, outcomes = unpack(decode(ARGV[5]))
@@ -26,13 +27,40 @@ local function retry(outcome, name, key, rest)
   attempt = min(attempt + (outcome[8] and 0 or 1), 65535)
   rest = pack('>I2', attempt) .. sub(rest, 3)
   if outcome[9] then
-    rest = sub(rest, 1, 25 + struct.unpack('>I4', rest, 22)) .. outcome[9]
+    rest = sub(rest, 1, 25 + struct.unpack('>I3', rest, 23)) .. outcome[9]
   end
   place_again(name, key, rest, now + outcome[7])
 end
 
+-- Five amounts (doubles) a key: pages, items, bytes, failed, retried; see frontier/tally.py.
+local tallied = {[BY_WORKER] = {}, [BY_HOST] = {}, [BY_TASK] = {}}
+local function tally(worker, host, outcome)
+  local counters, is_failure = outcome[4], outcome[2] ~= DONE
+  local pages, items, bytes = counters.pages or 0, counters.items or 0, counters.bytes or 0
+  local failed = is_failure and outcome[2] ~= RETRY and 1 or 0
+  local retried = outcome[2] == RETRY and not outcome[8] and 1 or 0
+  if pages + items + bytes + failed + retried == 0 then
+    return
+  end
+  local function add(group, key)
+    local sums = tallied[group][key]
+    if not sums then
+      tallied[group][key] = {pages, items, bytes, failed, retried}
+      return
+    end
+    sums[1], sums[2], sums[3] = sums[1] + pages, sums[2] + items, sums[3] + bytes
+    sums[4], sums[5] = sums[4] + failed, sums[5] + retried
+  end
+  add(BY_WORKER, worker)
+  add(BY_HOST, host)
+  if outcome[10] ~= '' then
+    add(BY_TASK, outcome[10])
+  end
+end
+
 local function close(lease, outcome)
   local name, key, rest = end_lease(lease)
+  tally(lease.worker, name, outcome)
   if outcome[2] == DONE then
     finished_requests = finished_requests + 1
     if config.visited_ttl and byte(rest, 5) == 1 then
@@ -52,6 +80,57 @@ local function close(lease, outcome)
   end
 end
 
+local function plus(packed, sums)
+  if packed then
+    local pages, items, bytes, failed, retried = struct.unpack('<ddddd', packed)
+    sums = {pages + sums[1], items + sums[2], bytes + sums[3], failed + sums[4], retried + sums[5]}
+  end
+  return pack('<ddddd', unpack(sums))
+end
+
+-- Add up under the empty key, of some keys drawn by lot, those with the fewest pages.
+local function fold(group)
+  local over = call('HLEN', group) - config.tallies_kept
+  if over <= 0 then
+    return
+  end
+  local drawn = call('HRANDFIELD', group, 2 * over + 32, 'WITHVALUES')
+  local keys, pages, packed = {}, {}, {}
+  for i = 1, #drawn, 2 do
+    if drawn[i] ~= '' then
+      keys[#keys + 1] = drawn[i]
+      packed[drawn[i]] = drawn[i + 1]
+      pages[drawn[i]] = struct.unpack('<d', drawn[i + 1])
+    end
+  end
+  table.sort(keys, function(a, b)
+    return pages[a] < pages[b]
+  end)
+  local others = call('HGET', group, '')
+  for i = 1, min(over + 16, #keys) do
+    others = plus(others, {struct.unpack('<ddddd', packed[keys[i]])})
+    call('HDEL', group, keys[i])
+  end
+  call('HSET', group, '', others)
+end
+
+local function write_tallies(group, changed)
+  local keys, fields = {}, {}
+  for key in pairs(changed) do
+    keys[#keys + 1] = key
+  end
+  if #keys == 0 then
+    return
+  end
+  local known = call('HMGET', group, unpack(keys))
+  for i, key in ipairs(keys) do
+    fields[#fields + 1] = key
+    fields[#fields + 1] = plus(known[i], changed[key])
+  end
+  call_with_many('HSET', group, fields)
+  fold(group)
+end
+
 local answer = {}
 for i, outcome in ipairs(outcomes) do
   local lease = lease_of(outcome[1])
@@ -66,5 +145,19 @@ for i, outcome in ipairs(outcomes) do
 end
 for part, range in pairs(parts) do
   call('HSET', OUTPUTS, part, pack('<dd', range[1], range[2]))
+end
+for group, changed in pairs(tallied) do
+  write_tallies(group, changed)
+end
+local plain = config.task_counters
+if plain then
+  for task, sums in pairs(tallied[BY_TASK]) do
+    if sums[2] > 0 then
+      call('INCRBY', plain.prefix .. task, sums[2])
+      if plain.ttl then
+        call('PEXPIRE', plain.prefix .. task, plain.ttl * 1000)
+      end
+    end
+  end
 end
 return finish(table.concat(answer) .. told())

@@ -74,6 +74,15 @@ end
 finish('')
 local ready = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
 local delayed = call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')
+local room = -1
+if config.max_queued then
+  local queued, leased = call('ZCARD', QUEUE), call('HLEN', LEASES)
+  local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
+  local most = config.limits and config.limits.pages or math.huge
+  room = max(config.max_queued - queued - call('ZCARD', DELAYED) - leased,
+    queued > 0 and pages + leased < most and 0 or 1)
+end
+
 -- 'g': granted; seconds until the slot is ready, 0 if it has no place; 'l': something may come back; 'x': nothing is left.
 local function fate(name)
   local slot = slot_of(name)
@@ -86,7 +95,7 @@ local function fate(name)
   return (slot.leased > 0 or delayed[1]) and 'l' or 'x'
 end
 
-local result = {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, answer}
+local result = {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, meta[6], answer, room}
 if turns then
   local fates = {}
   for i, name in ipairs(turns) do

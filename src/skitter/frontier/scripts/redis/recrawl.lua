@@ -5,6 +5,7 @@ if current_state() ~= 'finished' then
 end
 if not config.visited_ttl then
   call('UNLINK', SEEN)
+  call('HDEL', JOB, 'seen')
 end
 call('HSET', JOB, 'seeds_done', '0', 'seed_position', '0')
 return finish('1')

@@ -4,11 +4,11 @@ begin(true)
 local requests = exhume(ARGV[5] ~= '' and decode(ARGV[5]), tonumber(ARGV[6]))
 for _, request in ipairs(requests) do
   local name, key, rest = split(request)
-  if byte(rest, 5) == 1 then
+  if byte(rest, 5) == 1 and not is_banned(name) then
     if config.visited_ttl then
       call('ZADD', SEEN, 'inf', sub(rest, 6, 21))
     else
-      call('SADD', SEEN, sub(rest, 6, 21))
+      learn(sub(rest, 6, 21))
     end
   end
   place_again(name, key, pack('>I2I2', 0, 0) .. sub(rest, 5), now)

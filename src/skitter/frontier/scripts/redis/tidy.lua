@@ -1,4 +1,4 @@
--- tidy: look through some slots, notes and answers, and forget those that say nothing any more.
+-- tidy: look through some slots, notes, workers and answers, and forget those that say nothing any more.
 -- ARGV[5]: how many of each
 local A_DAY = 86400
 begin(false)
@@ -24,6 +24,9 @@ end)
 call_with_many('HDEL', GRANTS, slots_gone)
 look_through(NOTES, 'tidied_notes', function(_, note)
   return struct.unpack('<d', note) <= now
+end)
+look_through(WORKERS, 'tidied_workers', function(_, worker)
+  return struct.unpack('<d', worker, 9) <= now
 end)
 look_through(ANSWERS, 'tidied_answers', function(_, answer)
   return struct.unpack('<d', answer, 9) <= now - A_DAY

@@ -1,7 +1,11 @@
--- unknown: tell which fingerprints are new, where visits run out (SMISMEMBER serves where they do not).
--- ARGV: 5.. fingerprints
-local answer = {}
-for i = 5, #ARGV do
-  answer[i - 4] = is_known(ARGV[i]) and 0 or 1
+-- unknown: tell which fingerprints are new. Returns a 1 or a 0 for each.
+-- ARGV[5]: fingerprints, one after the other
+local fingerprints, answer = {}, {}
+for at = 1, #ARGV[5], 16 do
+  fingerprints[#fingerprints + 1] = sub(ARGV[5], at, at + 15)
 end
-return answer
+look_ahead(fingerprints)
+for i, fingerprint in ipairs(fingerprints) do
+  answer[i] = is_known(fingerprint) and '0' or '1'
+end
+return table.concat(answer)

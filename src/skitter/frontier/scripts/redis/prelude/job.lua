@@ -4,12 +4,12 @@
 -- ARGV: 1 generation, 2 time ('' for the server's), 3 client, 4 call ('' if it may be repeated blindly),
 --       5.. what the script says.
 local JOB, QUEUE, DELAYED, READY, SLOTS, BUSY, GRANTS, LEASES, DEADLINES, GRANTED, SEEN, DEAD, COUNTERS,
-  OUTPUTS, NOTES, ANSWERS = unpack(KEYS)
+  OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_TASK, BANNED, CLAIMED = unpack(KEYS)
 local call, pack, decode = redis.call, struct.pack, cmsgpack.unpack
 local sub, byte, format = string.sub, string.byte, string.format
 local min, max = math.min, math.max
 
-local meta = call('HMGET', JOB, 'generation', 'config', 'sequence', 'state', 'seeds_done')
+local meta = call('HMGET', JOB, 'generation', 'config', 'sequence', 'state', 'seeds_done', 'revision', 'bans')
 if meta[1] ~= ARGV[1] then
   return redis.error_reply('GONE the job is not the one that was opened')
 end
@@ -36,6 +36,7 @@ local config = decode(meta[2])
 local sequence = tonumber(meta[3])
 local first_sequence = sequence
 local finished_requests = 0
+local is_active = false -- whether anything was added or ended
 local counted = {}
 local AT_ONCE = 500 -- delayed requests, and lost leases, that one script takes back
 
@@ -83,22 +84,41 @@ local function limit_reached()
   end
   local amounts = call('HMGET', COUNTERS, 'pages', 'items', 'bytes')
   if limits.pages and tonumber(amounts[1] or 0) >= limits.pages then
-    return 'pages'
+    return text(limits.pages) .. ' pages'
   elseif limits.items and tonumber(amounts[2] or 0) >= limits.items then
-    return 'items'
+    return text(limits.items) .. ' items'
   elseif limits.errors and call('ZCARD', DEAD) >= limits.errors then
-    return 'errors'
+    return text(limits.errors) .. ' errors'
   elseif limits.bytes and tonumber(amounts[3] or 0) >= limits.bytes then
-    return 'bytes'
+    return text(limits.bytes) .. ' bytes'
   end
   return ''
+end
+
+-- Whether a job that has nothing to do is to wait for more.
+local function is_waiting()
+  if not config.wait_for_seeds then
+    return false
+  end
+  local active_at = call('HGET', JOB, 'active_at')
+  if not active_at then
+    active_at = text(now)
+    call('HSET', JOB, 'active_at', active_at)
+  end
+  return now - active_at < config.wait_for_seeds
+end
+
+local function has_seeds_outside()
+  local keys = config.seed_keys
+  return keys and (call('HLEN', CLAIMED) > 0 or call('EXISTS', unpack(keys)) > 0)
 end
 
 -- State of the job, and the limit that stops it. Only after everything is written.
 local function current_state()
   local left = call('ZCARD', QUEUE) + call('ZCARD', DELAYED) + call('HLEN', LEASES)
   local limit = limit_reached()
-  if left == 0 and call('HGET', JOB, 'seeds_done') == '1' then
+  local is_idle = left == 0 and call('HGET', JOB, 'seeds_done') == '1'
+  if is_idle and not has_seeds_outside() and not is_waiting() then
     return 'finished', limit
   elseif limit ~= '' then
     return 'stopping', limit

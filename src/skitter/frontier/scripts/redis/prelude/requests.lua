@@ -1,7 +1,8 @@
--- Prelude 3: requests and leases.
+-- Prelude 4: requests and leases.
 --
 -- A request is one string that is in exactly one place: QUEUE, DELAYED, a lease or a dead letter.
---   slot \0 rank(8) number(6) attempt(2) lost(2) dedup(1) fingerprint(16) url-length(4) url record
+--   slot \0 rank(8) number(6) attempt(2) lost(2) dedup(1) fingerprint(16) scheme(1) url-length(3) url cut(1) record
+-- URL and record are as redis/records.py shortens them.
 -- "key" below is rank and number: within a slot, the order of the bytes is the order of the queue.
 -- A lease is: landed(1) granted(8, double) worker-length(1) worker request.
 local to_queue, to_delayed = {}, {}
@@ -26,6 +27,7 @@ end
 
 -- Put a request that is nowhere else into its queue, or among the delayed ones.
 local function place(request, slot, key, at)
+  is_active = true
   if at > now then
     to_delayed[#to_delayed + 1] = at
     to_delayed[#to_delayed + 1] = request
@@ -40,44 +42,48 @@ local function place(request, slot, key, at)
   slot.touched = true
 end
 
+local bans = {}
+local function is_banned(name)
+  if not meta[7] or meta[7] == '0' then
+    return false
+  end
+  if bans[name] == nil then
+    bans[name] = call('SISMEMBER', BANNED, name) == 1
+  end
+  return bans[name]
+end
+
 local function place_again(name, key, rest, at)
+  if is_banned(name) then -- it was on lease, or dead, when its slot was banned
+    count('refused/banned', 1)
+    return
+  end
   place(name .. '\0' .. key .. rest, slot_of(name), key, at)
 end
 
-local function is_known(fingerprint)
-  if not config.visited_ttl then
-    return call('SISMEMBER', SEEN, fingerprint) == 1
-  end
-  local score = call('ZSCORE', SEEN, fingerprint)
-  return score and (score == 'inf' or tonumber(score) > now)
-end
-
--- Make a fingerprint known for as long as its request is pending; false if it is known already.
-local function learn(fingerprint)
-  if not config.visited_ttl then
-    return call('SADD', SEEN, fingerprint) == 1
-  end
-  if is_known(fingerprint) then
-    return false
-  end
-  call('ZADD', SEEN, 'inf', fingerprint)
-  return true
-end
-
-local taken = {} -- of all entries of this call: '1' for one that was added, '0' for one that was known
+local taken = {} -- of all entries of this call: '1' for one that was added, '0' for one that was known or is refused
 
 -- What add and commit tell, besides their answer, to a caller who asks for it in ARGV[6].
 local function told()
   return ARGV[6] == '1' and '|' .. table.concat(taken) or ''
 end
 
--- Add new requests; names: of slots and their policies; returns how many were not known.
+-- Add new requests; names: of slots and their policies; returns how many were not known, and how many refused.
 -- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
 local function insert(names, entries)
+  local added, refused = 0, 0
   local added = 0
+  local fingerprints = {}
+  for i, entry in ipairs(entries) do
+    fingerprints[i] = sub(entry[3], 6, 21)
+  end
+  look_ahead(fingerprints)
   for _, entry in ipairs(entries) do
     local rest = entry[3]
-    if byte(rest, 5) == 0 or learn(sub(rest, 6, 21)) then
+    if is_banned(names[entry[1]][1]) then
+      refused = refused + 1
+      taken[#taken + 1] = '0'
+    elseif byte(rest, 5) == 0 or learn(sub(rest, 6, 21)) then
       local name = names[entry[1]]
       local slot = slot_of(name[1], name[2])
       local number = next_number()
@@ -90,10 +96,13 @@ local function insert(names, entries)
       taken[#taken + 1] = '0'
     end
   end
-  if added < #entries then
-    count('refused/duplicate', #entries - added)
+  if added + refused < #entries then
+    count('refused/duplicate', #entries - added - refused)
   end
-  return added
+  if refused > 0 then
+    count('refused/banned', refused)
+  end
+  return added, refused
 end
 
 local function lease_of(id)
@@ -115,6 +124,7 @@ end
 
 -- End a lease, landed or not; its request is nowhere until it is placed or buried.
 local function end_lease(lease)
+  is_active = true
   ended[lease.id] = true
   ended_ids[#ended_ids + 1] = lease.id
   local name, key, rest = split(lease.request)
@@ -132,7 +142,7 @@ local function bury(name, key, rest, reason)
   call('ZADD', DEAD, 0, next_number() .. pack('<d', now) .. pack('>I4', #reason) .. reason
     .. name .. '\0' .. key .. rest)
   if not config.failed_stay_known and byte(rest, 5) == 1 then
-    call(config.visited_ttl and 'ZREM' or 'SREM', SEEN, sub(rest, 6, 21))
+    forget(sub(rest, 6, 21))
   end
 end
 
@@ -211,11 +221,15 @@ end
 local function finish(answer)
   settle()
   write_slots()
+  write_seen()
   for name, amount in pairs(counted) do
     call('HINCRBY', COUNTERS, name, amount)
   end
   if sequence ~= first_sequence then
     call('HSET', JOB, 'sequence', text(sequence))
+  end
+  if is_active and config.wait_for_seeds then
+    call('HSET', JOB, 'active_at', text(now))
   end
   if finished_requests > 0 then
     call('HINCRBY', JOB, 'done', finished_requests)

@@ -1,0 +1,26 @@
+"""Send requests by several proxies in turn: ``python proxy_switcher.py SITE PROXY PROXY...``.
+
+robots.txt too goes by them. A proxy that fails is left alone for a while, and its request goes by another.
+To choose by yourself: ``crawler.set_proxy_func(lambda request: ...)``.
+"""
+
+import sys
+
+from skitter import Collector
+
+crawler = Collector(max_depth=2, settings={"proxies": sys.argv[2:]})
+
+
+@crawler.on_html("a[href]")
+def follow(element):
+    element.request.visit(element.attr("href"))
+
+
+@crawler.on_response
+def page(response):
+    print(response.request.proxy, response.url)
+
+
+if __name__ == "__main__":
+    crawler.visit(sys.argv[1])
+    crawler.run()

@@ -1,0 +1,13 @@
+"""No more than two fetches in half a second and five in two seconds, of all hosts together."""
+
+import sys
+
+from skitter import Collector, LimitRule, Rate
+
+crawler = Collector()
+crawler.limit(LimitRule(domain_glob="*", delay=0, rates=(Rate(2, 0.5), Rate(5, 2)), unit="rule"))
+
+if __name__ == "__main__":
+    for number in range(6):
+        crawler.visit(f"{sys.argv[1]}book/{number}")
+    print(crawler.run().counters["pages"])

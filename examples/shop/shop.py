@@ -1,0 +1,45 @@
+"""A shop by product numbers: short requests in the queue, each sent out in full, as another browser, by another proxy.
+
+What gocrawler builds from a scheduler, hooks, getters and a store, here in settings and a few methods:
+
+    skitter run shop.py -o 'mongodb://127.0.0.1/shop/{task}' -s proxies=file:proxies.txt -s proxy_rotation=random
+"""
+
+from skitter import Request, Signal, Spider
+
+ADDRESS = "{site}/catalogue/product?id={number}&country=de&currency=EUR&view=full"
+
+
+class Shop(Spider):
+    site = "http://127.0.0.1:8000"
+    tasks = "books,games"
+    custom_settings = {
+        "user_agents": "random",  # a whole header set for each request
+        "fingerprint_keys": ["task"],  # a product that two tasks ask for is two requests
+        "save_request_data": ["task"],  # every item says which task it belongs to
+        "max_retries": 5,
+        "rates": ["50/s"],
+    }
+
+    async def start(self):
+        for task in self.tasks.split(","):
+            yield Request(f"{self.site}/list/{task}", self.listing, meta={"task": task})
+
+    def listing(self, response):
+        for number in response.css("li::attr(data-product)").getall():
+            yield response.follow(
+                f"/p/{number}", priority=1, meta=response.meta
+            )  # all that the queue holds of it
+        for link in response.css("a[rel=next]"):
+            yield response.follow(link, self.listing, meta=response.meta)
+
+    def before_request(self, request):
+        start, short, number = request.url.partition("/p/")
+        return request.replace(url=ADDRESS.format(site=start, number=number)) if short else None
+
+    def after_request(self, response):
+        # 200 goes on, 404 is no more for sale, all else is tried again.
+        return {200: Signal.GO_ON, 404: Signal.DROP}.get(response.status, Signal.RETRY)
+
+    def parse(self, response):
+        yield {"name": response.css("h1::text").get(), "price": float(response.css("b.price::text").get())}

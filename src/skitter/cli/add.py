@@ -1,0 +1,212 @@
+"""``skitter add``: give a job more seeds from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+import click
+
+from skitter.cli.control import folder_of
+from skitter.cli.options import frontier_option, job_argument
+from skitter.cli.say import say
+from skitter.errors import SkitterError, UsageError
+
+if TYPE_CHECKING:
+    from skitter.cli.reach import Reached
+    from skitter.engine.gather import Gatherer
+    from skitter.engine.job import JobFolder
+    from skitter.frontier.base import AddResult, Entry
+
+_AT_ONCE = 1_000
+_IN_MEMORY = 1 << 20
+"""Bytes of standard input kept in memory; more go to a temporary file."""
+_SHOWN = 3
+"""Bad lines that are named; the others are counted."""
+
+
+class Seed(NamedTuple):
+    """A seed as it was given."""
+
+    place: str
+    """Where it stands, for people."""
+    text: bytes
+
+
+class Seeds:
+    """All seeds of one call; they can be gone through more than once."""
+
+    def __init__(self, urls: tuple[str, ...], file: BinaryIO | None) -> None:
+        self._urls = urls
+        self._file = file
+
+    def __iter__(self) -> Iterator[Seed]:
+        for number, url in enumerate(self._urls, 1):
+            yield Seed(f"URL {number}", url.encode("utf-8", "surrogateescape"))
+        if self._file is not None:
+            self._file.seek(0)
+            for number, line in enumerate(self._file, 1):
+                text = line.strip()
+                if text and not text.startswith(b"#"):
+                    yield Seed(f"line {number}", text)
+
+
+@click.command()
+@job_argument
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+@click.option(
+    "--file", "-f", "name", metavar="FILE",
+    help="Read seeds from a file, or - for standard input: a URL or a JSON object a line.",
+)  # fmt: skip
+@click.option("--priority", type=int, default=0, metavar="N", help="Of those that name none; default 0.")
+@click.option(
+    "--callback", metavar="NAME", help="Method of the spider, for those that name none; default: parse."
+)
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out lines that are no seeds, instead of adding nothing."
+)
+@frontier_option
+def add(
+    job: str,
+    urls: tuple[str, ...],
+    name: str | None,
+    priority: int,
+    callback: str | None,
+    skip_bad: bool,
+    frontier: str | None,
+) -> None:
+    """Give a job more seeds, whether it is being run or not.
+
+    A seed is a URL, or a JSON object with url and, as wished, method, headers, body, meta, callback, priority,
+    depth and the other fields of a request. Empty lines and those that begin with # are left out. Either all
+    lines are added, or none and the bad ones are named. The same again adds nothing twice.
+    """
+    if not urls and name is None:
+        raise UsageError(
+            "there is nothing to add", remedy="name URLs, or --file FILE, or --file - for standard input"
+        )
+    with ExitStack() as stack:
+        file = None if name is None else stack.enter_context(_open(name))
+        work = _Adding(Seeds(urls, file), priority, callback, skip_bad=skip_bad)
+        asyncio.run(work.run(folder_of(job, frontier)))
+
+
+def _open(name: str) -> BinaryIO:
+    if name != "-":
+        try:
+            return Path(name).open("rb")
+        except OSError as error:
+            raise UsageError(f"{name} cannot be read: {error.strerror}", remedy="name a file") from error
+    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - the caller closes it
+    for chunk in iter(lambda: sys.stdin.buffer.read(_IN_MEMORY), b""):
+        spool.write(chunk)
+    return spool  # type: ignore[return-value]  # it is one in all but name
+
+
+class _Adding:
+    """One call of the command."""
+
+    def __init__(self, seeds: Seeds, priority: int, callback: str | None, *, skip_bad: bool) -> None:
+        self._seeds = seeds
+        self._priority = priority
+        self._callback = callback
+        self._skip_bad = skip_bad
+        self._bad: list[str] = []
+        self._bad_count = 0
+
+    async def run(self, folder: JobFolder) -> None:
+        from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
+
+        async with open_frontier(folder) as reached:
+            gatherer, methods = _judge(folder, reached)
+            count = sum(1 for _ in self._entries(gatherer, methods))
+            if self._bad_count and not self._skip_bad:
+                raise UsageError(
+                    f"nothing was added: {self._bad_count} of {count + self._bad_count} are no seeds:"
+                    f" {'; '.join(self._bad)}",
+                    remedy="correct them, or leave them out with --skip-bad",
+                )
+            self._say_bad()
+            result = await self._add(reached, self._entries(gatherer, methods))
+        self._tell(folder, reached, result)
+
+    def _entries(self, gatherer: Gatherer, methods: type | None) -> Iterator[Entry]:
+        """Give what is to be added; note what is no seed."""
+        self._bad, self._bad_count = [], 0
+        for place, text in self._seeds:
+            try:
+                entry = self._entry(text, gatherer, methods)
+            except SkitterError as error:
+                entry = str(error)
+            if isinstance(entry, str):
+                self._bad_count += 1
+                if len(self._bad) < _SHOWN:
+                    self._bad.append(f"{place}: {entry}")
+            else:
+                yield entry
+
+    def _entry(self, text: bytes, gatherer: Gatherer, methods: type | None) -> Entry | str:
+        from skitter.engine.seed_format import read_seed  # noqa: PLC0415 - as above
+
+        request = read_seed(text, priority=self._priority)
+        if request.callback is None and self._callback is not None:
+            request = request.replace(callback=self._callback)
+        for name in (request.callback, request.errback):
+            if methods is not None and name is not None and not hasattr(methods, str(name)):
+                return f"the spider has no method {name!r}"
+        entry = gatherer.entry(request)
+        return f"{request.url!r:.200} is refused: {entry}" if isinstance(entry, str) else entry
+
+    async def _add(self, reached: Reached, entries: Iterator[Entry]) -> AddResult:
+        from skitter.frontier.base import AddResult  # noqa: PLC0415 - as above
+
+        added = known = banned = 0
+        batch: list[Entry] = []
+        try:
+            while batch := [entry for entry, _ in zip(entries, range(_AT_ONCE), strict=False)]:
+                result = await reached.frontier.add(batch)
+                added, known, banned = added + result.added, known + result.known, banned + result.banned
+        except SkitterError as error:
+            raise UsageError(
+                f"after {added + known + banned} seeds, {added} of them new: {error}",
+                remedy=f"{error.remedy}; then the same command again adds the rest, and nothing twice".lstrip(
+                    "; "
+                ),
+            ) from error
+        return AddResult(added, known, banned)
+
+    def _say_bad(self) -> None:
+        for line in self._bad:
+            say(f"left out, {line}")
+        if self._bad_count > len(self._bad):
+            say(f"left out, and {self._bad_count - len(self._bad)} more")
+
+    @staticmethod
+    def _tell(folder: JobFolder, reached: Reached, result: AddResult) -> None:
+        parts = [f"added: {result.added}"]
+        if result.known:
+            parts.append(f"known before: {result.known}")
+        if result.banned:
+            parts.append(f"of a banned host: {result.banned}")
+        go_on = "" if reached.live or not result.added else f"; `skitter resume {folder.job}` fetches them"
+        say(", ".join(parts) + go_on)
+
+
+def _judge(folder: JobFolder, reached: Reached) -> tuple[Gatherer, type | None]:
+    """Return who knows scope and politeness of the job, and the spider's class where it is known here."""
+    from skitter.engine.assembly import Assembly  # noqa: PLC0415 - as above
+    from skitter.engine.gather import Gatherer  # noqa: PLC0415
+    from skitter.frontier.base import SharedRules  # noqa: PLC0415
+    from skitter.scope import Scope  # noqa: PLC0415
+
+    spec, seed = folder.read(), reached.info.fingerprint_seed
+    if spec.spider:
+        assembly = Assembly(spec)
+        return Gatherer(assembly.scope, assembly.settings.politeness(), seed), type(assembly.spider)
+    assert isinstance(reached.frontier, SharedRules)
+    return Gatherer(Scope(), reached.frontier.politeness, seed), None

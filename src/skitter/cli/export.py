@@ -1,0 +1,87 @@
+"""``skitter export``: the items of a job as one file, also of a job that is being run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from skitter.cli.control import folder_of
+from skitter.cli.options import frontier_option, job_argument
+from skitter.cli.say import say
+from skitter.errors import UsageError
+
+if TYPE_CHECKING:
+    from skitter.engine.job import JobFolder
+    from skitter.store.committed import Committed
+
+_INCOMPLETE = 1
+_SHOWN = 5
+"""Missing part files that are named; the others are counted."""
+
+
+@click.command()
+@job_argument
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    required=True,
+    help="A name that ends in .jsonl or .csv (also .gz, .zst).",
+)
+@click.option(
+    "--parts", "folders", multiple=True, metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="A copy of another machine's .skitter/JOB/parts. Repeatable.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@frontier_option
+def export(job: str, output: str, folders: tuple[Path, ...], force: bool, frontier: str | None) -> int:
+    """Write the committed items of a job to one file: each exactly once.
+
+    They are in part files, on each machine those of its workers. Where some are missing, the others are
+    written, the missing ones named, and the exit status is 1.
+    """
+    return asyncio.run(_export(folder_of(job, frontier), output, folders, force=force))
+
+
+async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, force: bool) -> int:
+    from skitter.cli.reach import outputs  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.store.base import parts_folder  # noqa: PLC0415
+    from skitter.store.committed import Committed, split_by_place  # noqa: PLC0415
+    from skitter.store.file_output import FileOutput  # noqa: PLC0415
+    from skitter.store.files import ITEMS_STREAM  # noqa: PLC0415
+    from skitter.store.outputs import open_output  # noqa: PLC0415
+
+    output = open_output(target)
+    if not isinstance(output, FileOutput):
+        raise UsageError(f"{target} is no file of items", remedy="name a file that ends in .jsonl or .csv")
+    if not force and await asyncio.to_thread(output.is_taken):
+        raise UsageError(f"{target} is there already", remedy="name another file, or replace it with --force")
+    ranges = {
+        part: known for part, known in (await outputs(folder)).items() if part.startswith(f"{ITEMS_STREAM}/")
+    }
+    parts = parts_folder(str(folder.path))
+    here, missing = await asyncio.to_thread(split_by_place, ranges, [parts, *copies])
+    committed = Committed(parts, here, ITEMS_STREAM, elsewhere=copies)
+    await output.export(committed)
+    items = await asyncio.to_thread(_count, committed)
+    say(f"{target}: {items:,} items of {len(here)} part files")
+    return _tell_missing(missing)
+
+
+def _count(committed: Committed) -> int:
+    return sum(chunk.count(b"\n") for chunk in committed.chunks())
+
+
+def _tell_missing(missing: dict[str, list[tuple[int, int]]]) -> int:
+    if not missing:
+        return 0
+    size = sum(end - start for known in missing.values() for start, end in known)
+    names = ", ".join(sorted(missing)[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+    say(
+        f"incomplete: {len(missing)} part files with {size:,} bytes of items are on other machines ({names});"
+        " copy their .skitter/JOB/parts here and name them with --parts"
+    )
+    return _INCOMPLETE

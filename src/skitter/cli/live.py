@@ -1,0 +1,77 @@
+"""Live: a table on the terminal that changes in place until q or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Awaitable, Callable, Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from skitter.cli.reach import JobStatus
+from skitter.cli.tables import TOP_COLUMNS, status_lines, top_row
+from skitter.errors import SkitterError
+
+Look = Callable[[], Awaitable[list[JobStatus]]]
+
+_HINT = "q: quit"
+
+
+async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
+    """Show jobs again and again until somebody has seen enough. ``detailed``: everything about each."""
+    enough = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, enough.set)
+    with _keys(enough), Live(console=Console(), screen=True, auto_refresh=False) as live:
+        while not enough.is_set():
+            try:
+                shown = _shown(await look(), detailed=detailed)
+            except SkitterError as error:  # it may come back; who watches can leave
+                shown = Text(str(error), style="red")
+            live.update(Group(shown, Text(), Text(_HINT, style="dim")), refresh=True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(enough.wait(), interval)
+
+
+def _shown(jobs: list[JobStatus], *, detailed: bool) -> RenderableType:
+    if detailed:
+        return Text("\n\n".join(status_lines(job) for job in jobs), no_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for place, name in enumerate(TOP_COLUMNS):
+        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
+    for job in jobs:
+        table.add_row(*top_row(job), style="bold" if job.live else "")
+    return table
+
+
+@contextlib.contextmanager
+def _keys(enough: asyncio.Event) -> Iterator[None]:
+    """Hear single keys of the terminal, and leave it as it was found."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    loop = asyncio.get_running_loop()
+
+    def heard() -> None:
+        key = os.read(descriptor, 1)
+        if key in {b"q", b"Q", b"\x1b", b""}:
+            enough.set()
+
+    tty.setcbreak(descriptor)
+    loop.add_reader(descriptor, heard)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,88 @@
+"""``skitter recipe``: check recipes, propose one for a page, print their schema."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from skitter.cli.fetch import robots_option, single_settings, url_argument
+from skitter.cli.options import setting_option
+from skitter.cli.say import complain, say
+from skitter.errors import UsageError
+
+
+@click.group()
+def recipe() -> None:
+    """Work on recipes: spiders declared in YAML or TOML."""
+
+
+@recipe.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+def check(files: tuple[str, ...]) -> int:
+    """Check recipes, and name every problem with its line and field. Exits with 2 if there are any."""
+    from skitter.recipe.plan import make_plan  # noqa: PLC0415 - other commands need none of it
+    from skitter.recipe.problems import RecipeError  # noqa: PLC0415
+    from skitter.recipe.source import Source  # noqa: PLC0415
+
+    code = 0
+    for file in files:
+        try:
+            plan = make_plan(Source.of_file(file), complete=False)
+        except RecipeError as error:
+            code = 2
+            complain(error.lines[0], error.remedy)
+            for line in error.lines[1:]:
+                complain(line)
+        else:
+            say(f"{file}: {plan.name} is right")
+    return code
+
+
+@recipe.command()
+def schema() -> None:
+    """Print the JSON Schema of recipes, for editors."""
+    from importlib.resources import files  # noqa: PLC0415 - as above
+
+    click.echo((files("skitter.recipe") / "schema.json").read_text("utf-8"), nl=False)
+
+
+@recipe.command("from")
+@url_argument
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write it there.")
+@robots_option
+@setting_option
+def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> int:
+    """Propose a recipe for a page: what repeats on it, its fields, the next page. It runs as it is."""
+    from skitter.fetch.base import FetchError  # noqa: PLC0415 - as above
+
+    if output is not None and output.exists():
+        raise UsageError(f"{output} exists", remedy="choose another name")
+    try:
+        text = asyncio.run(_propose(url, settings, robots=robots))
+    except FetchError as error:
+        complain(f"{error.kind}: {error}", error.remedy)
+        return 1
+    if output is None:
+        click.echo(text, nl=False)
+        return 0
+    try:
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{output} cannot be written: {error.strerror}", remedy="choose another place"
+        ) from None
+    say(f"wrote {output}; go on with `skitter run {output}`")
+    return 0
+
+
+async def _propose(url: str, settings: tuple[str, ...], *, robots: bool) -> str:
+    from skitter.cli.courier import Courier  # noqa: PLC0415 - as above
+    from skitter.recipe.propose import propose  # noqa: PLC0415
+
+    async with Courier(single_settings(settings, robots=robots)) as courier:
+        response = await courier.fetch(url)
+    if not response.ok:
+        raise UsageError(f"{url} answers {response.status}", remedy="name a page that can be had")
+    return propose(response)

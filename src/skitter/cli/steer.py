@@ -1,0 +1,133 @@
+"""``skitter set``, ``drop-host`` and ``counters``: steer a fleet while it runs, and see what it has counted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skitter.cli.control import folder_of
+from skitter.cli.options import frontier_option, job_argument, json_option, pairs
+from skitter.cli.say import say
+from skitter.errors import UsageError
+
+if TYPE_CHECKING:
+    from skitter.cli.reach import Reached
+    from skitter.engine.job import JobFolder
+    from skitter.frontier.changes import Changes
+
+
+@click.command("set")
+@job_argument
+@click.argument("pairs_", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option(
+    "--reset", is_flag=True, help="Forget earlier changes: what is not named is as the job was begun."
+)
+@frontier_option
+def set_(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -> None:
+    """Change settings of a job for all its workers at once, and for its later runs.
+
+    These can be: delay, jitter, parallelism, rates, max_pages, max_items, max_errors, max_bytes, wait_for_seeds
+    and concurrency. Without any, the changes in force are shown.
+    """
+    changes = _changes(pairs("set", pairs_))
+    asyncio.run(_set(folder_of(job, frontier), changes, reset=reset, ask=not (pairs_ or reset)))
+
+
+def _changes(given: dict[str, str]) -> Changes:
+    from skitter.frontier.changes import Changes  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.settings import build_settings  # noqa: PLC0415
+
+    settings = build_settings(given)  # which also finds values that do not fit
+    politeness = settings.politeness()
+    values: dict[str, Any] = {name: getattr(settings, name) for name in given}
+    if other := [name for name in values if name not in Changes.__struct_fields__]:
+        raise UsageError(
+            f"setting {other[0]} cannot be changed while a job runs",
+            remedy=f"these can: {', '.join(Changes.__struct_fields__)}; stop the job for another",
+        )
+    if "rates" in values:
+        values["rates"] = politeness.default.rates
+    if "wait_for_seeds" in values:
+        values["wait_for_seeds"] = settings.seconds_to_wait()
+    return Changes(**values)
+
+
+async def _set(folder: JobFolder, changes: Changes, *, reset: bool, ask: bool) -> None:
+    from skitter.cli.reach import open_frontier  # noqa: PLC0415 - as above
+    from skitter.cli.tables import change_texts  # noqa: PLC0415
+
+    async with open_frontier(folder) as reached:
+        frontier = reached.frontier
+        now = await frontier.changes() if ask else await frontier.change(changes, reset)
+    texts = change_texts(now)
+    say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "nothing is changed"))
+
+
+@click.command("drop-host")
+@job_argument
+@click.argument("host")
+@click.option("--ban", is_flag=True, help="Refuse requests for it from now on.")
+@click.option("--unban", is_flag=True, help="Only take requests for it again.")
+@frontier_option
+def drop_host(job: str, host: str, ban: bool, unban: bool, frontier: str | None) -> None:
+    """Remove what waits for a host from the queue; what is in hand is finished.
+
+    Hosts that share their limits (a domain, the pool of a rule) are dropped together. The URLs stay known.
+    """
+    if ban and unban:
+        raise UsageError("--ban and --unban do not go together", remedy="use one of them")
+    asyncio.run(_drop_host(folder_of(job, frontier), host, ban=ban, unban=unban))
+
+
+async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> None:
+    from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
+
+    async with open_frontier(folder) as reached:
+        slot = _slot_of(folder, reached, host)
+        if unban:
+            was_banned = await reached.frontier.unban(slot)
+            say(f"{slot} is banned no more" if was_banned else f"{slot} was not banned")
+            return
+        dropped = await reached.frontier.drop_slot(slot, ban)
+    say(f"{slot}: dropped {dropped:,}" + (", and banned" if ban else ""))
+
+
+def _slot_of(folder: JobFolder, reached: Reached, host: str) -> str:
+    from skitter.engine.assembly import Assembly  # noqa: PLC0415 - as above
+    from skitter.frontier.base import SharedRules  # noqa: PLC0415
+
+    frontier = reached.frontier
+    if isinstance(frontier, SharedRules):
+        return frontier.politeness.slot_of(host.lower())
+    return Assembly(folder.read()).settings.politeness().slot_of(host.lower())
+
+
+@click.command()
+@job_argument
+@click.argument("prefix", default="")
+@click.option(
+    "--by", type=click.Choice(["worker", "host", "task"]), help="What was counted for each of them."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="With --by."
+)
+@json_option
+@frontier_option
+def counters(job: str, prefix: str, by: str | None, limit: int, as_json: bool, frontier: str | None) -> None:
+    """Show the counters of a job whose names begin with PREFIX, or (--by) those per worker, host or task."""
+    from skitter.cli.reach import job_status, tallies  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.cli.tables import counter_lines, tally_lines, to_json  # noqa: PLC0415
+    from skitter.frontier.tally import TallyGroup  # noqa: PLC0415
+
+    folder = folder_of(job, frontier)
+    if by is not None:
+        found = asyncio.run(tallies(folder, TallyGroup(by), 10**9 if prefix else limit))
+        found = [tally for tally in found if tally.key.startswith(prefix)][:limit]
+        click.echo(to_json(found) if as_json else tally_lines(by, found))
+        return
+    counts = asyncio.run(job_status(folder)).counts
+    known = {} if counts is None else dict(sorted(counts.counters.items()))
+    known = {name: value for name, value in known.items() if name.startswith(prefix)}
+    click.echo(to_json(known) if as_json else counter_lines(known))

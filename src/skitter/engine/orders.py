@@ -1,0 +1,31 @@
+"""Orders: what the owner of a fleet and its worker processes tell each other."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skitter.engine.job import JobSpec
+
+HAD_WORK = b"+"
+"""First thing that a worker reports: from here on the frontier bounds how often it may die."""
+
+DRAIN_SECONDS = 15.0
+"""Longest wait for fetches in flight when a crawl is stopped; what is left is handed back."""
+
+
+class ChildEnd(msgspec.Struct):
+    """How a worker process ended."""
+
+    failure: str = ""
+    """Why the crawl is to fail; empty if it is not. Cut to what a pipe holds."""
+    remedy: str = ""
+
+
+class ChildOrder(msgspec.Struct):
+    """What a worker process is to do."""
+
+    spec: JobSpec
+    owner: int
+    """Its process id."""
+    log_level: str = "info"
+    log_format: str = "text"

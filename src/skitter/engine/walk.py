@@ -1,0 +1,310 @@
+"""Walk: one request on its way through the loop. Read :meth:`Walk.through` beside the drawing in the manual."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from skitter.engine.callbacks import describe, find_callback, run_callback
+from skitter.engine.gather import Gatherer
+from skitter.engine.hooks import Hooks, Signal
+from skitter.engine.page import DONE, Page
+from skitter.engine.pump import Turn
+from skitter.engine.redirect import RedirectError, redirected
+from skitter.engine.request_data import with_request_data
+from skitter.engine.robots_gate import Passage, RobotsGate
+from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
+from skitter.errors import RetryLater, SkitterError, UndecodableRecord
+from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, fetch_watched
+from skitter.fetch.retry_after import parse_retry_after
+from skitter.frontier.base import Entry, Resolution
+from skitter.request import Request, decode_request
+from skitter.response import Response
+from skitter.settings import Settings
+from skitter.spider import Spider
+
+log = logging.getLogger("skitter.engine")
+
+
+class _HandBack(Exception):
+    """The lease goes back untouched."""
+
+
+class _Decided(Exception):
+    """A hook has decided on the request before its answer was there."""
+
+
+class Walk:
+    """What a worker does with each of its requests, up to the verdict. Items and links are committed elsewhere.
+
+    ``obey`` carries out the signals that concern the whole crawl; it is told where they were given.
+    """
+
+    def __init__(
+        self,
+        spider: Spider,
+        settings: Settings,
+        fetcher: Fetcher,
+        hooks: Hooks,
+        robots: RobotsGate | None,
+        gatherer: Gatherer,
+        obey: Callable[[Signal, str], None],
+    ) -> None:
+        self._spider = spider
+        self._settings = settings
+        self._fetcher = fetcher
+        self._hooks = hooks
+        self._robots = robots
+        self._gatherer = gatherer
+        self._obey = obey
+        self._looks = bool(hooks["before_send"] or hooks["on_headers"])
+        self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
+        self._asks_before_sending: bool = getattr(fetcher, "asks_before_sending", False)
+
+    async def through(self, turn: Turn) -> Page | None:
+        """Take one request through the loop; ``None`` hands its lease back."""
+        lease = turn.lease
+        try:
+            page = Page(lease, decode_request(lease.url, lease.record))
+        except UndecodableRecord as error:
+            page = Page(lease, Request(lease.url))
+            page.finish(Verdict(Resolution.FAILED, f"record: {error}"))
+            return page
+        try:
+            request = await self._before_request(page)
+            if request is not None and await self._may_fetch(page, request, turn):
+                response = await self._fetch(page, request, turn)
+                if await self._after_request(page, response):
+                    await self._parse(page, page.response or response)
+        except _HandBack:
+            return None
+        except _Decided:
+            turn.land()
+        except RetryLater as wish:
+            text = f"callback: {wish}"
+            await self._failed(page, wish, self._failure_verdict(page, text, retryable=True))
+        except FetchError as error:
+            turn.land()
+            await self._fetch_failed(page, error)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
+            text = f"callback: {describe(error)}"
+            log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400
+            await self._failed(page, error, self._failure_verdict(page, text, retryable=False))
+        return page
+
+    async def _fetch_failed(self, page: Page, error: FetchError) -> None:
+        text = f"{error.kind}: {error}"
+        if error.free:
+            page.count(f"free/{error.kind}")
+            page.finish(Verdict(Resolution.RETRY, text, free=True))
+        else:
+            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
+
+    async def _before_request(self, page: Page) -> Request | None:
+        if not self._hooks["before_request"]:
+            return page.request
+        request, signal = await self._hooks.rewrite(page.request)
+        return request if self._goes_on(page, signal, "before_request") else None
+
+    async def _may_fetch(self, page: Page, request: Request, turn: Turn) -> bool:
+        if self._robots is not None:
+            answer = await self._robots.check(request.url, turn.lease, turn.may_start)
+            if answer.passage is not Passage.OPEN:
+                turn.land()
+                self._turn_away(page, answer.passage, answer.seconds, answer.error)
+                return False
+        if not turn.may_start():
+            raise _HandBack
+        return True
+
+    @staticmethod
+    def _turn_away(page: Page, passage: Passage, seconds: float, error: str) -> None:
+        if passage is Passage.SPENT:
+            raise _HandBack
+        if passage is Passage.FORBIDDEN:
+            page.count("refused/robots")
+        elif passage is Passage.DEFERRED:
+            page.finish(Verdict(Resolution.RETRY, f"robots: {error}", seconds, free=True))
+        else:
+            page.finish(Verdict(Resolution.FAILED, f"robots: {error}"))
+
+    async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
+        if self._asks_before_sending:
+            MAY_START.set(turn.may_start)
+        response = await (self._looking(page, request, turn) if self._looks else self._fetcher.fetch(request))
+        status = response.status
+        turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))
+        page.response = response
+        page.count(f"status/{status}")
+        page.count("bytes", len(response.body))
+        return response
+
+    async def _looking(self, page: Page, request: Request, turn: Turn) -> Response:
+        """Fetch with hooks looking on: right before it, and when the headers have come."""
+        request, signal = await self._hooks.rewrite(request, "before_send")
+        if not self._goes_on(page, signal, "before_send"):
+            raise _Decided
+        if not turn.may_start():
+            raise _HandBack
+        if not self._hooks["on_headers"]:
+            return await self._fetcher.fetch(request)
+
+        async def look(response: Response) -> bool:
+            signal = await self._hooks.ask("on_headers", response)
+            return self._goes_on(page, signal, "on_headers")
+
+        try:
+            return await fetch_watched(self._fetcher, request, look)
+        except Aborted:
+            raise _Decided from None
+
+    async def _after_request(self, page: Page, response: Response) -> bool:
+        """Decide over the status; returns whether the response goes to the callback."""
+        if self._hooks["after_request"]:
+            response, signal = await self._hooks.revise(response)
+            page.response = response
+            if signal is Signal.IGNORE:
+                return True
+            if not self._goes_on(page, signal, "after_request"):
+                return False
+        status = response.status
+        if 200 <= status < 300 or status in self._settings.accept_statuses:
+            return True
+        if status in REDIRECTS:
+            self._redirect(page, response)
+            return False
+        wish = _retry_after(response)
+        blocked = status in self._blocked_statuses
+        verdict = after_status(
+            self._settings, page.request, page.lease.attempt, status, wish, blocked=blocked
+        )
+        return await self._failed(page, StatusError(status, response), verdict)
+
+    def _redirect(self, page: Page, response: Response) -> None:
+        try:
+            request = redirected(page.request, response, self._settings.max_redirects)
+        except RedirectError as error:
+            page.finish(Verdict(Resolution.FAILED, str(error)))
+            return
+        page.count("redirects")
+        entry = self._gatherer.entry(request)
+        if isinstance(entry, Entry):
+            page.entries.append(entry)
+        else:
+            page.count(f"refused/{entry}")
+
+    async def _parse(self, page: Page, response: Response) -> None:
+        callback = find_callback(self._spider, _name(page.request.callback))
+        given = await run_callback(callback, response, **page.request.cb_kwargs)
+        await self._take(page, given, response)
+        if page.verdict is DONE:
+            page.count("pages")
+
+    async def _take(self, page: Page, given: list[Any], response: Response | None) -> None:
+        """Sort what user code gave, and let the hooks see the items."""
+        gathered = self._gatherer.gather(given, page.request)
+        page.items, page.batches = gathered.items, gathered.batches
+        page.entries = gathered.entries
+        if page.items and self._settings.save_request_data:
+            page.items = with_request_data(page.items, page.request, self._settings.save_request_data)
+        if page.items and self._hooks["before_save"]:
+            signal = await self._hooks.ask("before_save", response, page.items)
+            if not self._goes_on(page, signal, "before_save"):
+                return
+        if gathered.links:
+            page.count("links", gathered.links)
+        for reason, amount in gathered.refused.items():
+            page.count(f"refused/{reason}", amount)
+        if page.items:
+            page.count("items", len(page.items))
+
+    # --- decisions -------------------------------------------------------------------------------------
+
+    def _goes_on(self, page: Page, signal: Signal, point: str) -> bool:
+        """Carry out a hook's decision; returns whether the request goes on."""
+        if signal in {Signal.GO_ON, Signal.IGNORE}:
+            return True
+        if signal is Signal.STOP:
+            self._obey(signal, f"hook {point} at {page.lease.url}")
+            return True
+        if signal is Signal.FAIL:
+            self._obey(signal, f"hook {point} at {page.lease.url}")
+            raise _HandBack
+        if signal is Signal.RETRY:
+            page.finish(self._failure_verdict(page, f"hook/{point}: asked for a retry", retryable=True))
+        else:
+            self._drop(page)
+            page.count("refused/hook")
+        return False
+
+    @staticmethod
+    def _drop(page: Page) -> None:
+        page.items, page.entries, page.batches = [], [], []
+        page.finish(DONE)
+
+    def _failure_verdict(self, page: Page, error: str, *, retryable: bool) -> Verdict:
+        return after_failure(self._settings, page.request, page.lease.attempt, error, retryable=retryable)
+
+    async def _failed(self, page: Page, error: BaseException, verdict: Verdict) -> bool:
+        """End a request that failed as its rules say, unless ``on_error`` or the errback decide otherwise.
+
+        Returns whether the response is to go to the callback nevertheless.
+        """
+        try:
+            return await self._give_up_or_retry(page, error, verdict)
+        except _HandBack:
+            page.finish(Verdict(Resolution.RETRY, verdict.error, free=True))
+        except RetryLater:  # an errback may want what its rules would give up
+            page.finish(self._failure_verdict(page, verdict.error, retryable=True))
+        except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
+            log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
+            page.finish(Verdict(Resolution.FAILED, f"{verdict.error}; then {describe(second)}"))
+        return False
+
+    async def _give_up_or_retry(self, page: Page, error: BaseException, verdict: Verdict) -> bool:
+        if self._hooks["on_error"]:
+            signal = await self._hooks.ask("on_error", page.request, error)
+            if signal is Signal.IGNORE:
+                self._drop(page)
+                page.count("errors/ignored")
+                return isinstance(error, StatusError)
+            if not self._goes_on(page, signal, "on_error"):
+                return False
+        final = verdict.resolution is Resolution.FAILED
+        if not (final and page.request.errback is not None and await self._rescued(page, error)):
+            page.finish(verdict)
+        return False
+
+    async def _rescued(self, page: Page, error: BaseException) -> bool:
+        """Let the errback see a failure that is final; if it gives anything the request is done with that."""
+        errback = find_callback(self._spider, _name(page.request.errback))
+        given = await run_callback(errback, page.request, error)
+        await self._take(page, given, page.response)
+        return page.verdict is not DONE or bool(page.items or page.entries or page.batches)
+
+
+def _is_cancelled() -> bool:
+    """Tell whether it is our own task that is being cancelled, not something that user code waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _retry_after(response: Response) -> float | None:
+    """Return the seconds for which the server asks to be left alone, if it does."""
+    if response.status not in THROTTLED:
+        return None
+    return parse_retry_after(response.header("retry-after") or None, time.time())
+
+
+def _name(callback: object) -> str | None:
+    return callback if isinstance(callback, str) else None
+
+
+def _unexpected(error: BaseException) -> bool:
+    """Whether a log reader needs the traceback: not for errors that say themselves what to do."""
+    return not isinstance(error, SkitterError)

@@ -1,0 +1,94 @@
+"""HeaderGate: holds back the body of an answer until somebody has seen its headers and wants it.
+
+curl is told to pause when the first bytes of the body come before the decision has: what the server goes on
+sending then waits in the socket, and of a body that is not wanted hardly more than one packet is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pycurl
+
+from skitter.fetch.base import Aborted, HeaderHook
+from skitter.fetch.transfer import Transfer
+from skitter.request import Request
+from skitter.response import Response
+
+_PAUSE: int = pycurl.WRITEFUNC_PAUSE
+
+
+class HeaderGate:
+    """Made for one transfer, after it was prepared and before it begins."""
+
+    def __init__(self, transfer: Transfer, request: Request, on_headers: HeaderHook) -> None:
+        self._transfer = transfer
+        self._request = request
+        self._on_headers = on_headers
+        self._lines: list[bytes] = []
+        self._performing: asyncio.Future[None]
+        self._decision: asyncio.Task[None] | None = None
+        self._paused = False
+        self._open = False
+        transfer.watch(self._on_line, self._on_block)
+
+    async def pass_through(self, performing: Coroutine[Any, Any, None]) -> None:
+        """Run the transfer to its end, or to the decision that its body is not wanted.
+
+        Raises what the transfer or the hook raises, and :class:`~skitter.fetch.base.Aborted`.
+        """
+        transfer = self._performing = asyncio.ensure_future(performing)
+        try:
+            await asyncio.wait({transfer})
+            if self._decision is not None and (transfer.cancelled() or transfer.exception() is None):
+                await self._decision
+            await transfer
+        finally:
+            await self._end(transfer)
+
+    async def _end(self, *tasks: asyncio.Future[None]) -> None:
+        """End what is still at work: the hook of a transfer that failed, both if this was cancelled."""
+        left = [task for task in (*tasks, self._decision) if task is not None and not task.done()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    def _on_line(self, line: bytes) -> None:
+        self._transfer.take_line(line)
+        if self._decision is not None:  # a trailer
+            return
+        if line.startswith(b"HTTP/"):
+            self._lines.clear()
+        self._lines.append(line)
+        if line in {b"\r\n", b"\n"} and (status := _status(self._lines[0])) >= 200:
+            self._decision = asyncio.ensure_future(self._decide(status))
+
+    def _on_block(self, block: bytes) -> int | None:
+        if not self._open:
+            self._paused = True
+            return _PAUSE
+        self._transfer.take_block(block)
+        return None
+
+    async def _decide(self, status: int) -> None:
+        headers = b"".join(self._lines[1:])
+        response = Response(self._request.url, status, headers=headers, request=self._request)
+        wanted = False
+        try:
+            wanted = await self._on_headers(response)
+        finally:
+            if not wanted:
+                self._performing.cancel()
+        if not wanted:
+            raise Aborted("the body was not wanted")
+        self._open = True
+        if self._paused and not self._performing.done():
+            self._transfer.curl.pause(pycurl.PAUSE_CONT)
+
+
+def _status(line: bytes) -> int:
+    """Read the code of a status line; 0 for one that has none."""
+    parts = line.split(None, 2)
+    return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0

@@ -1,0 +1,244 @@
+"""ProxyPool: which proxy a request goes through, and which ones rest because they failed.
+
+The pool lives in one process. Sticky choices need no shared state all the same: each key goes to the proxy
+with the highest hash of key and proxy (rendezvous hashing, Thaler and Ravishankar 1998), so all workers
+choose alike, and a proxy that rests or leaves moves none but its own keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Literal
+
+import xxhash
+
+from skitter.errors import SkitterError
+from skitter.fetch.base import BehindProxy, ConnectError, Disconnected, FetchError, ProxyError, TimedOut
+from skitter.fetch.identity.base import AllProxiesRest, SourceError
+from skitter.fetch.identity.proxy_lists import ProxyList
+from skitter.fetch.identity.proxy_url import label
+from skitter.request import Request
+from skitter.urls import host_of
+
+log = logging.getLogger("skitter.fetch")
+
+Rotation = Literal["round-robin", "random", "session", "host"]
+
+_STRIKES = 3
+"""Failures that may be the server's or the proxy's, without a success between them, before the proxy rests."""
+_ANSWERED_LATELY = 60.0
+"""Seconds for which a host that has answered counts as being there."""
+_HOSTS_REMEMBERED = 10_000
+_KEYS_REMEMBERED = 50_000
+
+
+class _Health:
+    """What is known of one proxy."""
+
+    __slots__ = ("rest_until", "rests", "strikes", "url")
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.rest_until = 0.0
+        self.rests = 0
+        """In a row, without a success between them."""
+        self.strikes: set[object] = set()
+
+
+class ProxyPool:
+    """Chooses proxies and minds their health.
+
+    ``rotation``
+        ``round-robin``; ``random``; ``session``: each session keeps its proxy; ``host``: each host is asked
+        through one proxy.
+    ``rest``, ``longest_rest``
+        Seconds for which a proxy that failed is left alone: doubled at each failure in a row, up to the longest.
+    ``patience``
+        While nothing at all has worked for at most so many seconds, requests wait for a proxy to come back; after
+        that they fail like any other.
+    ``every``
+        Seconds between two readings of a list that may change. A reading that fails keeps what there is.
+    """
+
+    def __init__(
+        self,
+        proxies: ProxyList,
+        rotation: Rotation = "round-robin",
+        *,
+        rest: float = 30.0,
+        longest_rest: float = 1800.0,
+        patience: float = 300.0,
+        every: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._list = proxies
+        self._rotation = rotation
+        self._rest = rest
+        self._longest_rest = longest_rest
+        self._patience = patience
+        self._every = every
+        self._clock = clock
+        self._all: dict[str, _Health] = {}
+        self._ready: list[_Health] = []
+        self._resting: list[tuple[float, str]] = []
+        """Heap of those that rest, by the end of their rest."""
+        self._turn = 0
+        self._kept: OrderedDict[str, _Health] = OrderedDict()
+        """Sticky choices made lately."""
+        self._answered: OrderedDict[str, float] = OrderedDict()
+        """When each host last answered through any proxy."""
+        self._last_success = clock()
+        self._rereading: asyncio.Task[None] | None = None
+
+    # --- the list --------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read the list. Raises :class:`~skitter.errors.SkitterError` if it cannot be read or is empty."""
+        self._take(await self._list.read())
+        if not self._all:
+            raise SourceError("the list of proxies is empty", remedy="give at least one proxy")
+        self._last_success = self._clock()
+        if not self._list.lasting:
+            self._rereading = asyncio.create_task(self._read_again())
+
+    async def close(self) -> None:
+        """Stop reading the list."""
+        if self._rereading is not None:
+            self._rereading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._rereading
+
+    async def _read_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the list again; one that cannot be read, or is empty, changes nothing."""
+        try:
+            found = await self._list.read()
+        except SkitterError as error:
+            log.warning("%s; the %d known ones stay", error, len(self._all))
+            return
+        if found:
+            self._take(found)
+        else:
+            log.warning("the list of proxies is empty; the %d known ones stay", len(self._all))
+
+    def _take(self, urls: list[str]) -> None:
+        """Make this the list; who stays keeps its health."""
+        now = self._clock()
+        self._all = {url: self._all.get(url) or _Health(url) for url in urls}
+        self._ready = [health for health in self._all.values() if health.rest_until <= now]
+        self._resting = [
+            (health.rest_until, health.url) for health in self._all.values() if health.rest_until > now
+        ]
+        heapq.heapify(self._resting)
+        self._kept.clear()
+
+    # --- choosing --------------------------------------------------------------------------------------
+
+    def choose(self, request: Request, session: str) -> str:
+        """Return a proxy that does not rest. Raises :class:`~skitter.fetch.identity.base.AllProxiesRest`."""
+        self._wake()
+        ready = self._ready
+        if not ready:
+            raise self._all_rest()
+        if self._rotation == "host":
+            return self._sticky(host_of(request.url)).url
+        if self._rotation == "session" and session:
+            return self._sticky(session).url
+        if self._rotation == "random":
+            return random.choice(ready).url
+        self._turn = (self._turn + 1) % len(ready)
+        return ready[self._turn].url
+
+    def usable(self, proxy: str) -> bool:
+        """Tell whether a proxy is still listed and does not rest."""
+        health = self._all.get(proxy)
+        return health is not None and health.rest_until <= self._clock()
+
+    def _wake(self) -> None:
+        """Make those ready whose rest is over."""
+        now = self._clock()
+        while self._resting and self._resting[0][0] <= now:
+            _, url = heapq.heappop(self._resting)
+            self._ready.append(self._all[url])
+            self._kept.clear()  # its keys come back to it
+
+    def _sticky(self, key: str) -> _Health:
+        kept = self._kept.get(key)
+        if kept is None:
+            digest = xxhash.xxh3_64_intdigest
+            kept = self._kept[key] = max(
+                self._ready, key=lambda health: digest(f"{key}\n{health.url}".encode())
+            )
+            if len(self._kept) > _KEYS_REMEMBERED:
+                self._kept.popitem(last=False)
+        return kept
+
+    def _all_rest(self) -> AllProxiesRest:
+        now = self._clock()
+        wait = max(0.0, self._resting[0][0] - now)
+        patient = now - self._last_success <= self._patience
+        return AllProxiesRest(
+            f"all {len(self._all)} proxies have failed; the first is tried again in {wait:.0f} s",
+            wait,
+            free=patient,
+        )
+
+    # --- health ----------------------------------------------------------------------------------------
+
+    def report(self, proxy: str, request: Request, error: FetchError | None) -> bool:
+        """Take note of how a request ended; returns whether the failure is the proxy's alone."""
+        self._wake()
+        health = self._all.get(proxy)
+        if error is None:
+            self._note_success(health, request)
+            return False
+        own_fault = isinstance(error, ProxyError) and not isinstance(error, BehindProxy)
+        if health is not None and health.rest_until <= self._clock():
+            if own_fault:
+                self._put_to_rest(health, error)
+            elif isinstance(error, (BehindProxy, TimedOut, Disconnected, ConnectError)):
+                health.strikes.add(self._strike(host_of(request.url)))
+                if len(health.strikes) >= _STRIKES:
+                    self._put_to_rest(health, error)
+        return own_fault and self._clock() - self._last_success <= self._patience
+
+    def _note_success(self, health: _Health | None, request: Request) -> None:
+        now = self._last_success = self._clock()
+        if health is not None:
+            health.rests = 0
+            health.strikes.clear()
+        host = host_of(request.url)
+        self._answered[host] = now
+        self._answered.move_to_end(host)
+        if len(self._answered) > _HOSTS_REMEMBERED:
+            self._answered.popitem(last=False)
+
+    def _strike(self, host: str) -> object:
+        """Return what a doubtful failure counts as: once a host, unless the host is known to be there."""
+        if self._clock() - self._answered.get(host, float("-inf")) <= _ANSWERED_LATELY:
+            return object()
+        return host
+
+    def _put_to_rest(self, health: _Health, error: FetchError) -> None:
+        seconds = min(self._rest * 2.0 ** min(health.rests, 32), self._longest_rest) * random.uniform(
+            0.8, 1.2
+        )
+        health.rests += 1
+        health.strikes.clear()
+        health.rest_until = self._clock() + seconds
+        if health in self._ready:
+            self._ready.remove(health)
+            heapq.heappush(self._resting, (health.rest_until, health.url))
+        self._kept.clear()
+        log.warning("proxy %s rests for %.0f s (%s: %s)", label(health.url), seconds, error.kind, error)

@@ -1,0 +1,135 @@
+"""SharedCookies: jars that all workers of a job share, kept as notes in the frontier.
+
+One note holds the jar of one session at one site. It is read before each request and written, in one step that
+fails if somebody else was faster, before the response goes on to its callback: whatever a page leads to finds
+the cookies of that page, on whichever machine it is fetched, and no two workers overwrite each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from http.cookiejar import Cookie, CookieJar
+
+import msgspec
+
+from skitter.errors import UndecodableRecord
+from skitter.fetch.cookies import CookieJars, kept_header, site_of, take_into, with_own
+from skitter.fetch.identity.base import Notes
+from skitter.request import Request
+from skitter.response import Response
+from skitter.urls import registered_domain
+
+_KEPT = 30 * 86_400.0
+"""Seconds for which a jar is kept after its last change, also one of cookies without an expiry."""
+_DECODED = 1000
+"""Jars kept decoded, so that an unchanged one is not read again."""
+_VERSION = b"\x01"
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    """A cookie as it is kept."""
+
+    name: str
+    value: str | None
+    domain: str
+    host_only: bool
+    path: str
+    secure: bool
+    expires: int | None
+
+
+class SharedCookies:
+    """The cookies of all workers of a job. ``begin`` gives the jar of a site that has none yet."""
+
+    def __init__(self, notes: Notes, begin: CookieJars) -> None:
+        self._notes = notes
+        self._begin = begin
+        self._decoded: OrderedDict[str, tuple[bytes | None, CookieJar]] = OrderedDict()
+
+    async def open(self) -> None:
+        """Make ready."""
+        # The first look-up reads the Public Suffix List, which would hold up the loop.
+        await asyncio.to_thread(registered_domain, "example.com")
+
+    async def header_for(self, request: Request) -> str | None:
+        """Return the value of the ``Cookie`` header, with the cookies as they are now."""
+        _, jar = await self._read(request.session, site_of(request.url))
+        kept = kept_header(jar, request.url)
+        return with_own(kept, request.cookies) if request.cookies else kept
+
+    async def absorb(self, response: Response) -> None:
+        """Keep what a response sets; returns when all workers can see it."""
+        if not response.header("set-cookie"):
+            return
+        session = response.request.session if response.request else ""
+        site = site_of(response.url)
+        key = _key(session, site)
+        while True:
+            before, jar = await self._read(session, site)
+            self._decoded.pop(key, None)  # the jar is about to differ from its note
+            take_into(jar, response)
+            after = _encode(jar)
+            if after == before or await self._notes.swap(key, before, after, _KEPT):
+                return
+
+    async def _read(self, session: str, site: str) -> tuple[bytes | None, CookieJar]:
+        key = _key(session, site)
+        note = await self._notes.recall(key)
+        kept = self._decoded.get(key)
+        if kept is None or kept[0] != note:
+            jar = self._begin.new_jar(site if note is None else "")
+            if note is not None:
+                _decode_into(jar, note)
+            kept = self._decoded[key] = note, jar
+            if len(self._decoded) > _DECODED:
+                self._decoded.popitem(last=False)
+        return kept
+
+
+def _key(session: str, site: str) -> str:
+    return f"cookies:{site}:{session}"
+
+
+def _encode(jar: CookieJar) -> bytes:
+    cookies = [
+        _Stored(
+            cookie.name, cookie.value, cookie.domain, not cookie.domain_specified, cookie.path, cookie.secure,
+            cookie.expires,
+        )
+        for cookie in jar
+        if not cookie.is_expired()
+    ]  # fmt: skip
+    return _VERSION + msgspec.msgpack.encode(cookies)
+
+
+def _decode_into(jar: CookieJar, note: bytes) -> None:
+    if note[:1] != _VERSION:
+        raise UndecodableRecord(
+            "the job's cookies are of another format", remedy="go on with the version that wrote them"
+        )
+    for stored in msgspec.msgpack.decode(memoryview(note)[1:], type=list[_Stored]):
+        jar.set_cookie(
+            make_cookie(
+                stored.name, stored.value, stored.domain, stored.path,
+                host_only=stored.host_only, secure=stored.secure, expires=stored.expires,
+            )
+        )  # fmt: skip
+
+
+def make_cookie(
+    name: str,
+    value: str | None,
+    domain: str,
+    path: str,
+    *,
+    host_only: bool,
+    secure: bool,
+    expires: int | None,
+) -> Cookie:
+    """Return a cookie of the standard library, which wants to know more of it than there is."""
+    return Cookie(
+        version=0, name=name, value=value, port=None, port_specified=False, domain=domain,
+        domain_specified=not host_only, domain_initial_dot=domain.startswith("."), path=path, path_specified=True,
+        secure=secure, expires=expires, discard=expires is None, comment=None, comment_url=None, rest={},
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""Embedded: what the frontiers in one process keep in the same way beside the requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from skitter.frontier.base import FrontierOptions, JobState
+from skitter.frontier.changes import Changes
+from skitter.frontier.roster import Roster, WorkerReport, WorkerStatus
+from skitter.frontier.seed_duty import SeedDuty
+from skitter.frontier.slots import SlotTable
+from skitter.frontier.tally import Tallies, Tally, TallyGroup
+from skitter.politeness import Politeness
+
+
+class Embedded:
+    """State of the job, its limits and its workers."""
+
+    def __init__(
+        self, politeness: Politeness | None, options: FrontierOptions | None, clock: Callable[[], float]
+    ) -> None:
+        self._politeness = politeness if politeness is not None else Politeness()
+        self._first_options = options if options is not None else FrontierOptions()
+        """Options as this run begins with them; ``_options`` are those that hold."""
+        self._options = self._first_options
+        self._clock = clock
+        self._slots = SlotTable(self._politeness.policy_of)
+        self._seeds = SeedDuty(self._options.lease_seconds)
+        self._roster = Roster()
+        self._tallies = Tallies(self._options.tallies_kept)
+        self._banned: set[str] = set()
+        self._counters: Counter[str] = Counter()
+        self._changes = Changes()
+        self._revision = 0
+        self._state = JobState.RUNNING
+        self._active_at = clock()
+        """When something was last added or ended."""
+
+    def _state_now(self, *, idle: bool, failed: int) -> JobState:
+        """Return what the fleet is to do. ``idle``: nothing is queued, delayed or leased."""
+        if idle and self._seeds.is_done:
+            wait = self._options.wait_for_seeds
+            if not wait or self._clock() - self._active_at >= wait:
+                return JobState.FINISHED
+        return JobState.STOPPING if self._limit(failed) else self._state
+
+    def _limit(self, failed: int) -> str:
+        return self._options.limits.reached(self._counters, failed)
+
+    def _obey(self, changes: Changes) -> None:
+        """Let other settings hold."""
+        self._changes = changes
+        self._options = changes.of_options(self._first_options)
+        self._slots.follow(changes.of_politeness(self._politeness).policy_of, self._clock())
+        self._revision += 1
+
+    async def changes(self) -> Changes:
+        """Return the settings that were changed while the job ran."""
+        return self._changes
+
+    async def announce(self, report: WorkerReport, ttl: float) -> None:
+        """Believe that a worker is there."""
+        self._roster.announce(report, ttl, self._clock())
+
+    async def workers(self) -> list[WorkerStatus]:
+        """List the workers alive."""
+        return self._roster.read(self._clock())
+
+    async def tallies(self, group: TallyGroup, limit: int = 100) -> list[Tally]:
+        """Read what was counted per worker, host or task."""
+        return self._tallies.read(group, limit)
+
+    async def banned(self) -> list[str]:
+        """List the banned slots."""
+        return sorted(self._banned)

@@ -1,0 +1,61 @@
+"""Steering: what people and workers tell a job on a server, and ask of it, beside its requests."""
+
+from __future__ import annotations
+
+from skitter.frontier.changes import Changes
+from skitter.frontier.redis.job import Job
+from skitter.frontier.redis.keys import BANNED, TALLIES
+from skitter.frontier.redis.records import encode, read_tally, read_worker, to_bytes, to_words
+from skitter.frontier.redis.server import Server
+from skitter.frontier.roster import WorkerReport, WorkerStatus
+from skitter.frontier.roster import in_order as workers_in_order
+from skitter.frontier.tally import Tally, TallyGroup, in_order
+
+
+class Steering:
+    """Workers, tallies, changed settings and banned hosts of a job."""
+
+    _job: Job
+    _server: Server
+
+    async def tallies(self, group: TallyGroup, limit: int = 100) -> list[Tally]:
+        """Read what was counted per worker, host or task."""
+        found = await self._server.command("HGETALL", self._job.keys[TALLIES[group]])
+        return in_order((read_tally(key, packed) for key, packed in found.items()), limit)
+
+    async def announce(self, report: WorkerReport, ttl: float) -> None:
+        """Tell that a worker is there."""
+        await self._job.run("announce", report.name, encode(report), ttl)
+
+    async def workers(self) -> list[WorkerStatus]:
+        """List the workers alive."""
+        return workers_in_order(read_worker(packed) for packed in await self._job.run("workers"))
+
+    async def changes(self) -> Changes:
+        """Return the settings that were changed while the job ran."""
+        return await self._job.changes()
+
+    async def change(self, changes: Changes, reset: bool = False) -> Changes:
+        """Change settings at once."""
+        return await self._job.change(changes, reset=reset)
+
+    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+        """Remove what waits in a slot, some hundred requests a script."""
+        if ban:
+            await self._job.run_once("ban", to_bytes(slot), "1")
+        dropped, cursor, more = 0, b"0", b"1"
+        while more == b"1":
+            answer = await self._job.run_once("drop_slot", to_bytes(slot), cursor)
+            count, cursor, more = answer.split()
+            dropped += int(count)
+        return dropped
+
+    async def unban(self, slot: str) -> bool:
+        """Take requests for a slot again."""
+        return await self._job.run_once("ban", to_bytes(slot), "0") == b"1"
+
+    async def banned(self) -> list[str]:
+        """List the banned slots."""
+        return sorted(
+            to_words(slot) for slot in await self._server.command("SMEMBERS", self._job.keys[BANNED])
+        )

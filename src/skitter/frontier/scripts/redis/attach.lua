@@ -1,0 +1,14 @@
+-- attach: find the job as it is. Stands alone, without the prelude.
+-- ARGV: format
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind == 'none' then
+  return {'none'}
+end
+local job = kind == 'hash' and redis.call('HMGET', KEYS[1], 'format', 'generation', 'fingerprint_seed',
+  'fingerprint_version', 'begun_with', 'changes') or {}
+if not job[1] then
+  return {'foreign'}
+elseif job[1] ~= ARGV[1] then
+  return {'format', job[1]}
+end
+return {'ok', job[2], job[3], job[4], job[5], job[6]}

@@ -1,0 +1,6 @@
+-- ban: refuse all requests for a slot, or take them again. Returns whether that is new.
+-- ARGV: 5 slot, 6 '1' or '0'
+begin(false)
+local is_new = call(ARGV[6] == '1' and 'SADD' or 'SREM', BANNED, ARGV[5])
+call('HSET', JOB, 'bans', call('SCARD', BANNED))
+return finish(tostring(is_new))

@@ -1,0 +1,56 @@
+-- take_seeds: take elements out of the seed keys, or those that somebody took and did not settle.
+-- CLAIMED, by token: deadline(8, double), then the elements in MessagePack: key, value, score.
+-- KEYS: behind the job's, the seed keys. ARGV: 5 token, 6 how many, 7 so many queued requests are enough,
+--       8 number of the job's keys
+begin(true)
+local token, wanted = ARGV[5], tonumber(ARGV[6])
+
+local function claim(elements)
+  call('HSET', CLAIMED, token, pack('<d', now + config.lease_seconds) .. elements)
+  return elements
+end
+
+local mine = call('HGET', CLAIMED, token)
+if mine then
+  return claim(sub(mine, 9))
+end
+local others = call('HGETALL', CLAIMED)
+for i = 1, #others, 2 do
+  if struct.unpack('<d', others[i + 1]) <= now then
+    call('HDEL', CLAIMED, others[i])
+    return claim(sub(others[i + 1], 9))
+  end
+end
+if call('ZCARD', QUEUE) >= tonumber(ARGV[7]) then
+  return false
+end
+
+local taken = {}
+local function note(key, value, score)
+  taken[#taken + 1] = {key, value, score}
+end
+for i = tonumber(ARGV[8]) + 1, #KEYS do
+  local key, left = KEYS[i], wanted - #taken
+  local kind = call('TYPE', key).ok
+  if left == 0 then
+    break
+  elseif kind == 'list' then
+    local values = call('LRANGE', key, -left, -1)
+    call('LTRIM', key, 0, -left - 1)
+    for at = #values, 1, -1 do
+      note(key, values[at], 0)
+    end
+  elseif kind == 'set' then
+    for _, value in ipairs(call('SPOP', key, left)) do
+      note(key, value, 0)
+    end
+  elseif kind == 'zset' then
+    local values = call('ZPOPMAX', key, left)
+    for at = 1, #values, 2 do
+      note(key, values[at], tonumber(values[at + 1]))
+    end
+  elseif kind ~= 'none' then
+    return redis.error_reply('SEEDKEY ' .. key .. ' is a ' .. kind)
+  end
+end
+return #taken > 0 and claim(cmsgpack.pack(taken))

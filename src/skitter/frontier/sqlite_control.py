@@ -1,0 +1,84 @@
+"""SQLite control: what people do to a job from outside: pause it, hold, ban and drop hosts, change its settings."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skitter.frontier import letters
+from skitter.frontier.base import JobState
+from skitter.frontier.changes import Changes
+from skitter.frontier.slots import Slot
+from skitter.frontier.sqlite_rows import SqliteRows
+
+
+class SqliteControl(SqliteRows):
+    """Steers the job."""
+
+    async def control(self, state: JobState) -> JobState:
+        """Set what the fleet is to do."""
+        self._state = state
+        self._note_job()
+        await self._journal.flush()
+        return self.current_state()
+
+    async def hold(self, slot: str, seconds: float) -> None:
+        """Give out nothing of a slot for so long."""
+        entry = self._slots.get(slot)
+        self._slots.hold(entry, self._clock() + seconds)
+        await self._keep_limits(entry)
+
+    async def set_delay(self, slot: str, seconds: float) -> None:
+        """Set the smallest delay of one slot."""
+        entry = self._slots.get(slot)
+        self._slots.set_floor(entry, seconds, self._clock())
+        await self._keep_limits(entry)
+
+    async def _keep_limits(self, slot: Slot) -> None:
+        self._note_limits(slot)
+        await self._journal.flush()
+
+    async def change(self, changes: Changes, reset: bool = False) -> Changes:
+        """Change settings at once; they hold for later runs too."""
+        self._obey(changes if reset else changes.over(self._changes))
+        self._journal.put("change", 1, (1, msgspec.msgpack.encode(self._changes)))
+        await self._journal.flush()
+        return self._changes
+
+    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+        """Remove what waits in a slot, here at once, then from the file."""
+        if ban:
+            await self._set_ban(slot, banned=True)
+        number = self._slot_numbers.get(slot)
+        if number is None:
+            return 0
+        async with self._waking:
+            dropped = self._backlog.drop(self._slots.get(slot))
+            self._queued -= dropped
+            self._added -= dropped
+            last, on_lease = self._sequence, [held.request.row.seq for held in self._leases]
+            delayed, following = await self._journal.read(
+                lambda file: letters.drop_slot(file, number, last, on_lease)
+            )
+            self._delayed -= delayed
+            self._added -= delayed
+            self._next_delayed = min(self._next_delayed, following)
+        if dropped + delayed:
+            self._count({"refused/dropped": dropped + delayed})
+        self._note_job()
+        await self._journal.flush()
+        return dropped + delayed
+
+    async def unban(self, slot: str) -> bool:
+        """Take requests for a slot again."""
+        was_banned = slot in self._banned
+        if was_banned:
+            await self._set_ban(slot, banned=False)
+        return was_banned
+
+    async def _set_ban(self, slot: str, *, banned: bool) -> None:
+        if banned:
+            self._banned.add(slot)
+        else:
+            self._banned.discard(slot)
+        self._journal.put("ban", slot, (slot, int(banned)))
+        await self._journal.flush()

@@ -1,0 +1,67 @@
+"""SQLite letters: the dead letters and the shared notes of an embedded frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skitter.frontier import letters
+from skitter.frontier.backlog import Row
+from skitter.frontier.base import DeadLetter
+from skitter.frontier.sqlite_rows import SqliteRows
+
+
+class SqliteLetters(SqliteRows):
+    """What is kept beside the queue: requests given up, and small notes."""
+
+    async def recall(self, key: str) -> bytes | None:
+        """Read a shared note."""
+        return await self._journal.read(lambda file: letters.note(file, key, self._clock()))
+
+    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Keep a shared note if it is as it was read."""
+        async with self._swapping:  # one owner: nobody else writes between the reading and the writing
+            if await self.recall(key) != old:
+                return False
+            await self.remember(key, new, ttl)
+            return True
+
+    async def remember(self, key: str, value: bytes, ttl: float) -> None:
+        """Keep a shared note."""
+        self._journal.put("note", key, (key, value, self._clock() + ttl))
+        await self._journal.flush()
+
+    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """List requests given up, oldest first."""
+        keys = self._slot_keys
+        return await self._journal.read(lambda file: letters.dead_letters(file, keys, after, limit))
+
+    async def replay(self, ids: Sequence[int] | None = None) -> int:
+        """Put dead letters back in the queue with fresh attempts."""
+        rows = await self._exhume(ids)
+        now = self._clock()
+        for row in rows:
+            if self._take_away(row):
+                continue
+            if row.dedup:
+                self._seen.add(row.fingerprint)
+                self._log_seen("+", now, row.fingerprint)
+            self._place(row._replace(attempt=0, lost=0), now, now)
+        self._note_job()
+        await self._journal.flush()
+        return len(rows)
+
+    async def drop(self, ids: Sequence[int] | None = None) -> int:
+        """Forget dead letters."""
+        rows = await self._exhume(ids)
+        self._added -= len(rows)
+        self._note_job()
+        await self._journal.flush()
+        return len(rows)
+
+    async def _exhume(self, ids: Sequence[int] | None) -> list[Row]:
+        async with self._deciding:  # a second call has to see what the first one took
+            found = await self._journal.read(lambda file: letters.find_dead(file, ids))
+            self._dead -= len(found)
+            for letter_id, _ in found:
+                self._journal.append("unbury", (letter_id,))
+        return [row for _, row in found]

@@ -1,0 +1,98 @@
+"""Parts: what a name in a setting or on the command line stands for.
+
+A frontier, an output, a fetcher or a source is named in one of these ways, tried in this order:
+
+* a name that is built in, or that another package offers by an entry point of the kind's group,
+* a dotted path, ``package.module:Name``,
+* in the settings of a spider also by the object itself.
+
+After a name and a colon stands what the part is to be told: ``sqlite:PATH``, ``file:proxies.txt``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from skitter.errors import SkitterError
+
+_DOTTED = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)(?::(.*))?", re.DOTALL)
+
+
+class PartKind(msgspec.Struct, frozen=True):
+    """One kind of replaceable part."""
+
+    what: str
+    """For messages: ``frontier``, ``output`` ..."""
+    group: str
+    """Of the entry points by which other packages offer such parts."""
+    built_in: Mapping[str, Any]
+    error: type[SkitterError]
+    """Raised for a part that is there and cannot be loaded."""
+
+    def named(self, name: str) -> Any | None:
+        """Return what a plain name stands for, or ``None``."""
+        if name in self.built_in:
+            return self.built_in[name]
+        for point in entry_points(group=self.group, name=name):
+            try:
+                return point.load()
+            except (ImportError, AttributeError) as error:
+                raise self.error(
+                    f"{self.what} kind {name!r} cannot be loaded from {point.value}: {error}",
+                    remedy="install the package that brings it again, with its dependencies",
+                ) from error
+        return None
+
+    def at_path(self, text: str) -> tuple[Any, str] | None:
+        """Return what stands at a dotted path and what the text says after it, or ``None``.
+
+        Raises the kind's error if the module is there and cannot be imported, or lacks the name.
+        """
+        found = _DOTTED.fullmatch(text)
+        if found is None or not _exists(found[1]):
+            return None
+        try:
+            return getattr(importlib.import_module(found[1]), found[2]), found[3] or ""
+        except AttributeError:
+            raise self.error(
+                f"{self.what} {text!r}: module {found[1]} has no {found[2]!r}",
+                remedy="write package.module:Name",
+            ) from None
+        except Exception as error:
+            raise self.error(
+                f"{self.what} {text!r}: module {found[1]} cannot be imported: {error}",
+                remedy="correct the module",
+            ) from error
+
+    def find(self, text: str) -> tuple[Any, str]:
+        """Return what ``NAME``, ``NAME:REST`` or a dotted path stands for, and the rest of the text.
+
+        Raises the kind's error for a text that stands for nothing, with the names that are known.
+        """
+        name, _, rest = text.partition(":")
+        part = self.named(name.lower())
+        found = (part, rest) if part is not None else self.at_path(text)
+        if found is None:
+            raise self.error(
+                f"{self.what} {text!r} is of no known kind",
+                remedy=f"known are {', '.join(self.known())}; or write package.module:Name",
+            )
+        return found
+
+    def known(self) -> list[str]:
+        """Return the names that are built in or installed."""
+        return sorted({*self.built_in, *(point.name for point in entry_points(group=self.group))})
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # a parent that is no package
+        return False

@@ -1,0 +1,203 @@
+"""Blocks: what repeats on a page, and what each of the repeated blocks has in it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+_LEAST = 3
+"""So many alike make a list."""
+_USUAL = 0.6
+"""What is in so large a part of the blocks is a field of them."""
+_NAME = re.compile(r"-?[A-Za-z_][\w-]*")
+_NOISE = frozenset({"odd", "even", "first", "last", "active", "selected", "current", "clearfix"})
+_AROUND = frozenset({"nav", "header", "footer", "head", "select", "svg"})
+_INLINE = frozenset({"b", "strong", "i", "em", "span", "small", "br", "mark", "code", "sup", "sub"})
+
+
+class Found(msgspec.Struct):
+    """A field that the blocks have in common: where it stands in them, and its values."""
+
+    css: str
+    tag: str
+    label: str
+    """The most telling name in the page: a class or itemprop; else the tag."""
+    kind: str
+    """``text``, ``link`` or ``image``."""
+    values: list[str]
+
+
+class Blocks(msgspec.Struct):
+    """Elements that are alike, and the query that finds them."""
+
+    css: str
+    elements: list[Any]
+    fields: list[Found]
+
+
+def find_blocks(root: Any) -> Blocks | None:
+    """Return what repeats most tellingly below an lxml element, or ``None`` if nothing does."""
+    best: Blocks | None = None
+    best_score = 0.0
+    for elements in _groups(root):
+        fields = _fields_of(elements)
+        score = len(elements) * sum(_weight(field, len(elements)) for field in fields)
+        if fields and score > best_score:
+            css = _query_for(elements, root)
+            if css is not None:
+                best, best_score = Blocks(css, elements, fields), score
+    return best
+
+
+def classes_of(element: Any) -> list[str]:
+    """Return the classes of an element that a query can name and that mean something."""
+    names = (element.get("class") or "").split()
+    return [
+        name
+        for name in names
+        if _NAME.fullmatch(name) and name.lower() not in _NOISE and not re.search(r"\d{3}", name)
+    ]
+
+
+def text_in(element: Any) -> str:
+    """Return the text of an element as a browser would show it."""
+    return " ".join("".join(element.itertext()).split())
+
+
+def _groups(root: Any) -> Iterator[list[Any]]:
+    for parent in root.iter():
+        if not isinstance(parent.tag, str) or parent.tag in _AROUND or _is_around(parent):
+            continue
+        alike: dict[tuple[str, tuple[str, ...]], list[Any]] = defaultdict(list)
+        for child in parent:
+            if isinstance(child.tag, str) and child.tag not in {
+                "script",
+                "style",
+                "br",
+                "option",
+                "link",
+                "meta",
+            }:
+                alike[child.tag, tuple(classes_of(child))].append(child)
+        yield from (elements for elements in alike.values() if len(elements) >= _LEAST)
+
+
+def _is_around(element: Any) -> bool:
+    return any(above.tag in _AROUND for above in element.iterancestors())
+
+
+def _weight(field: Found, blocks: int) -> float:
+    """Weigh a field: values that differ and have some length tell more than marks and buttons."""
+    different = len(set(field.values)) / blocks
+    length = min(sum(map(len, field.values)) / max(1, len(field.values)), 80)
+    return different * (1 + length / 20)
+
+
+def _query_for(elements: list[Any], root: Any) -> str | None:
+    """Return the shortest query that finds these elements and no others."""
+    own = _step(elements[0])
+    candidates = [own]
+    parts = [own]
+    for above in elements[0].iterancestors():
+        if above is root.getparent() or above.tag in {"html", "body"}:
+            break
+        if above.get("id") and _NAME.fullmatch(above.get("id")):
+            parts = [f"#{above.get('id')}", *parts]
+            candidates.append(" > ".join(parts))
+            break
+        parts = [_step(above), *parts]
+        candidates.append(" > ".join(parts))
+    candidates.append(" > ".join(["body", *parts]))
+    wanted = set(elements)
+    for css in candidates:
+        if set(_select(root, css)) == wanted:
+            return css
+    return None
+
+
+def _step(element: Any) -> str:
+    return ".".join([element.tag, *classes_of(element)[:2]])
+
+
+def _select(root: Any, css: str) -> list[Any]:
+    found: list[Any] = root.cssselect(css)
+    return found
+
+
+# --- what is in a block ------------------------------------------------------------------------------------
+
+
+def _fields_of(elements: list[Any]) -> list[Found]:
+    parts: dict[tuple[str, str], dict[int, tuple[Any, str]]] = defaultdict(dict)
+    for place, element in enumerate(elements):
+        for css, kind, inner, value in _parts_of(element):
+            parts[css, kind].setdefault(place, (inner, value))
+    found = []
+    for (css, kind), by_place in parts.items():
+        values = [value for _, value in by_place.values()]
+        if len(by_place) < max(2, _USUAL * len(elements)) or len(set(values)) == 1:
+            continue
+        first = next(iter(by_place.values()))[0]
+        found.append(Found(css, first.tag, _label(first), kind, values))
+    return _without_repetition(found)
+
+
+def _parts_of(block: Any) -> Iterator[tuple[str, str, Any, str]]:
+    if block.tag == "tr":
+        for place, cell in enumerate(block.findall("td"), 1):
+            yield f"td:nth-child({place})", "text", cell, text_in(cell)
+        return
+    for inner in block.iter():
+        if not isinstance(inner.tag, str) or inner.tag in {"script", "style"}:
+            continue
+        css = _within(inner, block)
+        if inner.tag == "a" and inner.get("href"):
+            yield css, "link", inner, inner.get("href")
+        if inner.tag == "img" and inner.get("src"):
+            yield css, "image", inner, inner.get("src")
+        elif _is_leaf(inner) and (text := text_in(inner)):
+            yield css, "text", inner, text
+
+
+def _is_leaf(element: Any) -> bool:
+    """Tell whether an element holds text, and nothing in it but marks of it."""
+    if element.tag in {"a", "time"}:
+        return True
+    inner = [one.tag for one in element.iterdescendants() if isinstance(one.tag, str)]
+    own = bool((element.text or "").strip())
+    return own and all(tag in _INLINE or tag == "a" for tag in inner)
+
+
+def _within(element: Any, block: Any) -> str:
+    if element is block:
+        return ""
+    steps = [_step(element)]
+    if not classes_of(element):
+        for above in element.iterancestors():
+            if above is block:
+                break
+            steps = [_step(above), *steps]
+            if classes_of(above):
+                break
+    return " ".join(steps)
+
+
+def _label(element: Any) -> str:
+    marked = element.get("itemprop")
+    if marked and _NAME.fullmatch(marked):
+        return str(marked)
+    names = classes_of(element)
+    return names[-1] if names else str(element.tag)
+
+
+def _without_repetition(found: list[Found]) -> list[Found]:
+    """Keep of fields with the same values the first, which is the outer one."""
+    kept: list[Found] = []
+    for field in found:
+        if not any(field.kind == other.kind and field.values == other.values for other in kept):
+            kept.append(field)
+    return kept

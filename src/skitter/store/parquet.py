@@ -1,0 +1,165 @@
+"""Parquet: the items as columns with types that suit all of them. Needs pyarrow.
+
+Two passes over the lines: the first finds the type of every field, the second writes. So a field that comes late, or
+changes its type in mid-crawl, is a column like the others, and no row group has another schema than the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO
+
+import msgspec
+import pyarrow as pa
+from pyarrow.parquet import ParquetWriter
+
+ROWS = 20_000
+"""Rows of a row group at most."""
+ROW_BYTES = 16 << 20
+"""Bytes of JSON after which a row group ends, however few its rows: what is held in memory at a time."""
+_MOST_KEYS = 500
+"""An object with more different keys than this is a mapping, not a record: it stands as JSON text."""
+
+_EXACT, _INT64 = 2**53, 2**63
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+_SCALARS = {
+    "": pa.null(),
+    "bool": pa.bool_(),
+    "int": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float64(),
+    "text": pa.string(),
+    "json": pa.string(),
+}
+_JOINED = {frozenset({"int", "long"}): "long", frozenset({"int", "float"}): "float"}
+
+
+class Column:
+    """What is known of the values of a field: their kind, and what is inside of lists and objects.
+
+    Kinds: those of ``_SCALARS``, ``list``, ``struct``. ``json``: values without a common type; texts stand as they are,
+    others as their JSON text.
+    """
+
+    __slots__ = ("fields", "inner", "kind")
+
+    def __init__(self) -> None:
+        self.kind = ""
+        self.inner: Column | None = None
+        self.fields: dict[str, Column] = {}
+
+    def take(self, value: Any) -> None:
+        """Widen the type so that it holds one more value."""
+        kind = _kind_of(value)
+        if kind != self.kind:
+            if not kind or self.kind == "json":
+                return
+            self._widen(kind)
+        if kind == "list" == self.kind:
+            self.inner = self.inner or Column()
+            for element in value:
+                self.inner.take(element)
+        elif kind == "struct" == self.kind:
+            self._take_fields(value)
+
+    def _widen(self, kind: str) -> None:
+        self.kind = _JOINED.get(frozenset({self.kind, kind}), "json") if self.kind else kind
+        if self.kind == "json":
+            self.inner, self.fields = None, {}
+
+    def _take_fields(self, value: dict[str, Any]) -> None:
+        for name, inner in value.items():
+            column = self.fields.get(name)
+            if column is None:
+                column = self.fields[name] = Column()
+            column.take(inner)
+        if len(self.fields) > _MOST_KEYS:
+            self._widen("json")
+
+    @property
+    def as_text(self) -> bool:
+        """Whether values stand as text: no common type, or an object that never has a key, which Parquet lacks."""
+        return self.kind == "json" or (self.kind == "struct" and not self.fields)
+
+    def type(self) -> Any:
+        """Return the type for pyarrow."""
+        if self.as_text:
+            return pa.string()
+        if self.kind == "list":
+            return pa.list_(self.inner.type() if self.inner else pa.null())
+        if self.kind == "struct":
+            return pa.struct([(name, column.type()) for name, column in self.fields.items()])
+        return _SCALARS[self.kind]
+
+    def has_text_inside(self) -> bool:
+        """Whether values must be converted before they fit."""
+        inner = [self.inner] if self.inner else list(self.fields.values())
+        return self.as_text or any(column.has_text_inside() for column in inner)
+
+    def convert(self, value: Any) -> Any:
+        """Return a value as it stands in the file."""
+        if value is None or isinstance(value, str):
+            return value
+        if self.as_text:
+            return _encode(value).decode()
+        if self.inner:
+            return [self.inner.convert(element) for element in value]
+        if self.fields:
+            return {name: self.fields[name].convert(inner) for name, inner in value.items()}
+        return value
+
+
+def write_parquet(
+    file: BinaryIO, lines: Callable[[], Iterable[bytes]], on_chunk: Callable[[int], None]
+) -> None:
+    """Write JSON lines to an open file; ``lines`` is called twice. Memory is bounded by a row group."""
+    record = Column()
+    record.kind = "struct"
+    for line in lines():
+        for name, value in _decode(line).items():
+            column = record.fields.get(name)
+            if column is None:
+                column = record.fields[name] = Column()
+            column.take(value)
+    schema = pa.schema([(name, column.type()) for name, column in record.fields.items()])
+    odd = {name: column for name, column in record.fields.items() if column.has_text_inside()}
+    with ParquetWriter(file, schema, compression="zstd") as writer:
+        for rows, size in _row_groups(lines()):
+            for name, column in odd.items():
+                for row in rows:
+                    if name in row:
+                        row[name] = column.convert(row[name])
+            writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema), row_group_size=ROWS)
+            on_chunk(size)
+
+
+def _row_groups(lines: Iterable[bytes]) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for line in lines:
+        rows.append(_decode(line))
+        size += len(line)
+        if len(rows) >= ROWS or size >= ROW_BYTES:
+            yield rows, size
+            rows, size = [], 0
+    if rows:
+        yield rows, size
+
+
+def _kind_of(value: Any) -> str:
+    kind = value.__class__
+    if kind is int:
+        return "int" if -_EXACT <= value <= _EXACT else "long" if -_INT64 <= value < _INT64 else "json"
+    return _KIND_OF_CLASS[kind]
+
+
+_KIND_OF_CLASS: dict[type, str] = {
+    str: "text",
+    float: "float",
+    bool: "bool",
+    type(None): "",
+    list: "list",
+    dict: "struct",
+}

@@ -1,0 +1,200 @@
+"""RedisOutput: a list or a stream on a Valkey or Redis server, for consumers that take items while the crawl runs.
+
+Items are not pushed by the workers, who may die between a push and its commit. They go to part files; what is
+committed of these is pushed by the process that runs the job on its machine. How far each part file has been
+pushed stands on the server beside the items, and is moved on in the step that pushes them: whoever dies,
+each item comes once. ``docs/fleet.md`` has the reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from skitter.errors import StoreError
+from skitter.store.address import Address
+from skitter.store.base import OutputContext, parts_folder, type_of_ranges
+from skitter.store.committed import Committed
+from skitter.store.files import ITEMS_STREAM, PartFileStore
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+_Ranges = Sequence[tuple[int, int]]
+_BYTES_AT_ONCE = 1 << 18
+_CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": 10.0, "socket_connect_timeout": 10.0, "protocol": 2}
+if find_spec("redis") is not None and find_spec("redis.driver_info") is not None:
+    # Else each new connection looks on the disk for the version of the client, to tell it to the server.
+    _CLIENT_OPTIONS["driver_info"] = None
+
+_PUSH = """
+-- KEYS: items, positions. ARGV: 1 part, 2 position before, 3 position after, 4 kind, 5 largest length or '',
+-- 6.. items. Returns the position that holds: the one after, or another if somebody else has moved it.
+local at = redis.call('HGET', KEYS[2], ARGV[1]) or '0'
+if at ~= ARGV[2] then
+  return at
+end
+for i = 6, #ARGV do
+  if ARGV[4] == 'list' then
+    redis.call('RPUSH', KEYS[1], ARGV[i])
+  elseif ARGV[5] ~= '' then
+    redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[5], '*', 'item', ARGV[i])
+  else
+    redis.call('XADD', KEYS[1], '*', 'item', ARGV[i])
+  end
+end
+if ARGV[4] == 'list' and ARGV[5] ~= '' then
+  redis.call('LTRIM', KEYS[1], -tonumber(ARGV[5]), -1)
+end
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
+return ARGV[3]
+"""
+
+
+class RedisOutput:
+    """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream; ``maxlen=N`` keeps the newest only."""
+
+    def __init__(
+        self, target: str, server: str, key: str, *, kind: str = "list", maxlen: int | None = None
+    ) -> None:
+        self.target = target
+        self.stream = ITEMS_STREAM
+        self._server = server
+        self._key = key
+        self._positions = f"{key}:pushed"
+        self._kind = kind
+        self._maxlen = maxlen
+        self._pushing = asyncio.Lock()
+        self._known: dict[str, int] = {}
+        """Position of each part as the server said last."""
+
+    @classmethod
+    def from_address(cls, address: Address) -> RedisOutput:
+        """Make the output that a name means. Raises :class:`~skitter.errors.StoreError`."""
+        options = dict(address.options)
+        kind = options.pop("type", "list")
+        maxlen = options.pop("maxlen", None)
+        place, _, rest = address.rest.partition("/")
+        database, _, key = rest.partition("/")
+        if not (place and database.isdigit() and key):
+            raise StoreError(
+                f"output {address.target!r} names no key",
+                remedy="write redis://HOST/DATABASE/KEY, such as redis://localhost/0/items",
+            )
+        if (
+            kind not in {"list", "stream"}
+            or options
+            or not (maxlen is None or (maxlen.isdigit() and int(maxlen)))
+        ):
+            raise StoreError(
+                f"output {address.target!r} has an option that is not understood",
+                remedy="use type=list or type=stream, and maxlen=NUMBER",
+            )
+        server = f"{address.kind}://{place}/{database}"
+        return cls(address.target, server, key, kind=kind, maxlen=None if maxlen is None else int(maxlen))
+
+    async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - the key is not the job's
+        """Find out whether the server answers and the key can hold items."""
+        async with self._connected() as client:
+            kind: str = (await client.execute_command("TYPE", self._key)).decode()  # type: ignore[no-untyped-call]
+            if kind not in {"none", self._kind}:
+                raise StoreError(
+                    f"{self._key} on {self._where} is a {kind}, not a {self._kind}",
+                    remedy="name another key, or ?type=",
+                )
+
+    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - items are only appended
+        """Never: jobs share a list or a stream."""
+        return False
+
+    async def clear(self, context: OutputContext) -> None:
+        """Forget how far the parts of the job were pushed; what was pushed belongs to its consumers."""
+        async with self._connected() as client:
+            fields = [
+                field async for field, _ in client.hscan_iter(self._positions, match=f"{context.job}/*")
+            ]
+            if fields:
+                await client.hdel(self._positions, *fields)
+
+    def store(self) -> PartFileStore:
+        """Return a new part file."""
+        return PartFileStore()
+
+    async def emit(self, context: OutputContext, ranges: type_of_ranges) -> bool:
+        """Push what was committed on this machine and is not pushed yet; a server that is away is tried again."""
+        if self._is_news(context, ranges):
+            await self._push_all(context, ranges)
+        return True
+
+    async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
+        """Push what is left."""
+        await self._push_all(context, ranges)
+
+    def _is_news(self, context: OutputContext, ranges: type_of_ranges) -> bool:
+        return any(
+            known and known[-1][1] > self._known.get(f"{context.job}/{part}", 0)
+            for part, known in ranges.items()
+            if part.startswith(f"{ITEMS_STREAM}/")
+        )
+
+    async def _push_all(self, context: OutputContext, ranges: type_of_ranges) -> None:
+        async with self._pushing, self._connected() as client:
+            for part in sorted(ranges):
+                if part.startswith(f"{ITEMS_STREAM}/") and ranges[part]:
+                    await self._push_part(client, context, part, ranges[part])
+
+    async def _push_part(self, client: Redis, context: OutputContext, part: str, ranges: _Ranges) -> None:
+        field = f"{context.job}/{part}"
+        position = int(await client.hget(self._positions, field) or 0)
+        # A worker commits its part file in order, so that nothing before a pushed range comes later.
+        while left := [(max(start, position), end) for start, end in ranges if end > max(start, position)]:
+            committed = Committed(parts_folder(context.directory), {part: left}, ITEMS_STREAM)
+            position = await self._push_until_moved(client, field, position, committed.blocks(_BYTES_AT_ONCE))
+        self._known[field] = position
+
+    async def _push_until_moved(
+        self, client: Redis, field: str, position: int, blocks: Iterator[tuple[list[bytes], int]]
+    ) -> int:
+        """Push blocks until all are, or somebody else (or a call whose answer was lost) has; return where it is."""
+        while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+            lines, after = block
+            keys = (self._key, self._positions)
+            given = (field, position, after, self._kind, self._maxlen or "")
+            position = int(await client.eval(_PUSH, 2, *keys, *given, *lines))
+            if position != after:
+                break
+        return position
+
+    @property
+    def _where(self) -> str:
+        return self._server.rpartition("@")[2] if "@" in self._server else self._server.partition("://")[2]
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Redis]:
+        """Give a client. Whatever goes wrong with it is a :class:`~skitter.errors.StoreError`."""
+        try:
+            from redis.asyncio import Redis  # noqa: PLC0415 - an extra
+            from redis.exceptions import RedisError  # noqa: PLC0415
+        except ImportError as error:
+            raise StoreError(
+                f"output {self.target!r} needs a package that is missing: {error.name}",
+                remedy='pip install "skitter[redis]"',
+            ) from error
+        try:
+            client = Redis.from_url(self._server, **_CLIENT_OPTIONS)
+        except ValueError as error:
+            raise StoreError(
+                f"output {self.target!r} is no address: {error}", remedy="write redis://HOST/DATABASE/KEY"
+            ) from error
+        try:
+            yield client
+        except (RedisError, OSError) as error:
+            raise StoreError(
+                f"items cannot be pushed to {self._where}: {error}",
+                remedy="what was committed is kept: the same command again pushes it when the server can take it",
+            ) from error
+        finally:
+            await client.aclose()

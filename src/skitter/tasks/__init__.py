@@ -1,0 +1,1 @@
+"""Tasks: many crawls in one job, each with its own rules, limits, cookies and priority."""

@@ -1,0 +1,124 @@
+"""BookSpider: a job whose tasks stand in a :class:`~skitter.tasks.book.TaskBook`, and may be added while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from skitter.errors import UsageError
+from skitter.recipe.source import Source
+from skitter.request import Request
+from skitter.tasks.book import Entry, TaskBook
+from skitter.tasks.recipe_task import RecipeTask
+from skitter.tasks.spider import TaskSpider
+from skitter.tasks.task import Task
+
+log = logging.getLogger("skitter.tasks")
+_LOOK_EVERY = 0.5
+"""Seconds between two looks whether the book has grown."""
+
+
+class BookSpider(TaskSpider):
+    """Runs all tasks of a book.
+
+    ``book``
+        Its file.
+    ``watch``
+        ``yes``: the job stays and takes what is added, until it is stopped; it also begins the rounds of tasks that
+        reload. ``no``, the default: it ends when all is done.
+
+    Limits of a task that is added to a running job hold from the next run on; until then those of the job do.
+    """
+
+    name = "tasks"
+
+    def __init__(self, book: str, watch: str = "no", **arguments: Any) -> None:
+        if watch not in {"yes", "no"}:
+            raise UsageError(f"watch is {watch!r}", remedy="write -a watch=yes or -a watch=no")
+        self._book = TaskBook(book)
+        self._watch = watch == "yes"
+        self._size = -1
+        self._looked = 0.0
+        self._looking = asyncio.Lock()
+        self._taken = 0
+        tasks = self._new_tasks()
+        if not (tasks or self._watch):
+            raise UsageError(f"{book} has no tasks", remedy=f"add one: skitter task add {book} RECIPE.yaml")
+        super().__init__(tasks, **arguments)
+
+    def _new_tasks(self) -> list[Task]:
+        """Return the tasks of the lines that were not read before, and close those that are to be."""
+        self._size = self._book.size()
+        entries = self._book.entries()
+        new: dict[str, Task] = {}
+        for entry in entries[self._taken :]:
+            if entry.text:
+                new[entry.task] = RecipeTask(Source.of_text(entry.text, entry.file), entry.variables)
+            elif entry.closed:
+                (new.get(entry.task) or self.by_name[entry.task]).closed = True
+        self._taken = len(entries)
+        return [*new.values()]
+
+    async def _look(self) -> None:
+        """Read what is new in the book; not more often than twice a second."""
+        async with self._looking:
+            now = time.monotonic()
+            if now - self._looked < _LOOK_EVERY:
+                return
+            self._looked = now
+            if await asyncio.to_thread(self._book.size) == self._size:
+                return
+            for task in await asyncio.to_thread(self._new_tasks):
+                self.add_task(task)
+                if task.limits:
+                    log.warning("task %s: its limits hold from the next run on", task.name)
+
+    async def find_task(self, name: str) -> Task:
+        """Return a task, which may have been added a moment ago. Raises as that of :class:`TaskSpider`."""
+        if self._watch or name not in self.by_name:
+            await self._look()
+        return await super().find_task(name)
+
+    async def start(self) -> AsyncIterator[Request]:
+        """Yield the first requests of every line of the book, in its order, also of those to come."""
+        given = 0
+        while True:
+            entries = await asyncio.to_thread(self._book.entries)
+            for entry in entries[given:]:
+                async for request in self._first(entry):
+                    yield request
+            new = len(entries) > given
+            given = len(entries)
+            if await self._begin_rounds(entries) or new:
+                continue
+            if not self._watch:
+                return
+            await asyncio.sleep(_LOOK_EVERY)
+
+    async def _first(self, entry: Entry) -> AsyncIterator[Request]:
+        if entry.closed:
+            return
+        if entry.task not in self.by_name:
+            self._looked = 0.0
+        task = await self.find_task(entry.task)
+        # A task that was closed gives its first requests all the same (they are dropped before they are fetched):
+        # after a restart as many are skipped as were stored.
+        if entry.round is not None or not task.stamp.reloads:
+            async for request in task.roots():
+                for marked in task.stamp.on(request, entry.round or 0):
+                    yield marked
+
+    async def _begin_rounds(self, entries: list[Entry]) -> bool:
+        """Note the rounds that it is time for; returns whether there are any."""
+        begun = {(entry.task, entry.round) for entry in entries}
+        due = [
+            (task.name, task.stamp.round_now())
+            for task in self.by_name.values()
+            if task.stamp.reloads and not task.closed and (task.name, task.stamp.round_now()) not in begun
+        ]
+        for name, number in due:
+            await asyncio.to_thread(self._book.begin_round, name, number)
+        return bool(due)

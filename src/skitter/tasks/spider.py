@@ -1,0 +1,130 @@
+"""TaskSpider: the spider of a job that holds many tasks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+from skitter.engine.callbacks import run_callback
+from skitter.engine.hooks import Signal
+from skitter.errors import SpiderError
+from skitter.recipe.problems import did_you_mean
+from skitter.request import Request
+from skitter.response import Response
+from skitter.spider import Spider
+from skitter.tasks.limits import limit_rules
+from skitter.tasks.stamp import ROUND
+from skitter.tasks.task import Task
+
+_FOR_EVER = 100 * 365 * 86_400.0
+
+
+class TaskSpider(Spider):
+    """Runs the tasks of its class, or those it is given.
+
+    ``class News(TaskSpider): tasks = (Task("front", root=["https://news.example/"], trunk={"list": read_list}),)``
+
+    Raises :class:`~skitter.errors.SpiderError` for two tasks of one name.
+    """
+
+    tasks: Sequence[Task] = ()
+
+    def __init__(self, tasks: Iterable[Task] | None = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.by_name: dict[str, Task] = {}
+        for task in self.tasks if tasks is None else tasks:
+            self.add_task(task)
+        self.custom_settings = self._settings()  # type: ignore[misc]  # of these tasks, not of the class
+
+    def add_task(self, task: Task) -> None:
+        """Add a task. Raises :class:`~skitter.errors.SpiderError` if its name is taken."""
+        if task.name in self.by_name:
+            raise SpiderError(f"there are two tasks {task.name!r}", remedy="give each a name of its own")
+        self.by_name[task.name] = task
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings of the class with what the tasks ask for."""
+        own = dict(type(self).custom_settings)
+        rules = [*own.get("limit_rules", ()), *limit_rules(self.by_name.values())]
+        if any(task.stamp.reloads for task in self.by_name.values()):
+            own.setdefault("visited_ttl", _FOR_EVER)  # a re-crawl fetches what reloads, and nothing else
+        return own | ({"limit_rules": rules} if rules else {})
+
+    async def start(self) -> AsyncIterator[Request]:
+        """Yield the roots of all tasks."""
+        for task in [*self.by_name.values()]:
+            async for request in self.roots_of(task):
+                yield request
+
+    async def roots_of(self, task: Task) -> AsyncIterator[Request]:
+        """Yield the roots of one task, marked as its own, for the period that it is now."""
+        if task.closed:
+            return
+        number = task.stamp.round_now()
+        async for request in task.roots():
+            for marked in task.stamp.on(request, number):
+                yield marked
+
+    async def parse(
+        self,
+        response: Response,
+        task: str = "",
+        rule: str = "",
+        data: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> list[Any]:
+        """Read a page by the rule that its request names."""
+        found = await self.find_task(task)
+        if found.closed:  # since it was fetched
+            return []
+        return _marked(
+            found, await found.read(response, rule, data or {}, run_callback, **arguments), response
+        )
+
+    async def login(self, response: Response, task: str) -> list[Any]:
+        """Fill in the form of a task's login."""
+        return await self._step("login", response, task)
+
+    async def login_sent(self, response: Response, task: str) -> list[Any]:
+        """Look where the form of a task's login leads."""
+        return await self._step("login_sent", response, task)
+
+    async def login_check(self, response: Response, task: str) -> list[Any]:
+        """Begin a task if its login has worked."""
+        return await self._step("login_check", response, task)
+
+    async def _step(self, name: str, response: Response, task: str) -> list[Any]:
+        found = await self.find_task(task)
+        return _marked(found, await found.step(name, response), response)
+
+    async def find_task(self, name: str) -> Task:
+        """Return a task; a request that names none, such as a seed from outside, belongs to the only one.
+
+        Raises :class:`~skitter.errors.SpiderError` if there is none of that name.
+        """
+        if not name and len(self.by_name) == 1:
+            return next(iter(self.by_name.values()))
+        if name not in self.by_name:
+            raise SpiderError(f"there is no task {name!r}", remedy=did_you_mean(name, self.by_name or ["-"]))
+        return self.by_name[name]
+
+    async def before_request(self, request: Request) -> Signal | None:
+        """Drop the requests of a task that was closed."""
+        name = request.cb_kwargs.get("task", "")
+        return Signal.DROP if (await self.find_task(name)).closed else None
+
+    async def after_request(self, response: Response) -> Signal | None:
+        """Let a task decide over a response."""
+        words = {} if response.request is None else response.request.cb_kwargs
+        return (await self.find_task(words.get("task", ""))).after_request(response)
+
+    async def on_stop(self, worker: object) -> None:
+        """Give back what the tasks hold in this process."""
+        del worker
+        for task in self.by_name.values():
+            await task.close()
+
+
+def _marked(task: Task, given: Iterable[Any], response: Response) -> list[Any]:
+    number = response.meta.get(ROUND, 0)
+    return [marked for one in given for marked in task.stamp.on(one, number)]

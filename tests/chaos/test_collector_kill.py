@@ -1,0 +1,39 @@
+"""Kill test of a collector with a clone: callbacks, contexts and depths survive the death of any process."""
+
+import random
+from pathlib import Path
+
+import pytest
+from crawling import check_exact, served
+from holey import HoleySite
+
+pytestmark = pytest.mark.chaos
+
+PAGES, HOLES, HOSTS, KILLS = 300, 30, 2, 4
+SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 2000, "links_per_page": 20}
+SETTINGS = {
+    "robots": "no", "delay": 0, "parallelism": 8, "concurrency": 8, "deny": "outside.invalid", "max_lost": 100,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("victim", ["worker", "all"])
+def test_a_collector_loses_and_doubles_nothing(crawling, site_process, victim):
+    site = site_process("holey:HoleySite", SITE, hosts=HOSTS, delay=0.02)
+    web = HoleySite(**SITE)
+    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
+    gone = {url for number, url in urls.items() if web.is_gone(number)}
+    job = crawling("crawler", workers=2, settings=SETTINGS, arguments={"url": site.url})
+    place = next(index for index, word in enumerate(job.command) if word.endswith("spiders.py:crawler"))
+    job.command[place] = f"{Path(__file__).with_name('collected.py')}:crawler"
+    rng, kills = random.Random(victim), 0
+    job.start()
+    for moment in sorted(rng.sample(range(PAGES), KILLS)):
+        if not job.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):
+            break
+        kills += job.kill_worker(rng) if victim == "worker" else job.kill_all()
+        if victim == "all":
+            job.start()
+    assert job.wait() == 0, job.errors
+    assert kills >= KILLS - 1
+    check_exact(job, set(urls.values()) - gone, gone)
+    assert {item["steps"] - item["depth"] for item in job.items()} == {0}

@@ -1,0 +1,32 @@
+"""A log-in that one worker made holds in all others, whoever is killed."""
+
+import random
+
+import pytest
+from crawling import check_exact, served
+from walled import urls
+
+pytestmark = pytest.mark.chaos
+
+SETTINGS = {
+    "robots": "no", "delay": 0, "parallelism": 12, "concurrency": 4, "cookies": "shared",
+    "sessions": '{"size": 5, "max_uses": 100000}', "max_lost": 100,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("victim", "moments"), [("worker", (20, 60, 100, 140)), ("all", (50, 120))])
+def test_no_page_behind_the_log_in_is_lost_or_doubled(crawling, site_process, victim, moments):
+    site = site_process("walled:WalledSite", delay=0.01)
+    job = crawling("LoggedIn", workers=3, settings=SETTINGS, arguments={"url": site.url})
+    rng = random.Random(victim)
+    job.start()
+    kills = 0
+    for moment in moments:
+        if not job.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):
+            break  # on a busy machine the crawl may be over before the killer is awake
+        kills += job.kill_worker(rng) if victim == "worker" else job.kill_all()
+        if victim == "all":
+            job.start()
+    assert job.wait() == 0, job.errors
+    assert kills
+    check_exact(job, urls(site))

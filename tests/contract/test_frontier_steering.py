@@ -1,0 +1,342 @@
+"""What people and workers tell a running job, over every backend: waiting for seeds, changed settings, banned hosts,
+who is at work, and what was counted per worker, host and task."""
+
+import math
+
+import pytest
+
+from skitter.frontier.base import JobState, Limits, Outcome, Resolution
+from skitter.frontier.changes import Changes
+from skitter.frontier.roster import WorkerReport
+from skitter.frontier.tally import OTHERS, Tally, TallyGroup
+from skitter.politeness import LimitRule, Rate, SlotPolicy
+
+
+def report(name, host="here", age=5.0, **fields):
+    figures = {"pid": 7, "version": "1", "concurrency": 32, "fetching": 3, "held": 5, "pages": 10, "items": 4,
+               "bytes": 999, "pages_per_second": 2.5}  # fmt: skip
+    return WorkerReport(name=name, host=host, age=age, **(figures | fields))
+
+
+async def finish_one(job, name="a", **fields):
+    await job.add(name)
+    await job.done(await job.one(), **fields)
+
+
+# --- waiting for seeds ----------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_waits_for_seeds_for_ever_is_never_finished(start):
+    job = await start(wait_for_seeds=math.inf)
+    await job.seeds_done()
+    await finish_one(job)
+    for _ in range(3):
+        await job.clock.advance(100_000)
+        assert (await job.ask()).state is JobState.RUNNING
+
+
+async def test_a_job_is_finished_once_it_has_waited_idle_for_so_long(start):
+    job = await start(wait_for_seeds=30.0)
+    await job.seeds_done()
+    await finish_one(job)
+    await job.clock.advance(29)
+    assert (await job.ask()).state is JobState.RUNNING
+    await finish_one(job, "b")  # begins the wait anew
+    await job.clock.advance(29)
+    assert (await job.status()).state is JobState.RUNNING
+    await job.clock.advance(2)
+    assert (await job.ask()).state is JobState.FINISHED
+
+
+async def test_a_job_in_hand_is_not_idle_however_long_it_takes(start):
+    job = await start(wait_for_seeds=30.0, lease_seconds=1000.0)
+    await job.seeds_done()
+    await job.add("a")
+    lease = await job.one()
+    await job.clock.advance(500)
+    assert (await job.status()).state is JobState.RUNNING
+    await job.done(lease)
+    assert (await job.status()).state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("wish", [JobState.STOPPING, JobState.PAUSED])
+async def test_a_waiting_job_obeys_stop_and_pause(start, wish):
+    job = await start(wait_for_seeds=math.inf)
+    await job.seeds_done()
+    assert await job.frontier.control(wish) is wish
+    assert (await job.ask()).state is wish
+
+
+async def test_a_job_can_be_told_to_wait_and_to_end(job):
+    await job.seeds_done()
+    await job.frontier.change(Changes(wait_for_seeds=math.inf))
+    assert (await job.status()).state is JobState.RUNNING
+    await job.frontier.change(Changes(wait_for_seeds=0.0))
+    assert await job.is_finished()
+
+
+# --- changed settings -----------------------------------------------------------------------------------------
+
+
+async def test_a_changed_delay_holds_at_once_for_slots_under_way(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=10))
+    await job.add(*range(10))
+    await job.done(*await job.lease(1))
+    await job.frontier.change(Changes(delay=10.0))
+    waited, lease = await job.wait_for_one()
+    assert waited >= 10.0
+    await job.done(lease)
+    await job.frontier.change(Changes(delay=1.0))
+    waited, _ = await job.wait_for_one()
+    assert 0.9 <= waited <= 1.5, "a shorter delay does not wait for the end of the longer one"
+
+
+async def test_changed_parallelism_holds_for_slots_under_way(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=2))
+    await job.add(*range(20))
+    first = await job.lease()
+    assert len(first) == 2
+    await job.frontier.change(Changes(parallelism=5))
+    assert len(await job.lease()) == 3
+    await job.frontier.change(Changes(parallelism=1))
+    await job.done(*first)
+    assert await job.lease() == []
+
+
+async def test_changed_rates_hold_for_slots_under_way(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=100))
+    await job.add(*range(20))
+    await job.frontier.change(Changes(rates=(Rate(3, 60.0),)))
+    assert len(await job.lease()) == 3
+    await job.clock.advance(30)
+    assert await job.lease() == []
+    await job.clock.advance(33)
+    assert len(await job.lease()) == 3
+
+
+async def test_what_a_limit_rule_says_itself_is_not_changed(start):
+    rule = LimitRule(domain_glob="slow.test", delay=50.0)
+    job = await start(SlotPolicy(delay=0.0, parallelism=10), rules=[rule])
+    await job.frontier.change(Changes(delay=2.0, parallelism=1))
+    await job.add(1, 2, host="slow.test")
+    await job.done(*await job.lease(1))
+    waited, _ = await job.wait_for_one()
+    assert waited >= 50.0
+
+
+async def test_a_changed_limit_stops_the_job_and_a_larger_one_lets_it_go_on(start):
+    job = await start(limits=Limits(pages=2))
+    await job.add(*range(5))
+    await job.done(*await job.lease(2), counters={"pages": 1})
+    assert ((await job.ask()).state, (await job.status()).reason) == (JobState.STOPPING, "2 pages")
+    await job.frontier.change(Changes(max_pages=4))
+    await job.done(*await job.lease(10), counters={"pages": 1})
+    assert (await job.ask()).reason == "4 pages"
+    await job.frontier.change(Changes(max_pages=None))
+    assert len(await job.lease()) == 1
+    assert (await job.ask()).state is JobState.RUNNING
+
+
+async def test_every_worker_hears_that_settings_were_changed_and_reads_them(job):
+    assert (await job.ask()).revision == 0
+    assert await job.frontier.changes() == Changes()
+    await job.frontier.change(Changes(concurrency=3))
+    first = (await job.ask(worker="a")).revision
+    assert first > 0
+    assert (await job.ask(worker="b")).revision == first
+    await job.frontier.change(Changes(delay=None, concurrency=5))
+    assert (await job.ask()).revision > first
+    assert await job.frontier.changes() == Changes(concurrency=5, delay=None)
+
+
+async def test_changes_come_on_top_of_earlier_ones_until_they_are_reset(job):
+    await job.frontier.change(Changes(max_pages=5, delay=3.0))
+    assert await job.frontier.change(Changes(max_pages=7)) == Changes(max_pages=7, delay=3.0)
+    assert await job.frontier.change(Changes(jitter=1.0), True) == Changes(jitter=1.0)
+    assert await job.frontier.change(Changes(), True) == Changes()
+    await job.add(*range(3))
+    assert len(await job.lease()) == 3
+
+
+# --- dropped and banned hosts ---------------------------------------------------------------------------------
+
+
+async def test_a_dropped_host_loses_what_waits_and_nothing_else(job):
+    await job.add(*range(1200), host="big.test")
+    await job.add(*"abcdefghij", host="big.test", priority=-3)
+    await job.add("later", "later2", host="big.test", delay=60.0)
+    await job.add("x", "y", host="big.test.other")
+    held = await job.one()
+    assert held.slot == "big.test"
+    assert await job.frontier.drop_slot("big.test") == 1211
+    assert await job.counts() == {"queued": 2, "leased": 1}
+    assert (await job.status()).counters["refused/dropped"] == 1211
+    assert await job.done(held) == [True]
+    await job.clock.advance(100)
+    assert sorted(await job.urls_left()) == ["x", "y"]
+    await job.seeds_done()
+    assert await job.is_finished()
+
+
+async def test_what_was_dropped_stays_known_but_new_links_to_the_host_are_taken(job):
+    await job.add("a", "b")
+    assert await job.frontier.drop_slot("h.test") == 2
+    assert await job.add("a", "c") == 1
+    assert await job.urls_left() == ["c"]
+    assert await job.frontier.drop_slot("h.test") == 0
+    assert await job.frontier.drop_slot("never.test") == 0
+
+
+async def test_a_dropped_host_goes_on_where_its_lease_is_handed_back(job):
+    await job.add(*range(5))
+    held = await job.one()
+    await job.frontier.drop_slot("h.test")
+    await job.frontier.release([held.id])
+    assert await job.urls_left() == ["0"]
+
+
+async def test_a_banned_host_is_refused_wherever_its_requests_come_from(job):
+    await job.add(*range(6))
+    retried, released, lost, finished = [await job.one("lost" if n == 2 else "w") for n in range(4)]
+    assert await job.frontier.drop_slot("h.test", True) == 2
+    await job.retry(retried)
+    await job.frontier.release([released.id])
+    await job.frontier.abandon("lost")
+    child, other = job.entry("child"), job.entry("child", host="other.test")
+    await job.done(finished, entries=[child, other])
+    result = await job.frontier.add([job.entry("new")])
+    assert (result.added, result.known, result.banned) == (0, 0, 1)
+    assert await job.counts() == {"queued": 1, "done": 1}
+    counters = (await job.status()).counters
+    assert (counters["refused/dropped"], counters["refused/banned"]) == (2, 5)
+    assert await job.frontier.banned() == ["h.test"]
+    assert lost.slot == "h.test"
+
+
+async def test_a_ban_can_be_lifted(job):
+    await job.frontier.drop_slot("h.test", True)
+    assert await job.add("a") == 0
+    assert await job.frontier.unban("h.test") is True
+    assert await job.frontier.unban("h.test") is False
+    assert await job.frontier.banned() == []
+    assert await job.add("a") == 1, "a refused request was not made known"
+
+
+async def test_a_dead_letter_of_a_banned_host_is_not_replayed_into_the_queue(job):
+    await job.add("a")
+    await job.fail(await job.one())
+    await job.frontier.drop_slot("h.test", True)
+    await job.frontier.replay()
+    assert await job.counts() == {}
+
+
+# --- workers --------------------------------------------------------------------------------------------------
+
+
+async def test_workers_are_listed_with_what_they_say_of_themselves(job):
+    await job.frontier.announce(report("b", host="two", age=3.0), 10.0)
+    await job.frontier.announce(report("a", host="one"), 10.0)
+    await job.frontier.announce(report("c", host="two", age=9.0), 10.0)
+    await job.clock.advance(4)
+    await job.frontier.announce(report("a", host="one", pages=77), 10.0)
+    found = await job.frontier.workers()
+    assert [(one.report.name, round(one.heard, 3)) for one in found] == [("a", 0.0), ("c", 4.0), ("b", 4.0)]
+    assert found[0].report == report("a", host="one", pages=77)
+
+
+async def test_a_silent_worker_is_struck_out_and_so_is_one_that_leaves_or_dies(job):
+    for name in ("silent", "leaves", "dies", "stays"):
+        await job.frontier.announce(report(name), 10.0)
+    await job.clock.advance(6)
+    await job.frontier.announce(report("stays"), 10.0)
+    await job.frontier.announce(report("leaves"), 0.0)
+    await job.frontier.abandon("dies")
+    assert {one.report.name for one in await job.frontier.workers()} == {"silent", "stays"}
+    await job.clock.advance(5)
+    assert {one.report.name for one in await job.frontier.workers()} == {"stays"}
+
+
+# --- tallies --------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_done_is_counted_per_worker_host_and_task(job):
+    await job.add(*range(4), host="a.test")
+    await job.add(*range(2), host="b.test")
+    ann, ben = await job.lease(3, "ann"), await job.lease(3, "ben")
+    counters = {"pages": 1, "items": 2, "bytes": 100, "links": 9}
+    await job.done(*ann, counters=counters, task="books")
+    await job.retry(ben[0], counters={"bytes": 50}, task="films")
+    await job.retry(ben[1], free=True)
+    await job.fail(ben[2])
+    workers = await job.frontier.tallies(TallyGroup.WORKER)
+    assert workers == [Tally("ann", 3, 6, 300), Tally("ben", 0, 0, 50, failed=1, retried=1)]
+    assert await job.frontier.tallies(TallyGroup.TASK) == [
+        Tally("books", 3, 6, 300),
+        Tally("films", 0, 0, 50, 0, 1),
+    ]
+    hosts = {tally.key: tally for tally in await job.frontier.tallies(TallyGroup.HOST)}
+    assert hosts.keys() <= {"a.test", "b.test"}
+    assert sum(tally.pages for tally in hosts.values()) == 3
+    assert sum(tally.failed + tally.retried for tally in hosts.values()) == 2
+
+
+async def test_a_late_outcome_is_not_counted(start):
+    job = await start(lease_seconds=10.0)
+    await job.add("a")
+    late = await job.one()
+    await job.clock.advance(11)
+    assert await job.done(late, counters={"pages": 1}, task="t") == [False]
+    for group in TallyGroup:
+        assert await job.frontier.tallies(group) == []
+
+
+async def test_of_many_hosts_the_small_ones_are_counted_together_and_the_sum_stays_exact(start):
+    job = await start(tallies_kept=50)
+    big = ["big1.test", "big2.test"]
+    for host in big:
+        await job.add(*range(40), host=host)
+    await job.done(*await job.lease(), counters={"pages": 1, "items": 3})
+    for number in range(300):
+        await job.add("page", host=f"host{number}.test")
+    leases = await job.lease()
+    for start_at in range(0, 300, 60):
+        outcomes = [
+            Outcome(lease.id, Resolution.DONE, counters={"pages": 1, "items": 3})
+            for lease in leases[start_at : start_at + 60]
+        ]
+        await job.frontier.commit(outcomes)
+    hosts = await job.frontier.tallies(TallyGroup.HOST, 10_000)
+    assert len(hosts) <= 51
+    assert [tally.key for tally in hosts[:2]] == big
+    assert [tally.pages for tally in hosts[:2]] == [40, 40]
+    assert hosts[-1].key == OTHERS
+    assert (sum(tally.pages for tally in hosts), sum(tally.items for tally in hosts)) == (380, 1140)
+    assert (await job.frontier.tallies(TallyGroup.HOST, 1))[0].key in big
+
+
+# --- another life ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["reopen", "kill"])
+async def test_changes_bans_and_tallies_outlive_the_process(start, backend, end):
+    if not backend.durable:
+        return  # nothing outlives a process without a file; of a server no process is a part
+    job = await start(SlotPolicy(delay=0.0, parallelism=10), tallies_kept=3)
+    for number in range(8):
+        await job.add("page", "more", host=f"host{number}.test")
+    await job.done(*await job.lease(8, "w"), counters={"pages": 1}, task="t")
+    before = {group: await job.frontier.tallies(group) for group in TallyGroup}
+    assert sum(tally.pages for tally in before[TallyGroup.HOST]) == 8
+    await job.frontier.change(Changes(delay=9.0, max_pages=100))
+    await job.frontier.drop_slot("host3.test", True)
+    await getattr(job, end)()
+    assert {group: await job.frontier.tallies(group) for group in TallyGroup} == before
+    assert await job.frontier.changes() == Changes(delay=9.0, max_pages=100)
+    assert (await job.ask(0)).revision > 0
+    assert await job.frontier.banned() == ["host3.test"]
+    assert await job.add("new", host="host3.test") == 0
+    await job.add("a", "b", host="fresh.test")
+    leases = await job.lease(1)
+    while leases and leases[0].slot != "fresh.test":
+        leases = await job.lease(1)
+    assert all(lease.start_within is not None for lease in leases), "the changed delay holds"

@@ -1,0 +1,376 @@
+"""Stores on real servers: outages, what a server refuses, fields that change in mid-crawl, bad places."""
+
+import asyncio
+import datetime as dt
+import decimal
+import logging
+import random
+import uuid
+from functools import partial
+
+import pytest
+from store_job import Job, page, pages_in, place_for, server_port
+
+from services.store_servers import BUCKET, MongoServer, PostgresServer, S3Server, free_port, running
+from skitter.errors import StoreError
+from skitter.store import patience
+from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
+from skitter.store.outputs import open_output
+
+SERVERS = {
+    "mongodb": partial(MongoServer, "--sync-on-commit"),
+    "postgresql": PostgresServer,
+    "s3:items.jsonl": S3Server,
+}
+
+
+@pytest.fixture
+def told(monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("skitter"), "propagate", True)
+    monkeypatch.setattr(patience, "LONGEST_PAUSE", 0.2)
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "skitter.store"]
+
+
+# --- outages -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(kind, tmp_path, told):
+    server = await asyncio.to_thread(SERVERS[kind])
+    try:
+        await asyncio.to_thread(server.start)
+        job = Job(tmp_path, kind, server=server)
+        await job.output.check(job.context)
+        store = await job.worker("w1")
+        await job.visit(store, *map(page, range(20)))
+        await asyncio.to_thread(server.kill)
+        writing = asyncio.create_task(job.visit(store, *map(page, range(10, 40))))
+        while not told():
+            assert not writing.done(), "nothing can be written while the server is away"
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(server.start)
+        await writing
+        await job.visit(store, *map(page, range(40, 50)))
+        await store.close()
+        away, back = told()
+        assert "is away" in away
+        assert "is back after" in back
+        found = await pages_in(job)
+        # A file names each visit that was committed; a database knows pages 10 to 19 again.
+        assert found == (sorted([*range(20), *range(10, 50)]) if kind.startswith("s3") else [*range(50)])
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+@pytest.mark.parametrize("kind", ["mongodb?directConnection=true", "postgresql"])
+async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_doubles_nothing(
+    kind, tmp_path, told
+):
+    """A relay cuts the connection after so many bytes, anywhere between first request and last answer."""
+    relay = Relay(server_port(kind))
+    await relay.start()
+    job = Job(tmp_path, kind, port=relay.port)
+    await job.output.check(job.context)
+    rng = random.Random(kind)
+    store = await job.worker("w1")
+    for number in range(0, 300, 10):
+        relay.cut_after(rng.randrange(2500))
+        await job.visit(store, *(page(n, {"page": n}, {"page": -n - 1}) for n in range(number, number + 10)))
+    relay.cut_after(None)
+    await store.close()
+    await relay.stop()
+    assert relay.cuts >= 10
+    assert await pages_in(job) == sorted([*range(300), *(-n - 1 for n in range(300))])
+
+
+class Relay:
+    """Passes a port's bytes on, and cuts all connections after a number of bytes."""
+
+    def __init__(self, target):
+        self._target = target
+        self._left = None
+        self._writers = set()
+        self._tasks = set()
+        self.cuts = 0
+
+    async def start(self):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def cut_after(self, size):
+        self._left = size
+
+    async def _serve(self, reader, writer):
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, back}
+        for source, sink in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._pass_on(source, sink, writer, back))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pass_on(self, source, sink, *both):
+        try:
+            while data := await source.read(512):
+                if self._left is not None:
+                    self._left -= len(data)
+                    if self._left < 0:
+                        self._left = None
+                        self.cuts += 1
+                        for writer in self._writers:
+                            writer.transport.abort()
+                        self._writers.clear()
+                        return
+                sink.write(data)
+        except OSError:
+            pass
+        finally:
+            for writer in both:
+                writer.close()
+                self._writers.discard(writer)
+
+    async def stop(self):
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+
+# --- what a server refuses -----------------------------------------------------------------------------
+
+
+async def refuse_negative(kind, place):
+    """Have the server refuse items whose page is negative."""
+    if kind == "mongodb":
+        from pymongo import AsyncMongoClient
+
+        uri, _, collection = place.partition("?")[0].rpartition("/")
+        async with AsyncMongoClient(uri) as client:
+            rule = {"page": {"$gte": 0}}
+            await client.get_default_database().create_collection(collection, validator=rule)
+    else:
+        import asyncpg
+
+        connection = await asyncpg.connect(place.partition("?")[0])
+        table = place.rpartition("table=")[2]
+        await connection.execute(
+            f"CREATE TABLE {table} (_id text PRIMARY KEY, page int CHECK (page >= 0), seen timestamp DEFAULT now())"
+        )
+        await connection.close()
+
+
+@pytest.mark.parametrize("kind", ["mongodb", "mongodb?buffer=1", "postgresql"])
+async def test_a_page_that_the_server_refuses_is_set_aside_and_all_others_stand(kind, tmp_path):
+    job = Job(tmp_path, kind)
+    await refuse_negative(kind.partition("?")[0], job.place)
+    await job.output.check(job.context)
+    store = await job.worker("w1")
+    poisoned = {7, 8, 50, 99}
+    groups = [
+        page(n, {"page": n}, {"page": -1 if n in poisoned else n + 1000}, {"page": n + 2000})
+        for n in range(100)
+    ]
+    answers = await store.write(groups)
+    assert {n for n, answer in enumerate(answers) if isinstance(answer, GroupError)} == poisoned
+    assert all("does not take the page's items" in answers[n].error for n in poisoned)
+    good = [n for n in range(100) if n not in poisoned]
+    assert await pages_in(job) == sorted([*good, *(n + 1000 for n in good), *(n + 2000 for n in good)])
+    await job.visit(store, page(7), page(8))
+    await store.close()
+    assert {7, 8} <= set(await pages_in(job))
+
+
+async def test_two_workers_that_write_the_same_pages_leave_what_the_last_of_them_wrote(tmp_path):
+    for kind in ("mongodb", "postgresql"):
+        job = Job(tmp_path / kind, kind)
+        await job.output.check(job.context)
+        stores = [await job.worker(f"w{n}") for n in range(3)]
+        await asyncio.gather(
+            *(
+                store.write([page(n, *({"page": n} for _ in range(1 + (n + w) % 3))) for n in range(40)])
+                for w, store in enumerate(stores)
+            )
+        )
+        await job.visit(stores[0], *map(page, range(40)))
+        for store in stores:
+            await store.close()
+        assert await pages_in(job) == [*range(40)]
+
+
+# --- fields that change in mid-crawl ---------------------------------------------------------------------
+
+CHANGES = [
+    {"page": 1, "price": 5},
+    {"page": 2, "price": 5.25, "title": "new"},
+    {"page": 3, "price": None, "tags": ["a"]},
+    {"page": 4, "price": "007", "title": "x"},
+    {"page": 5, "price": {"amount": 5, "currency": "EUR"}, "title": True},
+    {"page": 6, "tags": "none", "late": "é" * 40},
+    {"page": 7, "x" * 70: 1, "_id": "own", "Page": 7},
+]
+
+
+@pytest.mark.parametrize("kind", ["items.jsonl", "items.csv", "items.db", "items.parquet", "mongodb", "postgresql", "postgresql?layout=jsonb", "s3:items.csv"])  # fmt: skip
+async def test_fields_that_come_late_or_change_their_type_fail_no_page(kind, tmp_path):
+    job = Job(tmp_path, kind)
+    await job.output.check(job.context)
+    stores = [await job.worker("w1"), await job.worker("w2")]
+    for number, item in enumerate(CHANGES):
+        await job.visit(stores[number % 2], page(item["page"], item))
+    await asyncio.gather(
+        *(job.visit(store, *map(page, range(10 * w, 10 * w + 5))) for w, store in enumerate(stores, 1))
+    )
+    for store in stores:
+        await store.close()
+    assert await pages_in(job) == [*range(1, 8), *range(10, 15), *range(20, 25)]
+
+
+async def test_a_column_of_postgresql_widens_without_changing_a_value(tmp_path):
+    job = Job(tmp_path, "postgresql")
+    store = await job.worker("w1")
+    moment = dt.datetime(2026, 11, 21, 14, 15, tzinfo=dt.UTC)
+    for given in (
+        page(
+            1,
+            {
+                "a": 5,
+                "b": True,
+                "c": 1.5,
+                "d": moment,
+                "e": decimal.Decimal("1.10"),
+                "f": b"\x00\xff",
+                "g": 2**60,
+            },
+        ),
+        page(2, {"a": 2**63, "b": 1, "c": 2**60, "d": "soon", "e": 2, "f": b"x", "g": 0.1}),
+        page(3, {"a": 1, "b": "yes", "c": 7, "d": moment.date(), "e": 0.25}),
+    ):
+        await job.visit(store, given)
+    await store.close()
+    columns = {name: [row[name] for row in await job.result()] for name in "abcdefg"}
+    assert columns["a"] == [5, 2**63, 1]
+    assert columns["b"] == ["true", "1", "yes"]
+    assert columns["c"] == [decimal.Decimal("1.5"), 2**60, 7]
+    assert columns["d"] == ["2026-11-21T14:15:00+00:00", "soon", "2026-11-21"]
+    assert columns["e"] == [decimal.Decimal("1.10"), 2, decimal.Decimal("0.25")]
+    assert columns["f"] == [b"\x00\xff", b"x", None]
+    assert columns["g"] == [2**60, decimal.Decimal("0.1"), None]
+
+
+async def test_many_workers_may_add_and_widen_columns_at_once(tmp_path):
+    job = Job(tmp_path, "postgresql")
+    stores = [await job.worker(f"w{n}") for n in range(4)]
+
+    async def work(number, store):
+        for turn in range(15):
+            fields = {f"f{(turn * 7 + number) % 20}": [turn, str(turn), {"t": turn}][(turn + number) % 3]}
+            await job.visit(store, page(100 * number + turn, {"page": 100 * number + turn, **fields}))
+        await store.close()
+
+    await asyncio.gather(*(work(number, store) for number, store in enumerate(stores)))
+    assert await pages_in(job) == [100 * number + turn for number in range(4) for turn in range(15)]
+
+
+# --- places --------------------------------------------------------------------------------------------
+
+
+async def test_a_template_sends_each_type_of_item_to_a_collection_of_its_own(tmp_path):
+    from dataclasses import dataclass
+
+    @dataclass
+    class Product:
+        page: int
+        shop: str = "a b"
+
+    database = f"t{uuid.uuid4().hex[:12]}"
+    server = running("mongodb")
+    output = open_output(f"{server.url}/{database}/all_{{type}}_{{shop}}")
+    context = OutputContext("quotes", str(tmp_path))
+    await output.check(context)
+    store = output.store()
+    await store.open(StoreContext("quotes", "w1", str(tmp_path)))
+    three = [Product(1), {"page": 1, "shop": "x"}, Product(1)]
+    assert await store.write([ItemGroup(bytes(16), three)]) == [None]
+    assert await contents(server, database) == {"all_Product_a_b": 2, "all_item_x": 1}
+    assert await store.write([ItemGroup(bytes(16), [Product(1)])]) == [None], "a later visit gives fewer"
+    assert await contents(server, database) == {"all_Product_a_b": 1, "all_item_x": 0}
+    [missing] = await store.write([ItemGroup(bytes(16), [{"page": 2}])])
+    assert "no field 'shop'" in missing.error
+    await store.close()
+    await output.clear(OutputContext("quote", str(tmp_path)))
+    assert (await contents(server, database))["all_Product_a_b"] == 1, "of another job nothing is removed"
+    await output.clear(context)
+    assert not any((await contents(server, database)).values())
+
+
+async def contents(server, database):
+    from pymongo import AsyncMongoClient
+
+    async with AsyncMongoClient(server.url) as client:
+        names = await client[database].list_collection_names()
+        return {name: await client[database][name].count_documents({}) for name in names}
+
+
+def nowhere(kind):
+    port = free_port()
+    return {
+        "mongodb": f"mongodb://127.0.0.1:{port}/shop/items?serverSelectionTimeoutMS=300",
+        "postgresql": f"postgresql://crawler@127.0.0.1:{port}/postgres",
+        "s3": f"s3://{BUCKET}/items.csv?endpoint_url=http://127.0.0.1:{port}&key=k&secret=s",
+    }[kind]
+
+
+def bad_places():
+    postgres = "postgresql://crawler:{}@127.0.0.1:{}/{}"
+    return {
+        "mongodb away": lambda: nowhere("mongodb"),
+        "mongodb option": lambda: place_for("mongodb?colour=red", None),
+        "postgresql away": lambda: nowhere("postgresql"),
+        "postgresql password": lambda: postgres.format("wrong", running("postgresql").port, "postgres"),
+        "postgresql database": lambda: postgres.format("pencil", running("postgresql").port, "none"),
+        "postgresql system table": lambda: f"{running('postgresql').url}?table=pg_class&schema=pg_catalog",
+        "postgresql schema": lambda: f"{running('postgresql').url}?schema=none",
+        "s3 away": lambda: nowhere("s3"),
+        "s3 keys": lambda: running("s3").place("items.csv").replace("secret=", "secret=x"),
+        "s3 bucket": lambda: running("s3").place("items.csv").replace(BUCKET, "none"),
+        "file folder": lambda: "file:///nowhere/at/all/items.csv",
+    }
+
+
+@pytest.mark.parametrize("case", bad_places())
+async def test_a_place_that_cannot_be_written_is_found_before_the_crawl_and_told_in_one_line(case, tmp_path):
+    output = await asyncio.to_thread(lambda: open_output(bad_places()[case]()))
+    with pytest.raises(StoreError) as caught:
+        await output.check(OutputContext("quotes", str(tmp_path)))
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+    assert not any(secret in str(caught.value) for secret in ("wrong", "xtester-secret"))
+
+
+async def test_a_table_that_skitter_did_not_make_is_refused(tmp_path):
+    import asyncpg
+
+    place = place_for("postgresql", None)
+    connection = await asyncpg.connect(place.partition("?")[0])
+    await connection.execute(f"CREATE TABLE {place.rpartition('=')[2]} (id serial PRIMARY KEY)")
+    await connection.close()
+    with pytest.raises(StoreError, match="was not made by skitter"):
+        await open_output(place).check(OutputContext("quotes", str(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", ["mongodb", "postgresql"])
+async def test_a_fresh_start_removes_the_items_of_its_job_and_of_no_other(kind, tmp_path):
+    job = Job(tmp_path, kind)
+    await job.output.check(job.context)
+    for name in ("quotes", "quotes:1", "quote", "quotes2"):
+        store = job.output.store()
+        await store.open(StoreContext(name, "w1", str(tmp_path)))
+        await store.write([page(len(name))])
+        await store.close()
+    await job.output.clear(job.context)
+    assert await pages_in(job) == [5, 7, 8]

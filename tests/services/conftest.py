@@ -1,0 +1,61 @@
+"""Jobs on real Valkey and Redis servers, and servers that a test may hurt."""
+
+import uuid
+
+import pytest
+import redis.asyncio
+
+from services.redis_servers import RedisServer, running
+from services.requests import FREE
+from skitter.frontier.base import FrontierOptions
+from skitter.frontier.redis.frontier import RedisFrontier
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def server(kind):
+    return running(kind)
+
+
+@pytest.fixture
+def own_server(kind):
+    """Start a server that the test may hurt."""
+    started = []
+
+    def start(*options) -> RedisServer:
+        started.append(RedisServer(kind, *options).start())
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+async def join():
+    """Open a frontier: ``frontier = await join(url)``; a second call joins the same job."""
+    name = f"job{uuid.uuid4().hex}"
+    opened = []
+
+    async def open_one(url, politeness=FREE, clock=None, **options) -> RedisFrontier:
+        frontier = RedisFrontier(url, name, politeness, FrontierOptions(**options), clock=clock)
+        opened.append(frontier)
+        await frontier.open()
+        return frontier
+
+    yield open_one
+    for frontier in opened:
+        await frontier.close()
+
+
+@pytest.fixture
+async def ask(server):
+    """Ask the server itself."""
+    async with redis.asyncio.Redis.from_url(
+        server.url, protocol=2, socket_timeout=None, driver_info=None
+    ) as client:
+        yield client

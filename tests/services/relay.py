@@ -1,0 +1,107 @@
+"""A TCP relay that loses, cuts or holds back what the test wants it to."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+from typing import Self
+
+
+class Relay:
+    """Passes everything on to a server of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._server_port = port
+        self._losing = False
+        self._tasks: set[asyncio.Task] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self.lost = 0
+        self.connections = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        self._server.close()
+        await self.cut()
+
+    def lose_next(self) -> None:
+        """Let the server carry out the next call, and nobody hear of it: the connection ends instead."""
+        self._losing = True
+
+    async def cut(self) -> None:
+        """End all connections; new ones are taken."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def pause(self) -> None:
+        """Hold everything back, in both directions, and answer nobody."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """Go on with what was held back."""
+        self._flowing.set()
+
+    async def _pass_on(self, reader, writer) -> None:
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self.connections += 1
+        try:
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        except OSError:  # it is away, and so is this way to it
+            writer.close()
+            return
+        back = asyncio.create_task(self._answers(server_reader, writer))
+        try:
+            while data := await reader.read(1 << 16):
+                await self._flowing.wait()
+                server_writer.write(data)
+        except (OSError, asyncio.CancelledError):
+            pass  # as by a network that breaks
+        finally:
+            back.cancel()
+            for stream in (writer, server_writer):
+                stream.transport.abort()
+
+    async def _answers(self, reader, writer) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                await self._flowing.wait()
+                if self._losing:
+                    self._losing = False
+                    self.lost += 1
+                    break
+                writer.write(data)
+        except OSError:
+            pass
+        writer.close()
+
+
+@contextmanager
+def relay_thread(port: int):
+    """Run a relay beside a test that has no event loop: ``relay, do = ...``; ``do("cut")`` calls a method there."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="relay", daemon=True)
+    thread.start()
+
+    async def make():
+        return await Relay(port).__aenter__()
+
+    async def call(name):
+        result = getattr(relay, name)()
+        if asyncio.iscoroutine(result):
+            await result
+
+    relay = asyncio.run_coroutine_threadsafe(make(), loop).result(10)
+    try:
+        yield relay, lambda name: asyncio.run_coroutine_threadsafe(call(name), loop).result(10)
+    finally:
+        asyncio.run_coroutine_threadsafe(relay.__aexit__(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

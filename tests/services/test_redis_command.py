@@ -1,0 +1,148 @@
+"""The command line and a Redis frontier that cannot be used: one line, a remedy, exit 2, and nothing begun."""
+
+import socketserver
+import threading
+
+import pytest
+
+from cli_command import complaint
+from services.redis_servers import PASSWORD, RedisServer, running
+
+SPIDER = """
+from skitter import Spider
+
+class First(Spider):
+    start_urls = ["http://127.0.0.1:9/"]
+
+    def parse(self, response):
+        yield {}
+"""
+
+
+@pytest.fixture
+def refusal(tmp_path):
+    """Run a job on a frontier: ``line = refusal(url, *options)``."""
+    (tmp_path / "first.py").write_text(SPIDER)
+
+    def run(url, *options):
+        line = complaint("run", "first.py", "-o", "items.jsonl", f"--frontier={url}", *options, cwd=tmp_path)
+        assert not (tmp_path / "items.jsonl").exists()
+        assert not (tmp_path / ".skitter" / "first" / "job.json").exists()
+        return line
+
+    return run
+
+
+@pytest.fixture
+def own_valkey():
+    started = []
+
+    def start(*options):
+        started.append(RedisServer("valkey", *options).start())
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.mark.parametrize("url", ["redis:", "redis+sentinel://h.test"])
+def test_a_url_that_means_nothing(refusal, url):
+    assert "write redis://[USER:PASSWORD@]HOST[:PORT][/DB]" in refusal(url)
+
+
+def test_an_unknown_kind_of_frontier(refusal):
+    assert "redis+sentinel" in refusal("mysql://h.test/")
+
+
+def test_a_server_that_is_not_there(refusal, free_port):
+    line = refusal(f"redis://127.0.0.1:{free_port}/0")
+    assert f"127.0.0.1:{free_port}/0: it does not answer" in line
+    assert "start it, or correct the URL of --frontier" in line
+
+
+def test_a_wrong_password_which_is_not_repeated(refusal, own_valkey):
+    server = own_valkey("--requirepass", PASSWORD)
+    line = refusal(f"redis://:guessed@127.0.0.1:{server.port}/0")
+    assert "refuses the user or the password" in line
+    assert "guessed" not in line
+
+
+def test_no_password_where_one_is_needed(refusal, own_valkey):
+    assert "refuses the user or the password" in refusal(own_valkey("--requirepass", PASSWORD).url)
+
+
+def test_a_user_who_may_not_do_what_a_frontier_does(refusal, own_valkey):
+    server = own_valkey()
+    server.ask("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read", "+info")
+    line = refusal(f"redis://reader:secret@127.0.0.1:{server.port}/0")
+    assert "does not permit what a frontier does" in line
+    assert "+@all" in line
+
+
+def test_a_read_only_replica(refusal, own_valkey):
+    primary = own_valkey()
+    replica = own_valkey("--replicaof", f"127.0.0.1 {primary.port}")
+    line = refusal(replica.url)
+    assert "is a read-only replica" in line
+    assert f"127.0.0.1:{primary.port}" in line
+
+
+def test_a_server_that_throws_keys_away(refusal, own_valkey):
+    server = own_valkey("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    assert "maxmemory-policy noeviction" in refusal(server.url)
+
+
+def test_a_job_of_another_format(refusal):
+    server = running("valkey")
+    server.ask("HSET", "skitter:{newer}:job", "format", "99", "generation", "x")
+    line = refusal(server.url, "--job=newer")
+    assert "has frontier format 99, this skitter reads" in line
+    assert "--fresh" in line
+
+
+def test_a_key_of_somebody_else(refusal):
+    server = running("valkey")
+    server.ask("SET", "skitter:{foreign}:job", "mine")
+    assert "is no frontier of skitter" in refusal(server.url, "--job=foreign")
+    assert server.ask("GET", "skitter:{foreign}:job") == b"mine"
+
+
+class Pretender(socketserver.BaseRequestHandler):
+    """Answers every command with one text."""
+
+    answer = b""
+
+    def handle(self):
+        while data := self.request.recv(1 << 16):
+            for _ in range(data.count(b"*")):
+                self.request.sendall(self.answer)
+
+
+@pytest.fixture
+def pretend():
+    """A server of a kind that cannot be had any more: ``url = pretend(answer)``."""
+    servers = []
+
+    def start(answer):
+        handler = type("Handler", (Pretender,), {"answer": answer})
+        servers.append(socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler))
+        servers[-1].daemon_threads = True
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"redis://127.0.0.1:{servers[-1].server_address[1]}/0"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_server_that_is_too_old(refusal, pretend):
+    info = b"redis_version:5.0.14\r\nrun_id:1\r\nrole:master\r\n"
+    line = refusal(pretend(b"$%d\r\n%s\r\n" % (len(info), info)))
+    assert "is Redis 5.0.14" in line
+    assert "6.2 or later" in line
+
+
+def test_a_server_that_is_no_redis(refusal, pretend):
+    assert "Redis" in refusal(pretend(b"HTTP/1.1 400 Bad Request\r\n\r\n"))

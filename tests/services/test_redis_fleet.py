@@ -1,0 +1,82 @@
+"""Several workers of one job, and what is left of it on the server."""
+
+import pytest
+
+from services.requests import counts, done, entries
+from skitter.errors import FrontierError
+from skitter.frontier.redis.frontier import RedisFrontier
+from skitter.frontier.redis.keys import keys_of
+from skitter.politeness import LimitRule, Politeness, SlotPolicy
+
+
+async def test_each_end_of_the_fleet_sees_what_the_others_do(server, join):
+    one, other = await join(server.url), await join(server.url)
+    await one.add(entries(*range(6)))
+    first = (await one.lease("one", 3)).leases
+    second = (await other.lease("other", 9)).leases
+    assert len({lease.url for lease in first + second}) == 6
+    assert await other.renew("other", [first[0].id]) == [first[0].id]
+    assert await one.abandon("other") == 3
+    assert await other.commit(done(*second)) == [False] * 3
+
+
+async def test_a_job_that_was_erased_is_gone_for_its_workers(server, join):
+    frontier = await join(server.url)
+    await frontier.add(entries("a"))
+    other = RedisFrontier(server.url, frontier._job.name)
+    await other.erase()
+    with pytest.raises(FrontierError, match="begun anew by somebody else"):
+        await frontier.add(entries("b"))
+    await join(server.url)
+    with pytest.raises(FrontierError, match="begun anew by somebody else"):
+        await frontier.lease("w", 1)
+
+
+async def test_other_rules_hold_for_hosts_that_wait_already(server, join):
+    one = await join(server.url)
+    await one.add(entries(*range(5), host="slow.test"))
+    await one.add(entries(*range(5), host="fast.test"))
+    slow = LimitRule(domain_glob="slow.*", parallelism=1)
+    other = await join(server.url, Politeness(SlotPolicy(delay=0.0, parallelism=1000), [slow]))
+    hosts = [lease.slot for lease in (await other.lease("w", 100)).leases]
+    assert (hosts.count("slow.test"), hosts.count("fast.test")) == (1, 5)
+
+
+async def test_a_rule_holds_for_what_is_delayed_while_its_host_is_tidied_away(server, join):
+    slow = LimitRule(domain_glob="slow.*", parallelism=1)
+    now = [1_700_000_000.0]
+    rules = Politeness(SlotPolicy(delay=0.0, parallelism=1000), [slow])
+    frontier = await join(server.url, rules, clock=lambda: now[0])
+    await frontier.add(entries(*range(5), host="slow.test", delay=30.0))
+    await frontier.renew("w", [])
+    assert await counts(frontier) == {"delayed": 5}
+    now[0] += 31.0
+    assert await counts(frontier) == {"queued": 5}
+    assert len((await frontier.lease("w", 100)).leases) == 1
+
+
+async def test_hosts_and_notes_that_say_nothing_any_more_are_forgotten(server, join, ask):
+    frontier = await join(server.url)
+    for number in range(50):
+        await frontier.add(entries("a", host=f"h{number}.test"))
+    leases = (await frontier.lease("w", 100)).leases
+    await frontier.commit(done(*leases))
+    await frontier.remember("short", b"x", 0.0)
+    await frontier.remember("long", b"x", 1000.0)
+    await frontier.hold("held.test", 1000.0)
+    await frontier.renew("w", [])
+    assert await ask.hkeys(f"skitter:{{{frontier._job.name}}}:slots") == [b"held.test"]
+    assert await ask.hkeys(f"skitter:{{{frontier._job.name}}}:notes") == [b"long"]
+
+
+async def test_a_finished_job_leaves_only_what_it_has_to_remember(server, join, ask):
+    frontier = await join(server.url)
+    await frontier.add(entries(*range(100)))
+    await frontier.commit(done(*(await frontier.lease("w", 100)).leases))
+    await frontier.renew("w", [])
+    left = {key.rpartition(b":")[2] for key in await ask.keys(f"skitter:{{{frontier._job.name}}}:*")}
+    assert left == {b"job", b"seen", b"answers"}
+
+
+def test_all_keys_of_a_job_have_its_hash_tag():
+    assert all(key.startswith("skitter:{news}:") for key in keys_of("news"))

@@ -1,0 +1,158 @@
+"""Items in Redis lists and streams: each committed item once, whoever dies between."""
+
+import contextlib
+import json
+
+import pytest
+
+from services.relay import Relay
+from skitter.errors import StoreError
+from skitter.store.base import ItemGroup, OutputContext, StoreContext
+from skitter.store.committed import Committed
+from skitter.store.files import PartFileStore
+from skitter.store.outputs import open_output
+
+
+@pytest.fixture
+async def shop(server, ask, tmp_path):
+    """A job with a worker that writes items, and the keys of its output."""
+    await ask.delete("shop:items", "shop:items:pushed", "shop:hash")
+    return Shop(server.url.removesuffix("/0"), tmp_path)
+
+
+class Shop:
+    def __init__(self, server, folder):
+        self.server = server
+        self.context = OutputContext("shop", str(folder))
+        self.ranges = {}
+        self._folder = folder
+
+    def output(self, options="", server=None):
+        return open_output(f"{server or self.server}/0/shop:items{options}")
+
+    async def write(self, worker, *pages, commit=True):
+        """Let a worker write pages of items; ``commit`` records them."""
+        store = PartFileStore()
+        await store.open(StoreContext("shop", worker, str(self._folder)))
+        for page in pages:
+            groups = [ItemGroup(b"f" * 16, [{"n": n} for n in page])]
+            (mark,) = await store.write(groups)
+            if commit:
+                self.ranges.setdefault(mark.part, []).append((mark.start, mark.end))
+        return store
+
+
+async def listed(ask):
+    return [json.loads(item)["n"] for item in await ask.lrange("shop:items", 0, -1)]
+
+
+async def test_committed_items_are_pushed_once_however_often_it_is_asked_for(shop, ask):
+    output = shop.output()
+    await output.check(shop.context)
+    one = await shop.write("w1", [1, 2], [3])
+    for _ in range(3):
+        assert await output.emit(shop.context, shop.ranges) is True
+    assert await listed(ask) == [1, 2, 3]
+    two = await shop.write("w2", [4])
+    await shop.output().merge(shop.context, shop.ranges)  # another process: the first has died
+    await output.merge(shop.context, shop.ranges)
+    assert await listed(ask) == [1, 2, 3, 4]
+    await one.close()
+    await two.close()
+
+
+async def test_a_consumer_that_takes_items_does_not_get_them_again(shop, ask):
+    output = shop.output()
+    store = await shop.write("w1", [1, 2, 3])
+    await output.emit(shop.context, shop.ranges)
+    await ask.lpop("shop:items", 3)
+    await output.merge(shop.context, shop.ranges)
+    assert await listed(ask) == []
+    await store.close()
+
+
+async def test_what_was_never_committed_is_never_pushed(shop, ask):
+    store = await shop.write("w1", [1], [2], [3])
+    (part,) = shop.ranges
+    shop.ranges[part].pop(1)
+    await shop.output().merge(shop.context, shop.ranges)
+    assert await listed(ask) == [1, 3]
+    await store.close()
+
+
+async def test_a_stream_and_a_bounded_list(shop, ask):
+    store = await shop.write("w1", list(range(50)))
+    await shop.output("?maxlen=7").merge(shop.context, shop.ranges)
+    assert await listed(ask) == list(range(43, 50))
+    await ask.delete("shop:items", "shop:items:pushed")
+    await shop.output("?type=stream").merge(shop.context, shop.ranges)
+    entries = await ask.xrange("shop:items")
+    assert [json.loads(fields[b"item"])["n"] for _, fields in entries] == list(range(50))
+    await store.close()
+
+
+async def test_many_large_items_are_pushed_in_blocks(shop, ask, monkeypatch):
+    monkeypatch.setattr("skitter.store.redis_output._BYTES_AT_ONCE", 64)
+    pages = [[n] * 10 for n in range(30)] + [["x" * 1000], [7]]
+    store = await shop.write("w1", *pages)
+    await shop.output().merge(shop.context, shop.ranges)
+    assert await listed(ask) == [n for page in pages for n in page]
+    await store.close()
+
+
+async def test_a_push_whose_answer_was_lost_is_not_done_twice(shop, ask, server, monkeypatch):
+    monkeypatch.setattr("skitter.store.redis_output._BYTES_AT_ONCE", 64)
+    blocks, store = Committed.blocks, await shop.write("w1", *([n] for n in range(60)))
+    async with Relay(server.port) as relay:
+
+        def losing(self, size):
+            for number, block in enumerate(blocks(self, size)):
+                if number in {1, 3}:
+                    relay.lose_next()
+                yield block
+
+        monkeypatch.setattr(Committed, "blocks", losing)
+        output = shop.output(server=relay.url.removesuffix("/0"))
+        with contextlib.suppress(StoreError):  # or the client tries again by itself
+            await output.emit(shop.context, shop.ranges)
+        assert relay.lost >= 1
+        monkeypatch.setattr(Committed, "blocks", blocks)
+        await output.emit(shop.context, shop.ranges)
+    assert await listed(ask) == list(range(60))
+    await store.close()
+
+
+async def test_a_fresh_job_pushes_its_parts_anew(shop, ask):
+    output = shop.output()
+    store = await shop.write("w1", [1])
+    await output.merge(shop.context, shop.ranges)
+    await output.clear(shop.context)
+    await output.merge(shop.context, shop.ranges)
+    assert await listed(ask) == [1, 1]
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("redis://h/items", "names no key"),
+        ("redis://h/0/", "names no key"),
+        ("redis://h/0/items?type=hash", "not understood"),
+        ("redis://h/0/items?maxlen=0", "not understood"),
+        ("redis://h/0/items?colour=red", "not understood"),
+    ],
+)
+def test_an_address_that_means_nothing_is_refused(target, words):
+    with pytest.raises(StoreError, match=words) as refusal:
+        open_output(target)
+    assert refusal.value.remedy
+
+
+async def test_a_server_that_is_away_and_a_key_of_another_kind_are_said_before_the_crawl(
+    shop, ask, free_port
+):
+    with pytest.raises(StoreError, match="cannot be pushed"):
+        await open_output(f"redis://127.0.0.1:{free_port}/0/k").check(shop.context)
+    await ask.hset("shop:items", "a", "b")
+    with pytest.raises(StoreError, match="is a hash, not a list"):
+        await shop.output().check(shop.context)

@@ -1,0 +1,135 @@
+"""A server that is away, that has lost its last second, or whose memory is full."""
+
+import asyncio
+import logging
+
+import pytest
+import redis.asyncio
+
+from services.requests import counts, done, entries
+from skitter.errors import FrontierError
+from skitter.frontier.base import Landing, SeedMark
+
+
+async def test_an_outage_is_waited_for_and_told_once(own_server, join, caplog):
+    caplog.set_level(logging.WARNING, "skitter")
+    server = own_server("--appendonly", "yes", "--appendfsync", "always")
+    frontier = await join(server.url)
+    await frontier.add(entries("a", "b"))
+    leases = (await frontier.lease("w", 2)).leases
+    server.kill()
+    waiting = [
+        asyncio.create_task(frontier.commit(done(*leases, entries=entries("c")))),
+        asyncio.create_task(frontier.status()),
+        asyncio.create_task(frontier.unknown([leases[0].fingerprint])),
+    ]
+    done_early, _ = await asyncio.wait(waiting, timeout=0.5)
+    assert not done_early
+    await asyncio.to_thread(server.start)
+    assert await waiting[0] == [True, True]
+    await waiting[1]
+    assert await waiting[2] == [False]
+    assert await counts(frontier) == {"queued": 1, "done": 2}
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("it does not answer" in line for line in said) == 1
+    assert sum("is back after" in line for line in said) == 1
+
+
+async def test_an_outage_beyond_the_patience_is_an_error(own_server, join):
+    server = own_server()
+    frontier = await join(f"{server.url}?patience=0.2")
+    server.kill()
+    with pytest.raises(FrontierError, match="does not answer") as refusal:
+        await frontier.status()
+    assert refusal.value.remedy
+
+
+async def test_a_server_that_forgot_its_scripts_gets_them_again(own_server, join):
+    server = own_server()
+    frontier = await join(server.url)
+    async with redis.asyncio.Redis.from_url(server.url, driver_info=None, socket_timeout=None) as client:
+        await client.execute_command("SCRIPT", "FLUSH")
+    assert (await frontier.add(entries("a"))).added == 1
+
+
+@pytest.fixture
+async def set_back(own_server, join):
+    """A job whose server goes back to how it was at ``remember``, as after a fail-over or with a slow log."""
+    server = own_server()
+    frontier = await join(server.url)
+
+    class SetBack:
+        def __init__(self):
+            self.frontier = frontier
+
+        async def remember(self):
+            async with redis.asyncio.Redis.from_url(
+                server.url, driver_info=None, socket_timeout=None
+            ) as client:
+                await client.execute_command("SAVE")
+
+        async def go_back(self):
+            server.kill()
+            await asyncio.to_thread(server.start)
+
+    yield SetBack()
+    await frontier.close()
+
+
+async def test_what_was_leased_and_committed_after_the_last_snapshot_is_fetched_again(set_back):
+    frontier = set_back.frontier
+    await frontier.add(entries("a", "b"))
+    await set_back.remember()
+    first, second = (await frontier.lease("w", 2)).leases
+    assert await frontier.commit(done(first, entries=entries("child"), counters={"pages": 1})) == [True]
+    await set_back.go_back()
+    assert await frontier.commit(done(second)) == [False]
+    again = (await frontier.lease("w", 9)).leases
+    assert sorted(lease.url[-1] for lease in again) == ["a", "b"]
+    assert not {first.id, second.id} & {lease.id for lease in again}
+    assert await frontier.commit(done(*again, entries=entries("child"))) == [True, True]
+    assert await counts(frontier) == {"queued": 1, "done": 2}
+
+
+async def test_a_setback_is_told_with_the_first_leases_after_it(set_back):
+    frontier = set_back.frontier
+    await set_back.remember()
+    assert not (await frontier.lease("w", 1)).setback
+    await set_back.go_back()
+    assert (await frontier.lease("w", 1)).setback
+    assert not (await frontier.lease("w", 1)).setback
+
+
+async def test_seeds_that_were_lost_are_not_skipped(set_back):
+    frontier = set_back.frontier
+    claim = await frontier.claim_seeds("w")
+    await frontier.add(entries("a"), SeedMark(claim.token, 1))
+    await set_back.remember()
+    await frontier.add(entries("b"), SeedMark(claim.token, 2))
+    await set_back.go_back()
+    assert (await frontier.add(entries("c"), SeedMark(claim.token, 3))).added == 0
+    again = await frontier.claim_seeds("w")
+    assert again.position == 1
+
+
+async def test_while_the_memory_is_full_adding_waits_and_all_else_goes_on(own_server, join, caplog):
+    caplog.set_level(logging.WARNING, "skitter")
+    server = own_server("--maxmemory-policy", "noeviction")
+    frontier = await join(server.url)
+    await frontier.add(entries("a", "b", "c"))
+    first, second = (await frontier.lease("w", 2)).leases
+    async with redis.asyncio.Redis.from_url(server.url, driver_info=None, socket_timeout=None) as client:
+        await client.config_set("maxmemory", "1mb")
+        adding = asyncio.create_task(frontier.add(entries("d")))
+        committing = asyncio.create_task(frontier.commit(done(first, entries=entries("e"))))
+        other = await join(server.url)
+        assert await other.renew("w", [first.id, second.id]) == []
+        assert await other.commit(done(second)) == [True]
+        assert len((await other.lease("w", 5, [Landing(first.id, 0.1)])).leases) == 1
+        assert not adding.done()
+        assert not committing.done()
+        await client.config_set("maxmemory", "0")
+    assert (await adding).added == 1
+    assert await committing == [True]
+    assert await counts(frontier) == {"queued": 2, "leased": 1, "done": 2}
+    assert any("its memory is full" in record.getMessage() for record in caplog.records)

@@ -1,0 +1,103 @@
+"""Forms of addresses, and what is refused when a job is opened."""
+
+import pytest
+
+from services.redis_servers import PASSWORD
+from services.requests import counts, entries
+from skitter.errors import FrontierError
+
+
+async def test_a_unix_socket_and_a_database_can_be_named(server, join):
+    by_socket = await join(f"unix://{server.socket}?db=3")
+    by_port = await join(f"{server.url.removesuffix('/0')}/3")
+    await by_socket.add(entries("a"))
+    assert await counts(by_port) == {"queued": 1}
+    elsewhere = await join(server.url)
+    assert await counts(elsewhere) == {}
+
+
+async def test_user_and_password_are_taken_from_the_url(own_server, join):
+    server = own_server("--requirepass", PASSWORD)
+    place = server.url.removeprefix("redis://")
+    frontier = await join(f"redis://:{PASSWORD.replace(' ', '%20')}@{place}")
+    assert (await frontier.add(entries("a"))).added == 1
+    for url in (server.url, f"redis://:wrong@{place}", f"redis://nobody:wrong@{place}"):
+        with pytest.raises(FrontierError, match="refuses the user or the password") as refusal:
+            await join(url)
+        assert "USER:PASSWORD" in refusal.value.remedy
+
+
+async def test_a_message_never_holds_the_password(free_port, join):
+    with pytest.raises(FrontierError) as refusal:
+        await join(f"redis://user:hidden@127.0.0.1:{free_port}/0")
+    assert "hidden" not in f"{refusal.value} {refusal.value.remedy}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis:", "redis:///0", "redis://h.test/one", "redis://h.test:port/0", "unix:relative", "unix://host/s",
+        "redis://h.test/0?patience=long", "redis://h.test/0?colour=red", "redis+sentinel://h.test",
+        "redis+sentinel://h.test/", "redis+sentinel://h.test/main/one", "redis+sentinel:///main",
+    ],
+)  # fmt: skip
+async def test_a_url_that_means_nothing_is_refused(url, join):
+    with pytest.raises(FrontierError) as refusal:
+        await join(url)
+    assert "redis://" in refusal.value.remedy
+
+
+async def test_a_server_that_is_not_there_is_told_at_once(free_port, join):
+    with pytest.raises(FrontierError, match=f"127.0.0.1:{free_port}.*does not answer") as refusal:
+        await join(f"redis://127.0.0.1:{free_port}/0")
+    assert "--frontier" in refusal.value.remedy
+
+
+async def test_a_replica_is_refused_and_its_primary_named(own_server, join):
+    primary = own_server()
+    replica = own_server("--replicaof", f"127.0.0.1 {primary.port}")
+    with pytest.raises(FrontierError, match="read-only replica") as refusal:
+        await join(replica.url)
+    assert f"127.0.0.1:{primary.port}" in refusal.value.remedy
+
+
+async def test_a_server_that_throws_keys_away_is_refused(own_server, join):
+    server = own_server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    with pytest.raises(FrontierError, match="throws away keys") as refusal:
+        await join(server.url)
+    assert "noeviction" in refusal.value.remedy
+
+
+async def test_a_server_that_is_too_old_is_refused(server, join, monkeypatch):
+    monkeypatch.setattr("skitter.frontier.redis.server._OLDEST", (99, 0))
+    with pytest.raises(FrontierError, match="is Redis") as refusal:
+        await join(server.url)
+    assert "6.2" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("foreign", [("SET", "job", "x"), ("HSET", "job", "a", "b"), ("SADD", "seen", "x")])
+async def test_what_is_no_frontier_is_left_alone(server, join, ask, foreign):
+    frontier = await join(server.url)
+    prefix = f"skitter:{{{frontier._job.name}}}:"
+    await ask.delete(f"{prefix}job")
+    command, key, *values = foreign
+    await ask.execute_command(command, prefix + key, *values)
+    with pytest.raises(FrontierError, match=r"is no frontier of skitter|has lost its head") as refusal:
+        await join(server.url)
+    assert refusal.value.remedy
+
+
+async def test_a_job_of_another_format_is_refused(server, join, ask):
+    frontier = await join(server.url)
+    await ask.hset(f"skitter:{{{frontier._job.name}}}:job", "format", "99")
+    with pytest.raises(FrontierError, match="format 99, this skitter reads") as refusal:
+        await join(server.url)
+    assert "--fresh" in refusal.value.remedy
+
+
+async def test_a_job_goes_on_with_visits_as_it_was_begun(server, join):
+    await join(server.url)
+    with pytest.raises(
+        FrontierError, match="begun with an exact seen_filter and cannot go on with a visited_ttl"
+    ):
+        await join(server.url, visited_ttl=10.0)

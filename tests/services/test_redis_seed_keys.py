@@ -1,0 +1,214 @@
+"""Seeds that foreign programs put on the server: nothing is lost on the way, whoever dies."""
+
+import asyncio
+
+import pytest
+
+from engine_bench import Bench, Scripted
+from services.requests import counts, done, entries
+from skitter import Request, Spider
+from skitter.engine.gather import Gatherer
+from skitter.engine.outside import OutsideSeeds
+from skitter.errors import FrontierError
+from skitter.frontier.base import JobState, Outcome, Resolution, SeedMark
+from skitter.frontier.redis import seed_keys
+from skitter.frontier.redis.frontier import RedisFrontier
+from skitter.politeness import Politeness, SlotPolicy
+from skitter.request import decode_request
+from skitter.scope import Scope
+
+KEYS = ("t:first", "t:second")
+ALL = Politeness(SlotPolicy(delay=0.0, parallelism=1000))
+
+
+@pytest.fixture
+def begin(server, join, ask):
+    """Begin a job that takes seeds from two keys."""
+    now = [1_700_000_000.0]
+
+    async def begin_job(**options):
+        await ask.delete(*KEYS)
+        given = {"seed_keys": KEYS, "lease_seconds": 10.0, **options}
+        frontier = await join(server.url, ALL, clock=lambda: now[0], **given)
+        claim = await frontier.claim_seeds("w")
+        await frontier.add([], SeedMark(claim.token, 0, done=True))
+        frontier.now = now
+        return frontier
+
+    return begin_job
+
+
+def gatherer():
+    return Gatherer(Scope(allowed_domains=["a.test", "b.test"]), ALL, 42)
+
+
+async def settle_all(frontier):
+    """Do what a worker does until there is nothing more."""
+    outside = OutsideSeeds(frontier, gatherer())
+    while (batch := await frontier.take_seeds(3)) is not None:
+        await outside._settle(batch)
+
+
+async def urls_in_order(frontier):
+    urls = []
+    while leases := (await frontier.lease("w", 1)).leases:
+        urls.append(leases[0].url.removeprefix("http://a.test/"))
+        await frontier.commit(done(*leases))
+    return urls
+
+
+async def test_a_list_a_set_and_a_sorted_set_are_taken(begin, ask):
+    frontier = await begin()
+    await ask.lpush(KEYS[0], *(f"http://a.test/{n}" for n in range(5)))
+    await ask.zadd(
+        KEYS[1], {"http://a.test/low": -3, "http://a.test/high": 7, "http://a.test/odd": float("-inf")}
+    )
+    await settle_all(frontier)
+    assert await urls_in_order(frontier) == ["high", "0", "1", "2", "3", "4", "low", "odd"]
+    await ask.sadd(KEYS[0], *(f"http://a.test/s{n}" for n in range(5)))
+    await settle_all(frontier)
+    assert sorted(await urls_in_order(frontier)) == [f"s{n}" for n in range(5)]
+    assert await ask.exists(*KEYS) == 0
+
+
+async def test_the_first_key_comes_first(begin, ask):
+    frontier = await begin()
+    for key in KEYS:
+        await ask.rpush(key, *(f"http://a.test/{key}{n}" for n in range(4)))
+    batch = await frontier.take_seeds(6)
+    assert [seed.key for seed in batch.seeds] == [KEYS[0]] * 4 + [KEYS[1]] * 2
+
+
+async def test_an_element_may_say_all_that_a_request_has(begin, ask):
+    frontier = await begin()
+    await ask.zadd(
+        KEYS[0],
+        {'{"url": "http://a.test/x", "method": "post", "body": "\\u00e9", "callback": "detail", "depth": 2,'
+         ' "meta": {"task": "t"}, "headers": {"X-A": "1"}, "priority": 9}': 1},
+    )  # fmt: skip
+    await settle_all(frontier)
+    (lease,) = (await frontier.lease("w", 1)).leases
+    request = decode_request(lease.url, lease.record)
+    assert (request.method, request.body, request.callback, request.depth) == (
+        "POST",
+        "é".encode(),
+        "detail",
+        2,
+    )
+    assert (request.meta, request.headers, request.priority) == ({"task": "t"}, {"X-A": "1"}, 9)
+
+
+BAD = {
+    b"\xff\xfe": "seed: it is no UTF-8",
+    b"": "seed: it is empty",
+    b"ftp://a.test/": "seed: scheme",
+    b"http://elsewhere.test/": "seed: host",
+    b'{"url": 3}': "seed: it has no url",
+    b'{"url": "http://a.test/", "colour": 1}': "seed: there is no field 'colour'",
+    b'{"url": "http://a.test/"': "seed: it is no JSON",
+    b'{"url": "http://a.test/", "priority": "x"}': "seed: Expected `int`",
+    b'["http://a.test/"]': "seed: it is no JSON object",
+    b'{"url": "http://a.test/", "body": 7}': "seed: its body is no text",
+}
+
+
+async def test_what_is_no_request_is_a_dead_letter_and_the_others_are_taken(begin, ask):
+    frontier = await begin()
+    await ask.rpush(KEYS[0], *BAD, "http://a.test/good")
+    await settle_all(frontier)
+    assert await counts(frontier) == {"queued": 1, "failed": len(BAD)}
+    errors = {letter.error for letter in await frontier.dead_letters()}
+    for wanted in BAD.values():
+        assert any(error.startswith(wanted) for error in errors), (wanted, errors)
+    assert (await frontier.status()).counters["failed/seed"] == len(BAD)
+    assert await frontier.drop() == len(BAD)
+
+
+async def test_what_a_dead_worker_took_goes_to_another_and_is_added_once(begin, ask, server):
+    frontier = await begin()
+    await ask.lpush(KEYS[0], *(f"http://a.test/{n}" for n in range(5)))
+    taken = await frontier.take_seeds(3)
+    assert len(taken.seeds) == 3
+    await settle_all(frontier)  # another worker: the rest
+    assert await counts(frontier) == {"queued": 2}
+    assert await frontier.take_seeds(3) is None
+    frontier.now[0] += 11.0
+    await settle_all(frontier)
+    assert await counts(frontier) == {"queued": 5}
+    late = [gatherer().entry(Request(seed.value.decode())) for seed in taken.seeds]
+    assert await frontier.settle_seeds(taken.token, late, []) is False, "the dead one comes too late"
+    assert await counts(frontier) == {"queued": 5}
+
+
+async def test_a_job_is_not_finished_while_a_seed_is_anywhere(begin, ask):
+    frontier = await begin()
+    assert (await frontier.status()).state is JobState.FINISHED
+    await ask.sadd(KEYS[1], "http://a.test/")
+    assert (await frontier.lease("w", 1)).state is JobState.RUNNING
+    batch = await frontier.take_seeds(9)
+    assert (await frontier.lease("w", 1)).state is JobState.RUNNING
+    assert await frontier.settle_seeds(batch.token, [], []) is True
+    assert (await frontier.status()).state is JobState.FINISHED
+
+
+async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkeypatch):
+    frontier = await begin()
+    await ask.lpush(KEYS[0], "http://a.test/1", "http://a.test/2")
+    monkeypatch.setattr(seed_keys, "_ENOUGH_QUEUED", 1)
+    batch = await frontier.take_seeds(1)
+    await OutsideSeeds(frontier, gatherer())._settle(batch)
+    assert await frontier.take_seeds(1) is None
+    assert await ask.llen(KEYS[0]) == 1
+
+
+async def test_a_key_of_another_kind_is_said_in_one_line(begin, ask):
+    frontier = await begin()
+    await ask.hset(KEYS[0], "a", "b")
+    with pytest.raises(FrontierError, match="seed key t:first is a hash") as refusal:
+        await frontier.take_seeds(1)
+    assert "sorted set" in refusal.value.remedy
+
+
+class Nothing(Spider):
+    async def start(self):
+        return
+        yield
+
+    def parse(self, response):
+        yield {"path": "/" + response.url.rpartition("/")[2]}
+
+
+async def test_a_worker_crawls_what_comes_by_the_keys_until_it_is_told_to_stop(serve, server, ask, tmp_path):
+    site = Scripted({f"/{n}": [] for n in range(20)})
+    url = serve(site).url
+    await ask.delete("live")
+    crawl = Bench(Nothing(), tmp_path, seed_keys=["live"], wait_for_seeds=True, task_key="task")
+    context = crawl.frontier_context()
+    crawl.frontier = RedisFrontier(server.url, f"job{tmp_path.name}", context.politeness, context.options)
+    running = asyncio.create_task(crawl.run())
+    for number in range(20):
+        await ask.lpush("live", f'{{"url": "{url}{number}", "meta": {{"task": "t{number % 2}"}}}}')
+        if number == 10:
+            while len(site.visits) < 5:  # noqa: ASYNC110 - another process's fact, as below
+                await asyncio.sleep(0.01)
+    while (await crawl.frontier.status()).done < 20:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert not running.done()
+    await crawl.frontier.control(JobState.STOPPING)
+    ran = await running
+    await crawl.frontier.close()
+    assert sorted(item["path"] for item in ran.items) == sorted(f"/{n}" for n in range(20))
+    assert site.counts == {f"/{n}": 1 for n in range(20)}
+
+
+async def test_items_of_a_task_are_counted_in_a_plain_key_that_runs_out(begin, ask):
+    frontier = await begin(task_counter_prefix="shop:count:", task_counter_ttl=50.0)
+    await ask.delete("shop:count:books")
+    for name in "ab":
+        await frontier.add(entries(name))
+        (lease,) = (await frontier.lease("w", 1)).leases
+        outcome = Outcome(lease.id, Resolution.DONE, counters={"pages": 1, "items": 3}, task="books")
+        assert await frontier.commit([outcome]) == [True]
+        assert await frontier.commit([outcome]) == [False]
+    assert int(await ask.get("shop:count:books")) == 6
+    assert 0 < await ask.ttl("shop:count:books") <= 50

@@ -1,0 +1,371 @@
+"""`skitter add`, `set`, `drop-host`, `counters`, `status --watch`, `top` and `export`, as people use them."""
+
+import fcntl
+import gzip
+import json
+import os
+import pty
+import select
+import shutil
+import subprocess
+import termios
+import time
+
+import pytest
+
+from cli_command import SKITTER, Running, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from skitter.cli.main import run
+from skitter.testing import Answer, GeneratedSite
+
+PAGES = 40
+
+
+@pytest.fixture
+def site():
+    return GeneratedSite(pages=PAGES, links_per_page=12)
+
+
+@pytest.fixture
+def server(site, serve):
+    return serve(site)
+
+
+@pytest.fixture
+def shop(server, tmp_path):
+    """A job that has crawled the site to its end."""
+    result = skitter("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    return tmp_path
+
+
+def status(folder, job="shop"):
+    return json.loads(skitter("status", job, "--json", cwd=folder).stdout)
+
+
+def wait_until(fact, what):
+    deadline = time.monotonic() + 60
+    while not fact():
+        assert time.monotonic() < deadline, f"never came: {what}"
+        time.sleep(0.05)
+
+
+# --- add ------------------------------------------------------------------------------------------------------
+
+
+def test_seeds_are_added_to_a_job_at_rest_once_and_fetched_by_its_next_run(site, server, tmp_path):
+    first, *others = truth_of(site, server)
+    start = ("crawl", first, "--depth", 0, "--delay", 0, "--job", "shop", "-o", "items.jsonl")
+    assert skitter(*start, cwd=tmp_path).returncode == 0
+    added = skitter("add", "shop", first, *others[:5], cwd=tmp_path)
+    assert added.stderr == "added: 5, known before: 1; `skitter resume shop` fetches them\n"
+    assert skitter("add", "shop", others[0], cwd=tmp_path).stderr == "added: 0, known before: 1\n"
+    assert skitter("resume", "shop", cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == sorted([first, *others[:5]])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_kept_alive_takes_seeds_while_it_waits_and_ends_when_it_is_stopped(
+    site, server, tmp_path, workers
+):
+    first, *others = truth_of(site, server)
+    command = (
+        "crawl",
+        first,
+        "--depth",
+        0,
+        "--delay",
+        0,
+        "--job",
+        "shop",
+        "-o",
+        "items.jsonl",
+        "--keep-alive",
+    )
+    with Running(*command, "--workers", workers, cwd=tmp_path) as running:
+        wait_until((tmp_path / ".skitter/shop/job.json").exists, "the job")
+        wait_until(lambda: (status(tmp_path)["counts"] or {}).get("done") == 1, "the first page")
+        assert status(tmp_path)["state"] == "running"
+        lines = "\n".join(others[:5])
+        assert skitter("add", "shop", "--file", "-", cwd=tmp_path, stdin=lines).stderr == "added: 5\n"
+        wait_until(lambda: status(tmp_path)["counts"]["done"] == 6, "the seeds")
+        assert running.process.poll() is None
+        assert skitter("stop", "shop", cwd=tmp_path).returncode == 0
+        code, _, _ = running.end()
+    assert code == 0
+    assert urls_of(tmp_path / "items.jsonl") == sorted([first, *others[:5]])
+
+
+def test_a_job_ends_by_itself_after_so_long_without_work(server, tmp_path):
+    command = (
+        "crawl",
+        server.url,
+        "--delay",
+        0,
+        "--job",
+        "shop",
+        "-o",
+        "items.jsonl",
+        "-s",
+        "wait_for_seeds=0.5",
+    )
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    assert status(tmp_path)["state"] == "finished"
+
+
+def test_json_seeds_reach_the_page_as_they_were_written(serve, tmp_path):
+    seen = []
+
+    def echo(visit):
+        seen.append((visit.method, visit.target, visit.headers.get("x-a"), visit.body))
+        return Answer(b"<title>x</title>")
+
+    server = serve(echo)
+    (tmp_path / "spider.py").write_text(
+        "from skitter import Spider\n"
+        "class Echo(Spider):\n"
+        "    async def start(self):\n"
+        "        return\n"
+        "        yield\n"
+        "    def parse(self, response):\n"
+        "        yield {'by': 'parse', 'depth': response.request.depth}\n"
+        "    def detail(self, response):\n"
+        "        yield {'by': 'detail', 'depth': response.request.depth, 'meta': response.request.meta}\n"
+    )
+    command = ("run", "spider.py", "-o", "items.jsonl", "--no-robots", "--delay", 0)
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    (tmp_path / "seeds").write_text(
+        f"# seeds\n\n{server.url}plain\n"
+        f'{{"url": "{server.url}json", "method": "POST", "body": "{{}}", "headers": {{"X-A": "b"}}, "callback": "detail",'
+        ' "depth": 3, "meta": {"k": [1]}}\n'
+    )
+    assert skitter("add", "echo", "--file", "seeds", cwd=tmp_path).stderr.startswith("added: 2")
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    items = sorted(lines_of(tmp_path / "items.jsonl"), key=lambda item: item["by"])
+    assert items == [{"by": "detail", "depth": 3, "meta": {"k": [1]}}, {"by": "parse", "depth": 0}]
+    assert ("POST", "/json", "b", b"{}") in seen
+    line = complaint("add", "echo", f'{{"url": "{server.url}x", "callback": "nothing"}}', cwd=tmp_path)
+    assert "URL 1: the spider has no method 'nothing'" in line
+
+
+def test_bad_lines_are_named_by_number_and_nothing_is_added_but_what_is_wished(shop, server):
+    lines = [
+        f"{server.url}?a",
+        "",
+        "ftp://x/",
+        "# note",
+        '{"url": 1}',
+        f"{server.url}?b",
+        "http://elsewhere.test/",
+    ]
+    (shop / "seeds").write_text("\n".join(lines))
+    before = status(shop)["counts"]
+    line = complaint("add", "shop", "--file", "seeds", cwd=shop)
+    assert "nothing was added: 3 of 5 are no seeds" in line
+    assert all(text in line for text in ("line 3: ", "line 5: it has no url", "line 7: ")), line
+    assert status(shop)["counts"] == before
+    result = skitter("add", "shop", "--file", "seeds", "--skip-bad", cwd=shop)
+    assert result.returncode == 0
+    assert result.stderr.splitlines()[-1].startswith("added: 2;")
+    assert "left out, line 5: it has no url" in result.stderr
+
+
+MISUSE = {
+    ("add", "shop"): "nothing to add",
+    ("add", "shop", "--file", "none.txt"): "cannot be read",
+    ("add", "nojob", "http://x.test/"): "there is no job",
+    ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "belongs to one machine",
+    ("set", "shop", "user_agent=x"): "cannot be changed",
+    ("set", "shop", "dealy=1"): "there is no setting",
+    ("set", "shop", "parallelism=0"): "parallelism",
+    ("set", "shop", "delay=fast"): "cannot be",
+    ("set", "shop", "delay"): "has no value",
+    ("drop-host", "shop", "h", "--ban", "--unban"): "do not go together",
+    ("top", "--frontier", "sqlite:"): "cannot list its jobs",
+    ("export", "shop", "-o", "-"): "is no file of items",
+}
+
+
+def test_misuse_is_one_line(shop, monkeypatch, capsys):
+    monkeypatch.chdir(shop)
+    for command, words in MISUSE.items():
+        assert run(list(command)) == 2, command
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        (line,) = shown.err.splitlines()
+        assert line.startswith("skitter: ")
+        assert words in line, line
+
+
+# --- set, drop-host -------------------------------------------------------------------------------------------
+
+
+def test_settings_are_changed_under_way_and_hold_for_later_runs(site, serve, tmp_path):
+    slow = SlowingSite(site, after=5, delay=1.0)
+    server = serve(slow)
+    command = ("crawl", server.url, "--delay", 0, "--parallelism", 1, "--job", "shop", "-o", "items.jsonl")
+    with Running(*command, cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        assert skitter("pause", "shop", cwd=tmp_path).returncode == 0
+        slow.go_on.set()
+        result = skitter("set", "shop", "max_pages=38", "concurrency=2", cwd=tmp_path)
+        assert result.stderr == "job shop: max_pages=38, concurrency=2\n"
+        assert skitter("resume", "shop", cwd=tmp_path).returncode == 0
+        code, _, stderr = running.end()
+    assert code == 0
+    assert "limit reached: 38 pages" in stderr
+    assert len(lines_of(tmp_path / "items.jsonl")) == 38
+    assert skitter("set", "shop", cwd=tmp_path).stderr == "job shop: max_pages=38, concurrency=2\n"
+    assert status(tmp_path)["changes"] == {"max_pages": 38, "concurrency": 2}
+    assert skitter("resume", "shop", "-q", cwd=tmp_path).returncode == 0
+    assert len(lines_of(tmp_path / "items.jsonl")) == 38, "the limit holds for a later run"
+    assert skitter("set", "shop", "--reset", cwd=tmp_path).stderr == "job shop: nothing is changed\n"
+    assert skitter("resume", "shop", "-q", cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def test_a_host_is_dropped_and_banned_and_taken_again(shop, server):
+    more = [f"{server.url}?{number}" for number in range(3)]
+    assert skitter("add", "shop", *more, cwd=shop).returncode == 0
+    assert (
+        skitter("drop-host", "shop", "127.0.0.1", "--ban", cwd=shop).stderr
+        == "127.0.0.1: dropped 3, and banned\n"
+    )
+    assert status(shop)["banned"] == ["127.0.0.1"]
+    assert status(shop)["counts"]["counters"]["refused/dropped"] == 3
+    assert skitter("add", "shop", f"{server.url}?new", cwd=shop).stderr == "added: 0, of a banned host: 1\n"
+    assert (
+        skitter("drop-host", "shop", "127.0.0.1", "--unban", cwd=shop).stderr
+        == "127.0.0.1 is banned no more\n"
+    )
+    assert skitter("add", "shop", f"{server.url}?new", cwd=shop).stderr.startswith("added: 1;")
+
+
+# --- looking --------------------------------------------------------------------------------------------------
+
+
+def test_counters_are_shown_by_prefix_and_by_worker_and_host(shop):
+    assert skitter("counters", "shop", "pages", cwd=shop).stdout == f"pages  {PAGES}\n"
+    known = json.loads(skitter("counters", "shop", "--json", cwd=shop).stdout)
+    assert (known["pages"], known["status/200"]) == (PAGES, PAGES)
+    (host,) = json.loads(skitter("counters", "shop", "--by", "host", "--json", cwd=shop).stdout)
+    assert (host["key"], host["pages"], host["items"]) == ("127.0.0.1", PAGES, PAGES)
+    workers = json.loads(skitter("counters", "shop", "--by", "worker", "--json", cwd=shop).stdout)
+    assert sum(worker["pages"] for worker in workers) == PAGES
+    assert "127.0.0.1" in skitter("counters", "shop", "127.", "--by", "host", cwd=shop).stdout
+
+
+def test_items_are_counted_per_task_and_links_stay_in_the_task_of_their_page(site, server, tmp_path):
+    (tmp_path / "spider.py").write_text(
+        "from skitter import Request, Spider\n"
+        "class Tasks(Spider):\n"
+        "    async def start(self):\n"
+        f"        yield Request({server.url!r}, meta={{'task': 'books'}})\n"
+        "    def parse(self, response):\n"
+        "        yield {'url': response.url}\n"
+        "        yield response.follow_all('a')\n"
+    )
+    command = ("run", "spider.py", "-o", "i.jsonl", "--no-robots", "--delay", 0, "-s", "task_key=task", "-s", "scope=any",
+           "-s", f"allow={server.url}")  # fmt: skip
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    (task,) = json.loads(skitter("counters", "tasks", "--by", "task", "--json", cwd=tmp_path).stdout)
+    assert (task["key"], task["items"], task["pages"]) == ("books", PAGES, PAGES)
+    assert "books" in skitter("counters", "tasks", "--by", "task", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_works_on_a_job_is_shown_while_it_runs_and_top_shows_all_jobs(server, tmp_path, workers):
+    command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", "--keep-alive")
+    with Running(*command, "--workers", workers, cwd=tmp_path) as running:
+        wait_until((tmp_path / ".skitter/shop/job.json").exists, "the job")
+        wait_until(
+            lambda: sum(one["report"]["pages"] for one in status(tmp_path)["workers"]) == PAGES, "all pages"
+        )
+        pids = {one["report"]["pid"] for one in status(tmp_path)["workers"]}
+        assert len(pids) == workers
+        assert (running.process.pid in pids) == (workers == 1)
+        assert "PAGES/S" in skitter("status", "shop", cwd=tmp_path).stdout
+        watched = json.loads(skitter("top", "--json", cwd=tmp_path).stdout)
+        assert [(job["job"], len(job["workers"])) for job in watched] == [("shop", workers)]
+        row = skitter("top", cwd=tmp_path).stdout.splitlines()[1].split()
+        assert row[:3] == ["shop", "running", str(workers)]
+        with Running("status", "shop", "--watch", "--json", "--interval", 0.1, cwd=tmp_path) as watch:
+            assert json.loads(watch.process.stdout.readline())["live"] is True
+            assert skitter("stop", "shop", cwd=tmp_path).returncode == 0
+            code, seen, _ = watch.end()
+        assert code == 0
+        assert json.loads(seen.splitlines()[-1])["live"] is False
+        running.end()
+    assert status(tmp_path)["workers"] == []
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"])
+@pytest.mark.parametrize("command", [("top",), ("status", "shop", "--watch")])
+def test_a_live_view_ends_by_a_key_and_leaves_the_terminal_as_it_was(shop, command, key):
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*SKITTER, *command], cwd=shop, stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "40"},
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no thread of ours holds a lock
+    )  # fmt: skip
+    try:
+        shown = b""
+        deadline = time.monotonic() + 60
+        while b"q: quit" not in shown:
+            assert time.monotonic() < deadline, shown
+            if select.select([leader], [], [], 0.1)[0]:
+                shown += os.read(leader, 65536)
+        assert b"shop" in shown
+        os.write(leader, key)
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            if select.select([leader], [], [], 0.05)[0]:
+                shown += os.read(leader, 65536)
+        assert process.returncode == 0, shown
+        assert shown.rfind(b"\x1b[?1049l") > shown.rfind(b"\x1b[?1049h"), "the alternate screen was left"
+        assert b"Traceback" not in shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
+        os.close(follower)
+
+
+# --- export ---------------------------------------------------------------------------------------------------
+
+
+def test_items_are_exported_whole_also_of_a_job_that_runs(site, serve, tmp_path):
+    slow = SlowingSite(site, after=20, delay=1.0)
+    server = serve(slow)
+    command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", "--workers", 2)
+    with Running(*command, cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        assert skitter("export", "shop", "-o", "part.jsonl", cwd=tmp_path).returncode == 0
+        some = urls_of(tmp_path / "part.jsonl")
+        assert len(some) == len(set(some))
+        assert set(some) <= set(truth_of(site, server))
+        slow.go_on.set()
+        running.end()
+    assert skitter("export", "shop", "-o", "all.csv.gz", cwd=tmp_path).returncode == 0
+    with gzip.open(tmp_path / "all.csv.gz", "rt") as file:
+        assert len(file.read().splitlines()) == PAGES + 1
+    assert "is there already" in complaint("export", "shop", "-o", "all.csv.gz", cwd=tmp_path)
+    assert skitter("export", "shop", "-o", "part.jsonl", "--force", cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "part.jsonl") == truth_of(site, server)
+
+
+def test_missing_part_files_are_named_and_found_in_a_copy(site, server, tmp_path):
+    command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", "--workers", 2)
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    parts = tmp_path / ".skitter/shop/parts"
+    elsewhere = tmp_path / "copy"
+    (elsewhere / "items").mkdir(parents=True)
+    taken = next(part for part in sorted((parts / "items").iterdir()) if part.stat().st_size)
+    shutil.move(taken, elsewhere / "items" / taken.name)
+    result = skitter("export", "shop", "-o", "all.jsonl", cwd=tmp_path)
+    assert result.returncode == 1
+    assert f"items/{taken.name}" in result.stderr
+    assert "--parts" in result.stderr
+    assert len(lines_of(tmp_path / "all.jsonl")) < PAGES
+    again = skitter("export", "shop", "-o", "all.jsonl", "--force", "--parts", elsewhere, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert urls_of(tmp_path / "all.jsonl") == truth_of(site, server)

@@ -1,0 +1,186 @@
+"""Elements, models made from them, and what a response can do besides."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+import pydantic
+import pytest
+
+from skitter import Collector, Request, Response
+from skitter.collector import (
+    CollectorRequest,
+    CollectorResponse,
+    Css,
+    Element,
+    UnmarshalError,
+    XmlElement,
+    XPath,
+)
+from skitter.errors import UsageError
+
+BOOK = b"""<html><body><div class="book" data-id=" 7 "><h3><a href="/7" title="A title">A t...</a></h3>
+<p class="price"> 12.50 EUR </p><span class="tag"> a </span><span class="tag">b</span>
+<div class="author"><b>Ann</b><i>1970</i></div><div class="author"><b>Bob</b></div>
+<em></em></div></body></html>"""
+
+
+def response_of(body, url="http://h/list", **options):
+    response = Response(url, body=body, request=Request(url), **options)
+    return CollectorResponse(CollectorRequest(Collector(), response.request, None, response), response)
+
+
+@pytest.fixture
+def book():
+    response = response_of(BOOK)
+    return Element(response, response.css(".book")[0], 0)
+
+
+@pytest.fixture
+def xml_book():
+    response = response_of(BOOK)
+    return XmlElement(response, response.xpath("//div[@class='book']")[0], 0)
+
+
+def test_an_element_tells_its_name_text_and_attributes(book):
+    assert (book.name, book.attr("data-id"), book.attr("none")) == ("div", " 7 ", "")
+    assert book.text.split() == ["A", "t...", "12.50", "EUR", "a", "b", "Ann1970Bob"]
+    assert repr(book) == "<Element div of http://h/list>"
+
+
+def test_children_by_css(book):
+    assert book.child_text(".tag") == "a b"
+    assert (book.child_texts(".tag"), book.child_texts(".none")) == (["a", "b"], [])
+    assert (book.child_attr("a", "title"), book.child_attr("a", "x"), book.child_attr(".none", "x")) == (
+        "A title",
+        "",
+        "",
+    )
+    assert book.child_attrs("span", "class") == ["tag", "tag"]
+    assert book.child_text("em") == ""
+
+
+def test_children_by_xpath(xml_book):
+    assert xml_book.child_text(".//span") == "a b"
+    assert xml_book.child_texts(".//span/text()") == ["a", "b"]
+    assert xml_book.child_attr("h3/a", "title") == "A title"
+    assert xml_book.child_attrs(".//span", "class") == ["tag", "tag"]
+
+
+def test_for_each_goes_through_all_and_with_break_as_long_as_it_is_true(book):
+    texts, some = [], []
+    book.for_each(".author b", lambda element: texts.append((element.index, element.text)))
+    book.for_each_with_break("b, i", lambda element: some.append(element.text) or element.text == "Ann")
+    assert texts == [(0, "Ann"), (1, "Bob")]
+    assert some == ["Ann", "1970"]
+
+
+@dataclass
+class Author:
+    name: Annotated[str, Css("b")]
+    born: Annotated[int | None, Css("i")]
+
+
+@dataclass
+class Book:
+    title: Annotated[str, Css("h3 a", attr="title")]
+    id: Annotated[int, Css(attr="data-id")]
+    price: Annotated[float, Css(".price", regex=r"[\d.]+")]
+    tags: Annotated[list[str], XPath(".//span")]
+    authors: Annotated[list[Author], Css(".author")]
+    first: Annotated[Author, Css(".author")]
+    missing: Annotated[list[str], Css(".none")]
+    series: Annotated[str, Css(".none")] = "no series"
+    seen: list[str] = field(default_factory=list)
+
+
+def test_a_dataclass_is_filled_with_types_lists_and_nested_models(book):
+    assert book.unmarshal(Book) == Book(
+        title="A title",
+        id=7,
+        price=12.5,
+        tags=["a", "b"],
+        authors=[Author("Ann", 1970), Author("Bob", None)],
+        first=Author("Ann", 1970),
+        missing=[],
+    )
+
+
+class PydanticBook(pydantic.BaseModel):
+    title: Annotated[str, Css("h3 a", attr="title"), pydantic.Field(max_length=10)]
+    price: Annotated[float, Css(".price", regex=r"([\d.]+) EUR")]
+    author: Annotated[Author, Css(".author")]
+
+
+class StructBook(msgspec.Struct):
+    title: Annotated[str, Css("h3 a")]
+    price: Annotated[float, Css(".price", regex=r"[\d.]+")]
+
+
+def test_pydantic_and_msgspec_models_are_filled_and_check_their_values(book):
+    filled = book.unmarshal(PydanticBook)
+    assert (filled.title, filled.price, filled.author) == ("A title", 12.5, Author("Ann", 1970))
+    assert book.unmarshal(StructBook) == StructBook("A t...", 12.5)
+    with pytest.raises(UnmarshalError, match=r"PydanticBook.*title"):
+        book.unmarshal(PydanticBook, {"title": ".price, .tag, h3 a, .author"} | {"title": XPath("string(.)")})
+
+
+def test_queries_may_be_given_with_the_call_and_replace_those_of_the_model(book):
+    @dataclass
+    class Plain:
+        name: str
+        tags: list[str]
+
+    assert book.unmarshal(Plain, {"name": "b", "tags": XPath(".//span")}) == Plain("Ann", ["a", "b"])
+    assert book.unmarshal(Author, {"name": Css("h3 a")}).name == "A t..."
+
+
+def test_a_field_that_is_missing_or_of_another_type_is_named(book):
+    with pytest.raises(UnmarshalError, match=r"no Author can be made.*name"):
+        book.unmarshal(Author, {"name": ".none"})
+    with pytest.raises(UnmarshalError, match=r"born|int"):
+        book.unmarshal(Author, {"born": "b"})
+    with pytest.raises(UsageError, match="has no field 'nome'"):
+        book.unmarshal(Author, {"nome": "b"})
+    with pytest.raises(UsageError, match="no model"):
+        book.unmarshal(dict)
+
+
+def test_a_model_without_queries_is_made_of_its_parts_around_the_same_element(book):
+    @dataclass
+    class Price:
+        amount: Annotated[float, Css(".price", regex=r"[\d.]+")]
+
+    offer = msgspec.defstruct("Offer", [("price", Price), ("tag", Annotated[str, Css(".tag")])])
+    assert book.unmarshal(offer) == offer(Price(12.5), "a")
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "name"),
+    [
+        ("http://h/a/b.pdf?x=1", {}, "b.pdf"),
+        ("http://h/", {"content-type": "text/html"}, "index.html"),
+        ("http://h/", {"content-type": "image/png"}, "index"),
+        ("http://h/x", {"content-disposition": 'attachment; filename="r 1.csv"'}, "r 1.csv"),
+        ("http://h/x", {"content-disposition": "attachment; filename*=UTF-8''%c3%bc.csv"}, "ü.csv"),
+        ("http://h/x", {"content-disposition": 'attachment; filename="../../etc/passwd"'}, "passwd"),
+        ("http://h/x", {"content-disposition": 'attachment; filename="c:\\\\win\\\\x.dll"'}, "x.dll"),
+        ("http://h/%2e%2e%2fsecret", {}, "secret"),
+        ("http://h/..%5c..", {"content-type": "text/html"}, "index.html"),
+        ("http://h/" + "a" * 300 + ".txt", {}, "a" * 196 + ".txt"),
+    ],
+)
+def test_the_file_name_is_the_servers_without_its_folders(url, headers, name):
+    assert response_of(b"", url, headers=headers).file_name == name
+
+
+async def test_save_writes_the_body_whole(tmp_path):
+    await response_of(BOOK).save(tmp_path / "a.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
+    assert (tmp_path / "a.html").read_bytes() == BOOK
+
+
+def test_a_response_offers_what_that_of_the_engine_has():
+    response = response_of(b'{"a": 1}', headers={"Content-Type": "application/json", "X-A": "b"}, latency=0.5)
+    assert (response.status, response.json(), response.headers["x-a"]) == (200, {"a": 1}, "b")
+    assert (response.text, response.latency, response.ctx) == ('{"a": 1}', 0.5, {})

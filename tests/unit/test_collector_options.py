@@ -1,0 +1,78 @@
+"""Options of a collector, in code and by the environment."""
+
+import pytest
+
+from skitter import Collector
+from skitter.collector.options import OF_A_CLONE, Options, read_options
+from skitter.errors import SettingsError
+from skitter.settings import build_settings
+
+
+def settings_of(crawler):
+    return build_settings(crawler.__spider__("crawler", "test").custom_settings)
+
+
+def test_options_become_settings_of_the_job():
+    crawler = Collector(
+        user_agent="bot/1", headers={"X": "1"}, max_depth=2, max_requests=9, max_body_size=1000, ignore_robots_txt=True,
+        request_timeout=3, proxy="http://p:1", concurrency=5, settings={"delay": 1, "concurrency": 6},
+    )  # fmt: skip
+    found = settings_of(crawler)
+    assert (found.user_agent, found.headers, found.depth_limit, found.max_pages) == (
+        "bot/1",
+        {"X": "1"},
+        1,
+        9,
+    )
+    assert (found.max_body, found.robots, found.timeout, found.proxy) == (1000, False, 3, "http://p:1")
+    assert (found.delay, found.concurrency) == (1, 6)
+
+
+def test_without_options_the_settings_of_the_job_are_left_alone():
+    assert Collector().__spider__("crawler", "test").custom_settings == {}
+
+
+def test_the_environment_wins_over_the_code(monkeypatch):
+    for name, value in {
+        "ALLOWED_DOMAINS": "a.com, b.com", "DISALLOWED_DOMAINS": "c.com", "IGNORE_ROBOTSTXT": "yes", "MAX_DEPTH": "3",
+        "MAX_REQUESTS": "8", "MAX_BODY_SIZE": "100", "PARSE_HTTP_ERROR_RESPONSE": "true", "FOLLOW_REDIRECTS": "no",
+        "USER_AGENT": "env/1", "DISABLE_COOKIES": "1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"SKITTER_{name}", value)
+    crawler = Collector(user_agent="code/1", max_depth=1, allowed_domains=["z.com"])
+    found = settings_of(crawler)
+    assert crawler.__spider__("crawler", "test").allowed_domains == ("a.com", "b.com")
+    assert (found.user_agent, found.depth_limit, found.max_pages, found.max_body) == ("env/1", 2, 8, 100)
+    assert (found.robots, len(found.deny), found.cookies) == (False, 1, "none")
+    assert {302, 404, 503} <= set(found.accept_statuses)
+    assert crawler.clone(user_agent="clone/1").options.user_agent == "clone/1"
+
+
+def test_an_empty_variable_is_none():
+    assert read_options({"max_depth": 2}, {"SKITTER_MAX_DEPTH": ""}).max_depth == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "fault"),
+    [
+        ({"max_dept": 2}, {}, "no option 'max_dept'"),
+        ({"max_depth": "deep"}, {}, "option max_depth"),
+        ({"max_depth": -1}, {}, "option max_depth is -1"),
+        ({"allowed_domains": 5}, {}, "option allowed_domains"),
+        ({}, {"SKITTER_MAX_DEPTH": "deep"}, "variable SKITTER_MAX_DEPTH"),
+        ({}, {"SKITTER_IGNORE_ROBOTSTXT": "perhaps"}, "variable SKITTER_IGNORE_ROBOTSTXT"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_name(given, environment, fault):
+    with pytest.raises(SettingsError, match=fault):
+        read_options(given, environment)
+
+
+@pytest.mark.parametrize("domains", [[""], ["http://x/"], ["*"]])
+def test_a_disallowed_domain_that_is_none_is_refused(domains):
+    with pytest.raises(SettingsError, match="disallowed domain"):
+        read_options({"disallowed_domains": domains}, {}).scope_settings()
+
+
+def test_what_a_clone_may_have_for_itself_are_options():
+    assert set(Options.__struct_fields__) >= OF_A_CLONE

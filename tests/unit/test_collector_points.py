@@ -1,0 +1,365 @@
+"""Collector: the points of a request, what each may do, and in which order they come."""
+
+import logging
+
+import pytest
+
+from engine_bench import Bench, Scripted, redirect
+from skitter import Collector
+from skitter.collector import LogDebugger
+from skitter.errors import UsageError
+from skitter.testing import Answer
+
+HTML = Answer(b'<p class="a">one</p><p>two</p><a href="/b">b</a>')
+XML = Answer(b"<feed><item id='1'>x</item><item id='2'>y</item></feed>", content_type="application/xml")
+
+
+@pytest.fixture
+def bench(serve, tmp_path):
+    """``ran = await bench(crawler, pages, **settings)``: crawl from ``/``."""
+
+    async def run(crawler, pages, start=("/",), **settings):
+        site = Scripted(pages)
+        server = serve(site)
+        for path in start:
+            crawler.visit(server.url.rstrip("/") + path)
+        spider = crawler.__spider__("crawler", "test")()
+        ran = await Bench(spider, tmp_path, **settings).run()
+        ran.site, ran.url = site, server.url
+        return ran
+
+    return run
+
+
+def path_of(subject):
+    return "/" + subject.url.rpartition("/")[2]
+
+
+async def test_the_points_come_in_the_order_of_the_manual(bench):
+    crawler, calls = Collector(), []
+    crawler.on_scraped(lambda response: calls.append(("scraped", response.status)))
+    crawler.on_xml("//p", lambda element: calls.append(("xml", element.text)))
+    crawler.on_html("p", lambda element: calls.append(("html", element.text)))
+    crawler.on_html("p.a", lambda element: calls.append(("html again", element.text)))
+    crawler.on_response(lambda response: calls.append(("response", len(response.body) > 0)))
+    crawler.on_response_headers(lambda response: calls.append(("response_headers", response.body)))
+    crawler.on_request_headers(lambda request: calls.append(("request_headers", request.method)))
+    crawler.on_request(lambda request: calls.append(("request", request.depth)))
+    await bench(crawler, {"/": HTML})
+    assert calls == [
+        ("request", 1),
+        ("request_headers", "GET"),
+        ("response_headers", b""),
+        ("response", True),
+        ("html", "one"),
+        ("html", "two"),
+        ("html again", "one"),
+        ("xml", "one"),
+        ("xml", "two"),
+        ("scraped", 200),
+    ]
+
+
+async def test_callbacks_of_every_kind_give_items_and_links(bench):
+    crawler = Collector()
+
+    @crawler.on_html("p.a")
+    def generator(element):
+        yield {"by": "generator", "text": element.text}
+
+    @crawler.on_html("p.a")
+    async def coroutine(element):
+        return {"by": "coroutine"}
+
+    @crawler.on_response
+    async def async_generator(response):
+        yield {"by": "async generator"}
+        yield response.response.follow_all("a")
+
+    @crawler.on_scraped
+    def plain(response):
+        return [{"by": "list"}]
+
+    ran = await bench(crawler, {"/": HTML, "/b": Answer(b"-")})
+    first = [item["by"] for item in ran.items[:4]]
+    assert first == ["async generator", "generator", "coroutine", "list"]
+    assert ran.site.counts == {"/": 1, "/b": 1}
+    assert len(ran.items) == 6
+
+
+async def test_on_request_edits_what_is_sent_and_aborts(bench):
+    crawler, seen = Collector(), []
+
+    @crawler.on_request
+    def edit(request):
+        request.headers["X-Token"] = "t"
+        request.ctx["asked"] = request.url
+        if request.url.endswith("/b"):
+            request.abort()
+
+    @crawler.on_request
+    def later(request):
+        seen.append(path_of(request))
+
+    @crawler.on_html("a")
+    def follow(element):
+        element.request.visit(element.attr("href"))
+        return {"asked": element.response.ctx["asked"]}
+
+    ran = await bench(crawler, {"/": HTML, "/b": HTML})
+    assert ran.site.counts == {"/": 1}
+    assert ran.site.visits[0].headers["x-token"] == "t"
+    assert (seen, ran.items) == (["/"], [{"asked": ran.url}])
+    assert (ran.letters, ran.counters["refused/hook"]) == ({}, 1)
+
+
+async def test_an_async_on_request_may_change_the_whole_request(bench):
+    crawler = Collector()
+
+    @crawler.on_request
+    async def edit(request):
+        request.method, request.body = "POST", b"asked"
+        request.cookies["kind"] = "oat"
+
+    site = {"/": lambda visit: Answer(visit.body + visit.headers["cookie"].encode())}
+    crawler.on_response(lambda response: {"text": response.text, "method": response.request.method})
+    ran = await bench(crawler, site)
+    assert ran.items == [{"text": "askedkind=oat", "method": "POST"}]
+
+
+async def test_the_last_moment_is_after_robots_txt(bench):
+    rules = Answer(b"User-agent: *\nDisallow: /b", content_type="text/plain")
+    crawler, asked, sent = Collector(), [], []
+    crawler.on_request(lambda request: asked.append(path_of(request)))
+    crawler.on_request_headers(lambda request: sent.append(path_of(request)))
+    crawler.on_response(lambda response: response.request.visit("/b"))
+    await bench(crawler, {"/": HTML, "/robots.txt": rules}, robots=True)
+    assert (asked, sent) == (["/", "/b"], ["/"])
+
+
+async def test_a_request_aborted_at_the_last_moment_is_not_sent(bench):
+    crawler = Collector()
+    crawler.on_request_headers(lambda request: request.abort())
+    ran = await bench(crawler, {"/": HTML})
+    assert (ran.site.counts, ran.letters) == ({}, {})
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_an_answer_aborted_by_its_headers_reaches_no_later_point(bench, kind):
+    crawler, later = Collector(), []
+
+    def plain(response):
+        if response.headers["content-type"] == "image/png":
+            response.request.abort()
+
+    async def waiting(response):
+        plain(response)
+
+    crawler.on_response_headers(plain if kind == "plain" else waiting)
+    crawler.on_response(lambda response: later.append(path_of(response)))
+    crawler.on_error(lambda response, error: later.append(error))
+    crawler.on_html("a", lambda element: element.request.visit(element.attr("href")))
+    ran = await bench(crawler, {"/": HTML, "/b": Answer(b"png", content_type="image/png")})
+    assert (later, ran.site.counts["/b"], ran.letters) == (["/"], 1, {})
+
+
+async def test_abort_in_a_later_callback_passes_over_the_rest_of_the_page(bench):
+    crawler, calls = Collector(), []
+
+    @crawler.on_html("p")
+    def first(element):
+        calls.append(element.text)
+        element.request.abort()
+        return {"text": element.text}
+
+    crawler.on_scraped(calls.append)
+    ran = await bench(crawler, {"/": HTML})
+    assert (calls, ran.items, ran.letters) == (["one"], [{"text": "one"}], {})
+
+
+async def test_on_error_gets_a_bad_status_with_its_answer_and_a_dead_host_without(bench, free_port):
+    crawler, errors = Collector(), []
+
+    @crawler.on_error
+    def failed(response, error):
+        errors.append((response.status, response.body, type(error).__name__, response.request.ctx))
+
+    crawler.on_scraped(lambda response: errors.append("scraped"))
+    crawler.visit(f"http://127.0.0.1:{free_port}/dead", ctx={"dead": True})
+    ran = await bench(crawler, {"/": Answer(b"gone", status=410)}, max_retries=1)
+    assert sorted(errors, key=str) == [
+        (0, b"", "ConnectError", {"dead": True}),
+        (410, b"gone", "StatusError", {}),
+    ]
+    assert len(ran.letters) == 2
+
+
+async def test_on_error_is_called_once_after_all_retries(bench):
+    crawler, errors = Collector(), []
+    crawler.on_error(lambda response, error: errors.append(response.status))
+    ran = await bench(crawler, {"/": Answer(status=500)}, max_retries=2)
+    assert (errors, ran.site.counts["/"]) == ([500], 3)
+
+
+async def test_what_on_error_visits_stands_for_the_page(bench):
+    crawler = Collector()
+    crawler.on_error(lambda response, error: response.request.visit("/mirror"))
+    crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
+    ran = await bench(crawler, {"/": Answer(status=404), "/mirror": HTML})
+    assert (ran.items, ran.letters) == ([{"path": "/mirror", "depth": 2}], {})
+
+
+async def test_on_error_may_retry_what_the_rules_would_not_and_no_more_often_than_allowed(bench):
+    crawler = Collector()
+    crawler.on_error(lambda response, error: response.request.retry())
+    crawler.on_response(lambda response: {"path": path_of(response)})
+    pages = {"/": (Answer(status=403), HTML), "/never": Answer(status=403)}
+    ran = await bench(crawler, pages, start=("/", "/never"), max_retries=2)
+    assert (ran.items, ran.site.counts) == ([{"path": "/"}], {"/": 2, "/never": 3})
+    assert list(ran.letters) == ["/never"]
+
+
+async def test_on_error_hears_of_an_exception_in_a_callback(bench):
+    crawler, errors = Collector(), []
+
+    @crawler.on_html("p")
+    def broken(element):
+        raise KeyError("colour")
+
+    crawler.on_error(lambda response, error: errors.append(type(error).__name__))
+    ran = await bench(crawler, {"/": HTML})
+    assert errors == ["KeyError"]
+    assert ran.letters["/"].startswith("callback: KeyError: 'colour'")
+
+
+async def test_retry_fetches_the_page_again_and_forgets_what_it_gave(bench):
+    crawler = Collector()
+
+    @crawler.on_response
+    def look(response):
+        yield {"text": response.text}
+        if response.text == "wait":
+            response.request.retry()
+
+    ran = await bench(crawler, {"/": (Answer(b"wait"), Answer(b"wait"), Answer(b"ready"))})
+    assert (ran.items, ran.site.counts["/"], ran.letters) == ([{"text": "ready"}], 3, {})
+
+
+async def test_every_status_goes_to_the_callbacks_if_that_is_asked_for(bench):
+    crawler, errors = Collector(parse_http_error_response=True), []
+    crawler.on_html("p.a", lambda element: {"status": element.response.status})
+    crawler.on_error(lambda response, error: errors.append(error))
+    pages = {
+        "/": redirect("/new"),
+        "/new": Answer(HTML.body, status=404),
+        "/busy": Answer(HTML.body, status=503),
+    }
+    ran = await bench(crawler, pages, start=("/", "/busy"))
+    assert sorted(item["status"] for item in ran.items) == [404, 503]
+    assert errors == []
+
+
+async def test_a_redirect_is_a_page_if_it_is_not_to_be_followed(bench):
+    crawler = Collector(follow_redirects=False)
+    crawler.on_response(lambda response: {"status": response.status, "to": response.headers["location"]})
+    ran = await bench(crawler, {"/": redirect("/new"), "/new": HTML})
+    assert (ran.items, ran.site.counts) == ([{"status": 302, "to": "/new"}], {"/": 1})
+
+
+async def test_xml_is_for_xpath_and_html_for_both(bench):
+    crawler = Collector()
+    crawler.on_html("item", lambda element: {"html": element.text})
+    crawler.on_xml("//item", lambda element: {"id": element.attr("id"), "text": element.text})
+    crawler.on_xml("//item/@id", lambda element: {"attribute": element.text, "name": element.name})
+    ran = await bench(crawler, {"/": XML})
+    assert ran.items == [
+        {"id": "1", "text": "x"},
+        {"id": "2", "text": "y"},
+        {"attribute": "1", "name": ""},
+        {"attribute": "2", "name": ""},
+    ]
+
+
+async def test_a_detached_callback_is_not_called_again(bench):
+    crawler, calls = Collector(), []
+
+    @crawler.on_html("p")
+    def once(element):
+        calls.append("html")
+        assert crawler.on_html_detach("p")
+        assert not crawler.on_html_detach("p")
+
+    @crawler.on_response
+    def response_once(response):
+        calls.append("response")
+        assert crawler.detach(response_once)
+        response.request.visit("/b")
+
+    crawler.on_xml("//p", lambda element: calls.append("xml"))
+    assert crawler.on_xml_detach("//p")
+    await bench(crawler, {"/": HTML, "/b": HTML})
+    assert calls == ["response", "html", "html"]
+
+
+async def test_the_debugger_hears_of_every_event(bench, caplog):
+    crawler = Collector(debugger=LogDebugger())
+    crawler.on_html("p.a", lambda element: element.request.visit("/no"))
+    crawler.on_xml("//a", lambda element: None)
+    crawler.on_error(lambda response, error: None)
+    with caplog.at_level(logging.INFO, "skitter.collector"):
+        await bench(crawler, {"/": HTML})
+    kinds = [record.getMessage().split("[")[1].split("]")[0] for record in caplog.records]
+    first = ["request", "request_headers", "response_headers", "response", "html", "xml", "scraped"]
+    assert kinds == [*first, "request", "request_headers", "response_headers", "error"]
+    assert "collector [html] http://127.0.0.1" in caplog.text
+    assert "query='p.a'" in caplog.text
+
+
+async def test_points_that_nobody_uses_are_no_hooks():
+    spider = Collector().__spider__("crawler", "test")()
+    for point in ("before_request", "before_send", "on_headers", "after_request", "on_error"):
+        assert getattr(spider, point, None) is None
+
+
+async def test_giving_an_item_before_there_is_a_page_is_an_error_of_that_request(bench):
+    crawler = Collector()
+    crawler.on_request(lambda request: {"too": "early"})
+    ran = await bench(crawler, {"/": HTML})
+    assert "before there was a page" in ran.letters["/"]
+
+
+@pytest.mark.parametrize("act", ["visit", "retry"])
+async def test_nothing_can_come_from_a_request_that_was_not_sent(bench, act):
+    crawler, errors = Collector(), []
+
+    @crawler.on_request
+    def too_early(request):
+        try:
+            request.visit("/b") if act == "visit" else request.retry()
+        except UsageError as error:
+            errors.append(error.remedy)
+
+    await bench(crawler, {"/": HTML})
+    assert ["on_response on" in remedy for remedy in errors] == [True]
+
+
+async def test_a_visit_after_the_page_has_ended_is_refused_and_not_lost_in_silence(bench):
+    crawler, kept = Collector(), []
+    crawler.on_response(lambda response: kept.append(response.request))
+    await bench(crawler, {"/": HTML})
+    with pytest.raises(UsageError, match="have ended"):
+        kept[0].visit("/b")
+
+
+@pytest.mark.parametrize(
+    ("register", "fault"),
+    [
+        (lambda c: c.on_html("p[", print), "CSS"),
+        (lambda c: c.on_xml("//p[", print), "XPath"),
+        (lambda c: c.on_html("p", 5), "cannot be called"),
+        (lambda c: c.on_request(None), "cannot be called"),
+    ],
+)
+def test_a_registration_that_cannot_work_is_refused_at_once(register, fault):
+    with pytest.raises(UsageError, match=fault):
+        register(Collector())

@@ -1,0 +1,386 @@
+"""A collector as a script, on an event loop, in threads, and from the command line with several workers."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cli_command import SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from engine_bench import QUICK, Scripted
+from skitter import Collector, JobSpec, Request
+from skitter.collector.spider import frozen, thawed
+from skitter.engine.job import JobFolder
+from skitter.errors import SkitterError, SpiderError, UsageError
+from skitter.frontier.base import JobState
+from skitter.testing import GeneratedSite
+
+FILE = """
+import sys
+from skitter import Collector
+
+crawler = Collector(allowed_domains=["127.0.0.1"], settings={"delay": 0, "robots": False})
+crawler.limit(domain_glob="*", parallelism=8)
+
+
+@crawler.on_response
+def page(response):
+    response.request.ctx["seen"] = 1
+    return {"url": response.url, "depth": response.request.depth}
+
+
+@crawler.on_html("a[href]")
+def follow(element):
+    element.request.visit(element.attr("href"))
+
+
+@crawler.seeds
+def begin(site=""):
+    return [site] if site else []
+
+
+if __name__ == "__main__":
+    crawler.visit(sys.argv[1])
+    result = crawler.run(outputs=["items.jsonl"], workers=int(sys.argv[2]), frontier=sys.argv[3], home=".skitter")
+    print(result.state, result.counters["pages"])
+"""
+
+
+@pytest.fixture(autouse=True)
+def uvloop_looks_at_the_socket(no_blocking_calls):
+    """uvloop asks once what stands where the socket of a job is to be."""
+    no_blocking_calls.functions["os.stat"].can_block_in("skitter/frontier/server.py", "start")
+
+
+@pytest.fixture
+def site(serve):
+    site = GeneratedSite(pages=60, hosts=1)
+    return site, serve(site)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "crawl.py"
+    path.write_text(FILE)
+    return path
+
+
+def quick(**options):
+    crawler = Collector(settings=QUICK, allowed_domains=["127.0.0.1"], **options)
+    crawler.on_html("a[href]", lambda element: element.request.visit(element.attr("href")))
+    return crawler
+
+
+def script(file, *arguments):
+    return subprocess.run(
+        [sys.executable, file, *map(str, arguments)], cwd=file.parent, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
+
+
+def test_a_script_visits_and_waits_and_leaves_nothing_behind(site, tmp_path, monkeypatch):
+    site, server = site
+    monkeypatch.chdir(tmp_path)
+    crawler, seen = quick(), []
+    crawler.on_response(lambda response: seen.append(response.url))
+    crawler.visit(server.url)
+    result = crawler.wait()
+    assert (result.state, sorted(seen)) == (JobState.FINISHED, truth_of(site, server))
+    assert result.counters["pages"] == len(seen)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_run_crawls_what_was_visited_since(site):
+    _, server = site
+    crawler, seen = Collector(settings=QUICK), []
+    crawler.on_response(lambda response: seen.append(response.url))
+    for _ in range(2):
+        crawler.visit(server.url)
+        assert crawler.run().state is JobState.FINISHED
+    assert seen == [server.url, server.url]
+    with pytest.raises(SkitterError, match="nothing to start from"):
+        crawler.run()
+
+
+async def test_on_an_event_loop_it_is_awaited(site):
+    site, server = site
+    crawler, seen = quick(), []
+    crawler.on_response(lambda response: seen.append(response.url))
+    crawler.visit(server.url)
+    with pytest.raises(UsageError, match="event loop"):
+        crawler.run()
+    result = await crawler.crawl(settings={"max_pages": 10})
+    assert (result.state, result.reason) == (JobState.STOPPING, "limit reached: pages 10 of 10") or len(
+        seen
+    ) >= 10
+    assert len(seen) == 10
+
+
+async def test_two_runs_of_one_collector_at_a_time_are_refused_and_many_collectors_are_not(site):
+    site, server = site
+    crawlers = [quick() for _ in range(3)]
+    for crawler in crawlers:
+        crawler.visit(server.url)
+    running = [asyncio.create_task(crawler.crawl()) for crawler in crawlers]
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError, match="running already"):
+        await crawlers[0].crawl()
+    results = await asyncio.gather(*running)
+    assert [result.counters["pages"] for result in results] == [len(truth_of(site, server))] * 3
+
+
+def test_threads_run_collectors_of_their_own(site):
+    site, server = site
+
+    def crawl(_):
+        crawler = quick()
+        crawler.visit(server.url)
+        return crawler.run().counters["pages"]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(crawl, range(3))) == [len(truth_of(site, server))] * 3
+
+
+async def test_stop_from_outside_and_cancelling_end_a_run(serve):
+    site = SlowingSite(GeneratedSite(pages=500, hosts=1), after=10)
+    server = serve(site)
+    crawler = quick()
+    crawler.visit(server.url)
+    running = asyncio.create_task(crawler.crawl())
+    await asyncio.to_thread(site.reached.wait, 60)
+    crawler.stop("seen enough")
+    result = await running
+    assert result.state is not JobState.FINISHED
+    begun = asyncio.Event()
+    crawler.on_request(lambda request: begun.set())
+    crawler.visit(server.url)
+    running = asyncio.create_task(crawler.crawl())
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    with pytest.raises(UsageError, match="no crawl is running"):
+        crawler.stop()
+
+
+async def test_what_needs_a_running_crawl_says_so():
+    with pytest.raises(UsageError, match="no crawl is running"):
+        await Collector().has_visited("http://h/")
+    with pytest.raises(UsageError, match="is no URL"):
+        Collector().post("/relative", {})
+
+
+def test_a_durable_job_of_a_script_resumes_and_its_visits_are_its_identity(site, file, tmp_path):
+    site, server = site
+    first = script(file, server.url, 1, "sqlite:")
+    assert first.stdout.split() == ["finished", str(len(truth_of(site, server)))], first.stderr
+    again = script(file, server.url, 2, "sqlite:")
+    assert again.stdout == first.stdout, again.stderr
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    other = script(file, server.url + "?else", 1, "sqlite:")
+    assert "another argument" in other.stderr
+
+
+def test_worker_processes_of_a_script_find_its_callbacks_and_its_visits(site, file, tmp_path):
+    site, server = site
+    result = script(file, server.url, 2, "memory:")
+    assert result.stdout.split() == ["finished", str(len(truth_of(site, server)))], result.stderr
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_command_line_runs_a_collector_like_any_spider(site, file, tmp_path, workers):
+    site, server = site
+    name = f"{file.name}:crawler" if workers == 2 else file.name
+    result = skitter(
+        "run",
+        name,
+        "-a",
+        f"site={server.url}",
+        "-o",
+        "out.jsonl",
+        "--workers",
+        workers,
+        "--fail-on-errors",
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert urls_of(tmp_path / "out.jsonl") == truth_of(site, server)
+    assert {item["depth"] for item in lines_of(tmp_path / "out.jsonl")} >= {1, 2}
+    assert JobFolder("crawl", tmp_path / ".skitter").read().spider == f"{file}:crawler"
+
+
+def test_visits_at_the_top_of_a_file_begin_the_crawl_in_every_process(site, file, tmp_path):
+    site, server = site
+    file.write_text(FILE.replace('if __name__ == "__main__":', f"crawler.visit({server.url!r})\nif False:"))
+    result = skitter("run", file.name, "-o", "out.jsonl", "--workers", 2, cwd=tmp_path)
+    assert urls_of(tmp_path / "out.jsonl") == truth_of(site, server), result.stderr
+
+
+def test_a_clone_has_no_spider_of_its_own(file, tmp_path):
+    file.write_text(FILE.replace("@crawler.seeds", 'detail = crawler.clone("detail")\n\n\n@crawler.seeds'))
+    assert "detail" in complaint("run", f"{file.name}:detail", cwd=tmp_path)
+    assert "nothing to start from" in skitter("run", file.name, cwd=tmp_path).stderr
+
+
+def test_a_file_that_runs_its_collector_when_it_is_imported_is_told_so(file, tmp_path):
+    file.write_text(FILE.partition("if __name__")[0] + "crawler.run()\n")
+    assert '__name__ == "__main__"' in complaint("run", file.name, cwd=tmp_path)
+
+
+def test_several_collectors_in_a_file_have_to_be_named(file, tmp_path):
+    file.write_text(FILE + "\nother = Collector()\n")
+    assert "several spiders" in complaint("run", file.name, cwd=tmp_path)
+
+
+def test_workers_of_a_collector_that_no_file_holds_are_refused():
+    crawler = Collector()
+    crawler.visit("http://127.0.0.1:1/")
+    with pytest.raises(UsageError, match="cannot find the collector"):
+        crawler.run(workers=2)
+
+
+def test_ctrl_c_stops_a_script_gracefully(serve, file, tmp_path):
+    site = SlowingSite(GeneratedSite(pages=500, hosts=1), after=10)
+    server = serve(site)
+    process = subprocess.Popen(
+        [sys.executable, file, server.url, "1", "sqlite:"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True, env={**os.environ},
+    )  # fmt: skip
+    try:
+        assert site.reached.wait(60)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    state, pages = out.split()
+    assert (state[:4], process.returncode, err) == ("stop", 0, "")
+    assert len(lines_of(tmp_path / "items.jsonl")) == int(pages)
+
+
+async def test_seeds_are_streamed_from_generators_of_any_kind(serve):
+    site = Scripted({f"/{number}": [] for number in range(6)})
+    server = serve(site)
+    crawler = Collector(settings=QUICK)
+    detail = crawler.clone("detail")
+    seen = []
+    crawler.on_response(lambda response: seen.append(("crawler", response.url[-2:])))
+    detail.on_response(lambda response: seen.append(("detail", response.url[-2:])))
+
+    @crawler.seeds
+    async def begin(count):
+        for number in range(int(count)):
+            yield f"{server.url}{number}"
+            detail.visit(f"{server.url}{number + 3}")
+            await asyncio.sleep(0)
+
+    await crawler.crawl(arguments={"count": 3})
+    assert sorted(seen) == [
+        *(("crawler", f"/{number}") for number in range(3)),
+        *(("detail", f"/{number}") for number in range(3, 6)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "request_", [Request("http://h/"), Request("http://h/", method="POST", body=b"\xff", meta={"a": b"\x00"})]
+)
+def test_visits_survive_the_way_to_other_processes(request_):
+    assert thawed(frozen(request_)) == request_
+
+
+def test_requests_of_a_clone_that_is_gone_are_dead_letters_with_a_reason(serve, tmp_path):
+    server = serve(Scripted({"/": ["/1"], "/1": []}))
+
+    def run(clone):
+        crawler = Collector("job", settings={**QUICK, "max_pages": 1 if clone else 9})
+        if clone:
+            detail = crawler.clone("detail")
+            crawler.on_html("a", lambda element: element.request.visit(element.attr("href"), via=detail))
+        crawler.visit(server.url)
+        return crawler.run(frontier="sqlite:", home=tmp_path)
+
+    assert run(clone=True).status.queued == 1
+    assert run(clone=False).status.failed == 1
+
+
+# The race at the end
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_the_crawl_does_not_end_while_the_last_callback_is_about_to_add_requests(serve, kind):
+    """The race of the article on distributed Colly.
+
+    There the queue is empty, its consumers look at it, see that, and leave, while the last callback is still at work;
+    what that adds is never fetched. Here a page is leased until it is committed together with what it adds.
+    """
+    hops = 25
+    server = serve(Scripted({f"/{number}": [] for number in range(hops)}))
+    crawler, seen = Collector(settings={**QUICK, "concurrency": 8}), []
+
+    @crawler.on_response
+    async def last(response):
+        number = int(response.url.rpartition("/")[2])
+        seen.append(number)
+        # Long enough for idle workers to look at the empty queue many times.
+        await (asyncio.sleep(0.02) if kind == "async" else asyncio.to_thread(threading.Event().wait, 0.02))
+        if number + 1 < hops:
+            response.request.visit(f"/{number + 1}")
+
+    crawler.visit(f"{server.url}0")
+    result = await crawler.crawl()
+    assert (seen, result.state) == (list(range(hops)), JobState.FINISHED)
+
+
+def test_the_end_race_is_none_for_several_processes_either(serve, tmp_path):
+    hops = 12
+    server = serve(Scripted({f"/{number}": [] for number in range(hops)}))
+    (tmp_path / "chain.py").write_text(
+        f"""
+import asyncio
+from skitter import Collector
+
+crawler = Collector(settings={{"delay": 0, "robots": False}})
+crawler.visit("{server.url}0")
+
+
+@crawler.on_response
+async def last(response):
+    number = int(response.url.rpartition("/")[2])
+    await asyncio.sleep(0.05)
+    if number < {hops - 1}:
+        response.request.visit(f"/{{number + 1}}")
+    yield {{"url": response.url}}
+"""
+    )
+    result = skitter("run", "chain.py", "-o", "out.jsonl", "--workers", 3, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert len(lines_of(tmp_path / "out.jsonl")) == hops
+
+
+def test_a_job_spec_names_a_collector_like_a_spider(serve, tmp_path, file):
+    from skitter import Crawl
+
+    server = serve(Scripted({"/": ["/b"], "/b": []}))
+    spec = JobSpec(
+        job="j",
+        spider=f"{file}:crawler",
+        arguments={"site": server.url},
+        frontier="memory:",
+        home=str(tmp_path),
+    )
+    assert asyncio.run(Crawl(spec).run()).counters["pages"] == 2
+
+
+def test_running_while_a_file_is_imported_is_a_spider_error(file, tmp_path, monkeypatch):
+    from skitter.engine.loading import load_spider_class
+
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "runs_itself.py"
+    path.write_text("from skitter import Collector\nCollector().run()\n")
+    with pytest.raises(SpiderError, match="imports its file"):
+        load_spider_class(str(path))

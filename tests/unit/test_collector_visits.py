@@ -1,0 +1,459 @@
+"""Collector: visits, depth, contexts, forms, clones, bounds."""
+
+import email
+import email.policy
+import re
+
+import pytest
+
+from engine_bench import Bench, Scripted, page
+from skitter import Collector, LimitRule, Rate, Request
+from skitter.collector import FormFile
+from skitter.collector.forms import encode_multipart
+from skitter.errors import RequestError, SettingsError, UsageError
+from skitter.testing import Answer
+
+
+@pytest.fixture
+def bench(serve, tmp_path):
+    """``ran = await bench(crawler, pages, **settings)``: crawl from ``/``."""
+
+    async def run(crawler, pages, start=("/",), seeds_url=False, **settings):
+        site = Scripted(pages)
+        server = serve(site)
+        for path in start:
+            crawler.visit(server.url.rstrip("/") + path)
+        spider = crawler.__spider__("crawler", "test")(**{"url": server.url} if seeds_url else {})
+        ran = await Bench(spider, tmp_path, **settings).run()
+        ran.site, ran.url = site, server.url
+        return ran
+
+    return run
+
+
+def follower(**options):
+    """A collector that follows every link and gives each page with its depth."""
+    crawler = Collector(**options)
+    crawler.on_html("a[href]", lambda element: element.request.visit(element.attr("href")))
+    crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
+    return crawler
+
+
+def path_of(subject):
+    return "/" + subject.url.rpartition("/")[2]
+
+
+def found(ran):
+    return sorted((item["path"], item["depth"]) for item in ran.items)
+
+
+CHAIN = {"/": ["/b"], "/b": ["/c"], "/c": ["/d"], "/d": []}
+
+
+async def test_depth_counts_from_one_and_max_depth_is_the_last_that_is_fetched(bench):
+    ran = await bench(follower(max_depth=3), CHAIN)
+    assert found(ran) == [("/", 1), ("/b", 2), ("/c", 3)]
+    assert ran.counters["refused/depth"] == 1
+
+
+async def test_the_collectors_own_visit_within_a_callback_is_one_deeper_too(bench):
+    """Colly's begins at depth 1 again there, which defeats its limit."""
+    crawler = Collector(max_depth=2)
+    crawler.on_html("a", lambda element: crawler.visit(element.request.absolute_url(element.attr("href"))))
+    crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
+    ran = await bench(crawler, CHAIN)
+    assert found(ran) == [("/", 1), ("/b", 2)]
+
+
+async def test_siblings_do_not_see_each_others_context(bench):
+    """Colly's share one map: the last writer wins for all of them."""
+    crawler = Collector()
+
+    @crawler.on_html("a")
+    def follow(element):
+        context = element.response.ctx
+        context.setdefault("trail", []).append(element.attr("href"))
+        element.request.visit(element.attr("href"))
+
+    crawler.on_scraped(lambda response: {"path": path_of(response), "trail": list(response.ctx["trail"])})
+    pages = {"/": ["/b", "/c"], "/b": ["/d"], "/c": ["/e"], "/d": ["#"], "/e": ["#"]}
+    ran = await bench(crawler, pages)
+    assert {item["path"]: item["trail"] for item in ran.items} == {
+        "/": ["/b", "/c"],
+        "/b": ["/b", "/d"],
+        "/c": ["/b", "/c", "/e"],
+        "/d": ["/b", "/d", "#"],
+        "/e": ["/b", "/c", "/e", "#"],
+    }
+
+
+async def test_a_context_may_be_replaced_and_the_collectors_own_visit_takes_none(bench):
+    crawler = Collector()
+
+    @crawler.on_response
+    def look(response):
+        yield {"path": path_of(response), "ctx": dict(response.ctx)}
+        if path_of(response) == "/":
+            response.ctx["from"] = "page"
+            response.request.visit("/taken")
+            response.request.visit("/given", ctx={"from": "argument"})
+            crawler.visit(response.request.absolute_url("/none"))
+
+    ran = await bench(crawler, {"/": [], "/taken": [], "/given": [], "/none": []})
+    contexts = {item["path"]: item["ctx"] for item in ran.items}
+    assert contexts == {"/": {}, "/taken": {"from": "page"}, "/given": {"from": "argument"}, "/none": {}}
+
+
+async def test_a_context_that_cannot_be_stored_is_an_error_that_names_it(bench):
+    crawler = Collector()
+
+    @crawler.on_response
+    def look(response):
+        response.ctx["socket"] = object()
+        response.request.visit("/b")
+
+    ran = await bench(crawler, {"/": []})
+    assert "meta['socket'] is a object" in ran.letters["/"]
+
+
+async def test_fields_of_a_request_can_be_given_with_a_visit(bench):
+    crawler = Collector()
+
+    @crawler.on_response
+    def look(response):
+        yield {"path": path_of(response)}
+        for number in range(3):
+            response.request.visit(f"/{number}", priority=number)
+
+    ran = await bench(crawler, {"/": [], "/0": [], "/1": [], "/2": []}, concurrency=1, parallelism=1)
+    assert [visit.target for visit in ran.site.visits] == ["/", "/2", "/1", "/0"]
+
+
+async def test_many_links_of_a_page_travel_as_one_batch():
+    from skitter.collector.request import CollectorRequest
+    from skitter.collector.visits import Visits
+
+    crawler, visits = Collector(), Visits(lambda: "http://h/")
+    request = CollectorRequest(crawler, Request("http://h/"), visits)
+    for number in range(100):
+        request.visit(f"/{number}")
+    request.ctx["a"] = 1
+    request.visit_all(["/x", "/y"])
+    batches = visits.take()
+    assert [(len(batch), batch.fields) for batch in batches] == [(100, {}), (2, {"meta": {"a": 1}})]
+
+
+async def test_the_base_of_the_page_is_respected(bench):
+    crawler = Collector()
+    crawler.on_html("a", lambda element: element.request.visit(element.attr("href")))
+    crawler.on_html("a", lambda element: {"to": element.request.absolute_url(element.attr("href"))})
+    body = b'<base href="/deep/er/"><a href="x">x</a><a href="javascript:void(0)">j</a><a href="http://[">bad</a>'
+    ran = await bench(crawler, {"/": Answer(body), "/deep/er/x": []})
+    assert [item["to"] for item in ran.items] == [f"{ran.url}deep/er/x", "javascript:void(0)", ""]
+    assert (ran.site.counts["/deep/er/x"], ran.counters["refused/unparsable"]) == (1, 1)
+
+
+# Methods and forms
+
+
+def echo(visit):
+    return Answer(f"{visit.method} {visit.headers.get('content-type', '')} ".encode() + visit.body)
+
+
+async def test_every_method_sends_what_it_says(bench):
+    crawler = Collector()
+
+    @crawler.on_response
+    def look(response):
+        request = response.request
+        if path_of(response) != "/":
+            yield {"path": path_of(response), "said": response.text}
+            return
+        request.post("/post", {"a": "1 2", "b": "ü"})
+        request.post_raw("/raw", b"{}", "application/json")
+        request.send("PUT", "/put", body="text", headers={"Content-Type": "text/plain"})
+        request.head("/head")
+        crawler.post(request.absolute_url("/own"), {"x": "y"})
+
+    site = {"/": [], **dict.fromkeys(("/post", "/raw", "/put", "/head", "/own"), echo)}
+    ran = await bench(crawler, site)
+    form = "application/x-www-form-urlencoded"
+    assert {item["path"]: item["said"] for item in ran.items} == {
+        "/post": f"POST {form} a=1+2&b=%C3%BC",
+        "/raw": "POST application/json {}",
+        "/put": "PUT text/plain text",
+        "/head": "",
+        "/own": f"POST {form} x=y",
+    }
+
+
+async def test_forms_may_begin_a_crawl_and_two_different_ones_are_two_requests(bench):
+    crawler, said = Collector(), []
+    crawler.on_response(lambda response: said.append(response.text))
+
+    @crawler.seeds
+    def begin(url):
+        crawler.post(url, {"a": "1"})
+        crawler.post(url, {"a": "2"})
+        crawler.post(url, {"a": "1"})
+        crawler.post_raw(url, "raw")
+        crawler.post_multipart(url, {"a": "b"})
+
+    ran = await bench(crawler, {"/": echo}, start=(), seeds_url=True)
+    assert (len(said), ran.site.counts["/"]) == (4, 4)
+
+
+async def test_a_form_with_files_is_read_by_the_standard_library_as_it_was_meant(bench):
+    crawler, said = Collector(), []
+
+    @crawler.on_response
+    def look(response):
+        if path_of(response) == "/":
+            parts = {"title": "ü", 'na"me': "x", "file": FormFile("a.txt", b"\x00\r\n", "text/plain")}
+            response.request.post_multipart("/form", parts)
+
+    def note(visit):
+        said.append(visit)
+        return Answer()
+
+    await bench(crawler, {"/": [], "/form": note})
+    head = f"Content-Type: {said[0].headers['content-type']}\r\n\r\n".encode()
+    message = email.message_from_bytes(head + said[0].body, policy=email.policy.HTTP)
+    parts = {
+        part.get_param("name", header="content-disposition"): (
+            part.get_filename(),
+            part.get_payload(decode=True),
+        )
+        for part in message.iter_parts()
+    }
+    assert parts == {
+        "title": (None, "ü".encode()),
+        "na%22me": (None, b"x"),
+        "file": ("a.txt", b"\x00\r\n"),
+    }
+
+
+def test_the_same_form_is_the_same_request_and_another_is_not():
+    assert encode_multipart({"a": "b"}) == encode_multipart({"a": "b"})
+    assert encode_multipart({"a": "b"})[1] != encode_multipart({"a": "c"})[1]
+    with pytest.raises(RequestError, match="line break"):
+        encode_multipart({"a": FormFile("x", b"", "a\r\nb")})
+
+
+# Which URLs
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"allowed_domains": ["127.0.0.1"]}, "host"),
+        ({"disallowed_domains": ["example.com"]}, "pattern"),
+        ({"url_filters": [r"/$", re.compile("/B", re.IGNORECASE)]}, "pattern"),
+        ({"disallowed_url_filters": [r"example\.com"]}, "pattern"),
+    ],
+)
+async def test_bounds_refuse_urls_and_count_them(bench, options, refused):
+    links = ["/b", "http://example.com/x", "http://www.example.com/x?b"]
+    ran = await bench(follower(**options), {"/": links, "/b": []})
+    assert found(ran) == [("/", 1), ("/b", 2)]
+    assert ran.counters[f"refused/{refused}"] == 2
+
+
+async def test_a_disallowed_domain_is_that_of_the_url_and_nothing_else_in_it():
+    from skitter.collector.options import read_options
+
+    scope = read_options({"disallowed_domains": ["example.com"]}, {}).scope()
+    for url in (
+        "http://example.com",
+        "https://a.b.example.com:8/x",
+        "http://example.com?x",
+        "http://u@example.com/",
+    ):
+        assert scope.refuse(url, "h") == "pattern", url
+    for url in (
+        "http://example.com.org/",
+        "http://notexample.com/",
+        "http://h/example.com/",
+        "http://h/?u=http://example.com/",
+    ):
+        assert scope.refuse(url, "h") is None, url
+
+
+async def test_a_url_is_fetched_once_unless_revisits_are_allowed(bench):
+    pages = {"/": ["/b"], "/b": ["/"]}
+    assert found(await bench(follower(), pages)) == [("/", 1), ("/b", 2)]
+
+
+async def test_with_revisits_a_circle_goes_on_to_the_greatest_depth(bench):
+    pages = {"/": ["/b"], "/b": ["/"]}
+    ran = await bench(follower(allow_url_revisit=True, max_depth=4), pages)
+    assert ran.site.counts == {"/": 2, "/b": 2}
+    assert ran.counters["refused/depth"] == 1
+
+
+async def test_has_visited_tells_what_the_job_has_met(bench):
+    crawler = Collector()
+
+    @crawler.on_response
+    async def look(response):
+        request = response.request
+        known = [await request.has_visited("/"), await crawler.has_visited(request.absolute_url("/b"))]
+        yield {"known": known, "path": path_of(response)}
+        if path_of(response) == "/":
+            request.visit("/b")
+
+    ran = await bench(crawler, {"/": [], "/b": []})
+    assert {item["path"]: item["known"] for item in ran.items} == {"/": [True, False], "/b": [True, True]}
+
+
+async def test_max_requests_stops_the_crawl(bench):
+    ran = await bench(
+        follower(), {"/": [f"/{n}" for n in range(50)], **{f"/{n}": [] for n in range(50)}}, max_pages=5
+    )
+    assert ran.counters["pages"] == 5
+    assert follower(max_requests=5).__spider__("c", "j").custom_settings["max_pages"] == 5
+
+
+async def test_stop_in_a_callback_ends_the_crawl_after_what_is_in_hand(bench):
+    crawler = follower()
+    crawler.on_response(lambda response: crawler.stop("enough"))
+    ran = await bench(crawler, CHAIN, concurrency=1)
+    assert (ran.site.counts, ran.status.queued) == ({"/": 1}, 1)
+
+
+# Clones
+
+
+def shop(crawler, **options):
+    """A list, and details by a collector of their own."""
+    detail = crawler.clone("detail", **options)
+
+    @crawler.on_html("a")
+    def follow(element):
+        element.response.ctx["listed_at"] = path_of(element.response)
+        element.request.visit(element.attr("href"), via=detail)
+
+    @detail.on_response
+    def take(response):
+        return {"detail": path_of(response), "depth": response.request.depth, **response.ctx}
+
+    return detail
+
+
+async def test_a_clone_has_callbacks_of_its_own_in_the_same_job(bench):
+    crawler = Collector()
+    shop(crawler)
+    ran = await bench(crawler, {"/": ["/1", "/2"], "/1": ["/3"], "/2": []})
+    assert sorted(item["detail"] for item in ran.items) == ["/1", "/2"]
+    assert {(item["depth"], item["listed_at"]) for item in ran.items} == {(2, "/")}
+    assert ran.site.counts["/3"] == 0
+
+
+async def test_collectors_share_what_was_visited(bench):
+    crawler = Collector()
+    shop(crawler)
+    ran = await bench(crawler, {"/": ["/", "/1", "/1"], "/1": []})
+    assert [item["detail"] for item in ran.items] == ["/1"]
+    assert ran.site.counts == {"/": 1, "/1": 1}
+
+
+async def test_a_clone_may_send_other_headers_and_have_other_bounds(bench):
+    crawler = Collector(user_agent="lister/1", headers={"X-Of": "list"})
+    shop(crawler, user_agent="reader/2", headers={"X-Of": "detail"}, disallowed_url_filters=["/2$"])
+    ran = await bench(crawler, {"/": ["/1", "/2"], "/1": [], "/2": []})
+    sent = {visit.target: (visit.headers["user-agent"], visit.headers["x-of"]) for visit in ran.site.visits}
+    assert sent == {"/": ("lister/1", "list"), "/1": ("reader/2", "detail")}
+    assert ran.counters["refused/hook"] == 1
+
+
+async def test_a_redirect_does_not_lead_a_clone_out_of_its_bounds(bench):
+    from engine_bench import redirect
+
+    crawler = Collector()
+    shop(crawler, disallowed_url_filters=["/away$"])
+    ran = await bench(crawler, {"/": ["/1"], "/1": redirect("/away"), "/away": []})
+    assert ran.site.counts == {"/": 1, "/1": 1}
+
+
+async def test_a_clone_may_be_visited_directly_and_named_by_its_number(bench):
+    crawler = Collector()
+    other = crawler.clone()
+    assert (other.name, other.callback) == ("clone-1", "collector:clone-1")
+    crawler.on_response(lambda response: other.visit(response.request.absolute_url("/1")))
+    other.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
+    ran = await bench(crawler, {"/": [], "/1": []})
+    assert ran.items == [{"path": "/1", "depth": 2}]
+
+
+def test_a_clone_is_refused_a_taken_name_and_options_of_the_job():
+    crawler = Collector()
+    crawler.clone("detail")
+    with pytest.raises(UsageError, match="already"):
+        crawler.clone("detail")
+    with pytest.raises(SettingsError, match="ignore_robots_txt"):
+        crawler.clone(ignore_robots_txt=True)
+
+
+# Limits, proxies, extensions
+
+
+async def test_the_referer_extension_names_the_page_that_linked(bench):
+    from skitter.collector.extensions import referer
+
+    crawler = follower()
+    referer(crawler)
+    ran = await bench(crawler, {"/": ["/b"], "/b": []})
+    assert [visit.headers.get("referer") for visit in ran.site.visits] == [None, ran.url]
+
+
+async def test_user_agents_and_proxies_of_the_settings_hold_for_collectors_too(bench):
+    crawler = follower(settings={"user_agents": ["a/1", "b/1"]}, disable_cookies=True)
+    paths = [f"/{number}" for number in range(30)]
+    first = Answer(page(*paths).body, headers={"Set-Cookie": "a=b"})
+    ran = await bench(crawler, {"/": first, **{path: [] for path in paths}})
+    assert {visit.headers["user-agent"] for visit in ran.site.visits} == {"a/1", "b/1"}
+    assert not [visit for visit in ran.site.visits if "cookie" in visit.headers]
+
+
+async def test_headers_are_looked_at_through_sources_as_well(bench):
+    crawler, later = follower(settings={"user_agents": ["a/1"], "sessions": 2}), []
+    crawler.on_response_headers(
+        lambda response: response.request.abort() if path_of(response) == "/b" else None
+    )
+    crawler.on_response(lambda response: later.append(path_of(response)))
+    ran = await bench(crawler, {"/": ["/b"], "/b": []})
+    assert (later, ran.site.counts["/b"], ran.letters) == (["/"], 1, {})
+
+
+async def test_urls_that_are_too_long_are_refused_before_they_are_queued(bench):
+    ran = await bench(follower(max_url_length=40), {"/": ["/b", "/" + "x" * 40], "/b": []})
+    assert (found(ran), ran.counters["refused/length"]) == ([("/", 1), ("/b", 2)], 1)
+
+
+async def test_limit_rules_become_settings_of_the_job(bench):
+    crawler = Collector()
+    crawler.limit(domain_glob="*.example.com", delay=2, random_delay=1, parallelism=1)
+    crawler.clone().limit(LimitRule(domain_regexp=".*", rates=(Rate(1, 0.5),), unit="rule"))
+    spider = crawler.__spider__("crawler", "test")()
+    politeness = Bench(spider, ".").settings.politeness()
+    slow = politeness.policy_of(politeness.slot_of("a.example.com"))
+    assert (slow.delay, slow.jitter, slow.parallelism) == (2, 1, 1)
+    assert politeness.slot_of("x.org") == politeness.slot_of("y.org")
+    assert politeness.policy_of(politeness.slot_of("x.org")).rates == (Rate(1, 0.5),)
+    with pytest.raises(SettingsError, match="domain_glob"):
+        crawler.limit(delay=1)
+    with pytest.raises(SettingsError, match="delay"):
+        crawler.limit(domain_glob="*", delay="x")
+
+
+async def test_a_proxy_is_chosen_for_each_request(bench):
+    crawler, asked = follower(), []
+
+    def choose(request):
+        asked.append(path_of(request))
+        return "http://127.0.0.1:1" if path_of(request) == "/b" else None
+
+    crawler.set_proxy_func(choose)
+    crawler.on_error(lambda response, error: asked.append(type(error).__name__))
+    await bench(crawler, {"/": ["/b"]}, max_retries=0)
+    assert asked == ["/", "/b", "ProxyError"]

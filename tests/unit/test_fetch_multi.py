@@ -1,0 +1,154 @@
+"""Multi: transfers on the event loop, over one epoll or over the loop's own watchers."""
+
+import asyncio
+import sys
+
+import pycurl
+import pytest
+
+from servers.fetch_raw import RawServer, page
+from skitter.fetch import multi as multi_module
+from skitter.fetch.base import ConnectError, TimedOut
+from skitter.fetch.http import HttpFetcher
+from skitter.fetch.multi import EpollWatch, LoopWatch
+from skitter.fetch.options import FetchSettings
+from skitter.request import Request
+
+WATCHES = [LoopWatch, EpollWatch] if sys.platform == "linux" else [LoopWatch]
+
+
+@pytest.fixture(params=WATCHES)
+def watches(request, monkeypatch):
+    """All watches that are made, of one kind; each counts how often it looked."""
+    made = []
+
+    class Counting(request.param):
+        def __init__(self, loop, on_ready):
+            super().__init__(loop, self.count)
+            self.looks = 0
+            self.tell = on_ready
+            made.append(self)
+
+        def count(self, ready):
+            self.looks += 1
+            self.tell(ready)
+
+        def _look(self):
+            self.looks += 1
+            super()._look()
+
+    monkeypatch.setattr(multi_module, "EpollWatch", Counting)
+    monkeypatch.setattr(multi_module, "LoopWatch", Counting)
+    return made
+
+
+@pytest.fixture
+async def fetcher(watches):
+    made = HttpFetcher(FetchSettings(connect_timeout=5.0, read_timeout=0.2))
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def test_many_requests_at_once_and_one_after_another_share_connections(fetcher):
+    async with RawServer({f"/{n}": page(b"x" * n * 1000) for n in range(40)}) as server:
+        for _ in range(5):
+            requests = [Request(server.url(f"/{n}")) for n in range(40)]
+            answers = await asyncio.gather(*map(fetcher.fetch, requests))
+            assert [len(answer.body) for answer in answers] == [n * 1000 for n in range(40)]
+        assert server.connections <= 40
+
+
+async def test_connections_that_the_server_closes_while_they_idle_cost_neither_a_page_nor_the_loop(
+    fetcher, watches
+):
+    """Their descriptors are free for other sockets at once, those of the server in this process included."""
+    async with RawServer({"/": page(b"a")}, closing={"/"}) as server:
+        for _ in range(30):
+            answers = await asyncio.gather(*(fetcher.fetch(Request(server.url())) for _ in range(8)))
+            assert [answer.body for answer in answers] == [b"a"] * 8
+        assert server.connections == 240
+        while server.open_now:  # noqa: ASYNC110 - a plain count, looked at by this test alone
+            await asyncio.sleep(0)
+        await fetcher.fetch(Request(server.url()))
+        (watch,) = watches
+        before = watch.looks
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert watch.looks - before <= 16
+
+
+async def test_a_cancelled_transfer_leaves_nothing_behind(fetcher, watches):
+    started = asyncio.Event()
+
+    async def never(wire):
+        started.set()
+        await wire.gone()
+        return False
+
+    async with RawServer({"/never": never, "/": page(b"b")}) as server:
+        stuck = asyncio.create_task(fetcher.fetch(Request(server.url("/never"))))
+        await started.wait()
+        stuck.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stuck
+        await server.gone.wait()
+        assert (await fetcher.fetch(Request(server.url()))).body == b"b"
+
+
+async def test_time_outs_and_refused_connections_end_their_transfer_alone(fetcher, unused_tcp_port):
+    async def stall(wire):
+        await wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab")
+        await wire.gone()
+        return False
+
+    async with RawServer({"/stall": stall, "/": page(b"c")}) as server:
+        ends = await asyncio.gather(
+            fetcher.fetch(Request(server.url("/stall"))),
+            fetcher.fetch(Request(f"http://127.0.0.1:{unused_tcp_port}/")),
+            fetcher.fetch(Request(server.url())),
+            return_exceptions=True,
+        )
+    assert [type(end) for end in ends[:2]] == [TimedOut, ConnectError]
+    assert ends[2].body == b"c"
+
+
+async def test_a_total_time_out_is_kept_although_shorter_ones_were_set_before(watches):
+    async def drip(wire):
+        await wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while True:
+            await wire.send(b".")
+            await asyncio.sleep(0.02)
+
+    fetcher = HttpFetcher(FetchSettings(total_timeout=60.0, read_timeout=30.0))
+    await fetcher.open()
+    async with RawServer({"/drip": drip, "/": page(b"d")}) as server:
+        await fetcher.fetch(Request(server.url()))
+        with pytest.raises(TimedOut):
+            await fetcher.fetch(Request(server.url("/drip"), timeout=0.3))
+        assert (await fetcher.fetch(Request(server.url()))).body == b"d"
+    await fetcher.close()
+
+
+async def test_closing_ends_what_is_in_flight(watches):
+    started = asyncio.Event()
+
+    async def never(wire):
+        started.set()
+        await wire.gone()
+        return False
+
+    fetcher = HttpFetcher(FetchSettings())
+    await fetcher.open()
+    async with RawServer({"/": never}) as server:
+        stuck = asyncio.create_task(fetcher.fetch(Request(server.url())))
+        await started.wait()
+        await fetcher.close()
+        with pytest.raises(ConnectError):
+            await stuck
+        await server.gone.wait()
+
+
+def test_what_curl_wants_and_how_it_is_told_are_the_same_bits():
+    """EpollWatch relies on it where a socket has an error."""
+    assert (pycurl.POLL_IN, pycurl.POLL_OUT) == (pycurl.CSELECT_IN, pycurl.CSELECT_OUT)

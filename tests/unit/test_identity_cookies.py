@@ -1,0 +1,213 @@
+"""Cookies from files, in jars of one process, and shared by all workers of a job."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from skitter.errors import UndecodableRecord
+from skitter.fetch.cookies import CookieJars, NoCookies
+from skitter.fetch.identity.base import SourceError
+from skitter.fetch.identity.cookie_file import CookieFile, read_cookies
+from skitter.fetch.identity.jar_cookies import JarCookies
+from skitter.fetch.identity.shared_cookies import SharedCookies
+from skitter.request import Request
+from skitter.response import Response
+from skitter.urls import registered_domain
+
+FAR = 4_000_000_000
+NETSCAPE = f"""# Netscape HTTP Cookie File
+.site.test\tTRUE\t/\tFALSE\t{FAR}\twide\t1
+www.site.test\tFALSE\t/in\tFALSE\t0\tnarrow\t2
+#HttpOnly_www.site.test\tFALSE\t/\tTRUE\t{FAR}\tsafe\t3
+.site.test\tTRUE\t/\tFALSE\t1000000000\tgone\t4
+"""
+
+
+class Notes:
+    """Notes as a frontier keeps them, each call a turn of the loop."""
+
+    def __init__(self):
+        self.kept = {}
+        self.swaps = 0
+
+    async def recall(self, key):
+        await asyncio.sleep(0)
+        return self.kept.get(key)
+
+    async def swap(self, key, old, new, ttl):
+        await asyncio.sleep(0)
+        self.swaps += 1
+        if self.kept.get(key) != old:
+            return False
+        self.kept[key] = new
+        return True
+
+
+def answer(url, *cookies, session=""):
+    headers = "".join(f"Set-Cookie: {cookie}\r\n" for cookie in cookies).encode()
+    return Response(url, 200, headers=headers, request=Request(url, session=session))
+
+
+async def sent(source, url, **more):
+    header = await source.header_for(Request(url, **more))
+    return set(header.split("; ")) if header else set()
+
+
+def firefox(path, *rows):
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "CREATE TABLE moz_cookies (id INTEGER PRIMARY KEY, name, value, host, path, isSecure, expiry)"
+        )
+        database.executemany("INSERT INTO moz_cookies VALUES (NULL, ?, ?, ?, ?, ?, ?)", rows)
+    database.close()
+
+
+def chrome(path, *rows):
+    with sqlite3.connect(path) as database:
+        columns = "name, value, host_key, path, is_secure, expires_utc, encrypted_value"
+        database.execute(f"CREATE TABLE cookies ({columns})")
+        database.executemany("INSERT INTO cookies VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    database.close()
+
+
+@pytest.fixture(autouse=True)
+def suffixes_are_read():
+    registered_domain("example.com")  # else the first look-up would do it, on the loop
+
+
+async def jars_of(path):
+    jars = CookieJars()
+    await CookieFile(path, jars).open()
+    return jars
+
+
+async def seen_by(jars, *urls):
+    cookies = JarCookies(jars)
+    return [await sent(cookies, url) for url in urls]
+
+
+async def test_a_netscape_file_is_read_with_its_domains_paths_and_expiries(tmp_path):
+    path = tmp_path / "cookies.txt"
+    path.write_text(NETSCAPE)
+    assert await seen_by(
+        await jars_of(path), "http://www.site.test/in/x", "https://www.site.test/", "http://other.site.test/", "http://else.test/"
+    ) == [{"wide=1", "narrow=2"}, {"wide=1", "safe=3"}, {"wide=1"}, set()]  # fmt: skip
+
+
+@pytest.mark.parametrize("expiry", [FAR, FAR * 1000])
+async def test_the_database_of_firefox_is_read_in_seconds_and_in_milliseconds(tmp_path, expiry):
+    path = tmp_path / "cookies.sqlite"
+    firefox(path, ("a", "1", ".site.test", "/", 0, expiry), ("b", "2", "www.site.test", "/", 1, 0))
+    assert await seen_by(await jars_of(path), "http://site.test/", "https://www.site.test/") == [
+        {"a=1"}, {"a=1", "b=2"},
+    ]  # fmt: skip
+    firefox(tmp_path / "old.sqlite", ("a", "1", ".site.test", "/", 0, 1_000_000_000))
+    assert await seen_by(await jars_of(tmp_path / "old.sqlite"), "http://site.test/") == [set()]
+
+
+async def test_the_database_of_a_browser_that_is_running_is_read_as_it_is_now(tmp_path):
+    path = tmp_path / "cookies.sqlite"
+    firefox(path)
+    browser = sqlite3.connect(path, isolation_level=None)
+    browser.execute("PRAGMA journal_mode = WAL")
+    browser.execute("INSERT INTO moz_cookies VALUES (NULL, 'a', '1', 'site.test', '/', 0, 0)")
+    browser.execute("BEGIN EXCLUSIVE")
+    assert await seen_by(await jars_of(path), "http://site.test/") == [{"a=1"}]
+    browser.close()
+
+
+async def test_the_database_of_chrome_is_read_unless_it_is_encrypted(tmp_path):
+    path = tmp_path / "Cookies"
+    chrome(path, ("a", "1", ".site.test", "/", 0, (FAR + 11_644_473_600) * 10**6, b""))
+    assert await seen_by(await jars_of(path), "http://www.site.test/") == [{"a=1"}]
+    chrome(tmp_path / "Locked", ("a", "", ".site.test", "/", 0, 0, b"v10xxxx"))
+    with pytest.raises(SourceError, match="are encrypted"):
+        await jars_of(tmp_path / "Locked")
+
+
+@pytest.mark.parametrize("content", [None, b"no cookies", b"SQLite format 3\0 damaged", b"\xff\xfe"])
+def test_a_file_that_holds_no_cookies_is_an_error_with_the_formats(tmp_path, content):
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SourceError, match="cannot be read") as caught:
+        read_cookies(path)
+    assert "cookies.txt" in caught.value.remedy
+
+
+async def test_every_session_begins_with_the_cookies_of_the_file_and_goes_its_own_way(tmp_path):
+    path = tmp_path / "cookies.txt"
+    path.write_text(NETSCAPE)
+    jars = CookieJars()
+    await CookieFile(path, jars).open()
+    cookies = JarCookies(jars)
+    await cookies.absorb(answer("http://site.test/", "wide=new; Domain=site.test", session="anna"))
+    await cookies.absorb(answer("http://site.test/", "wide=; Domain=site.test; Max-Age=0", session="bert"))
+    assert await sent(cookies, "http://site.test/", session="anna") == {"wide=new"}
+    assert await sent(cookies, "http://site.test/", session="bert") == set()
+    assert await sent(cookies, "http://site.test/", session="carl") == {"wide=1"}
+
+
+async def test_without_cookies_only_those_of_the_request_go_out():
+    cookies = JarCookies(NoCookies())
+    await cookies.absorb(answer("http://site.test/", "a=1"))
+    assert await sent(cookies, "http://site.test/") == set()
+    assert await sent(cookies, "http://site.test/", cookies={"b": "2"}) == {"b=2"}
+
+
+async def test_what_one_worker_gets_another_sends_at_once():
+    notes = Notes()
+    here, there = SharedCookies(notes, CookieJars()), SharedCookies(notes, CookieJars())
+    assert await sent(there, "http://www.site.test/") == set()
+    await here.absorb(answer("https://www.site.test/", "a=1; Domain=site.test", "b=2; Path=/in; Secure"))
+    assert await sent(there, "http://api.site.test/") == {"a=1"}
+    assert await sent(there, "https://www.site.test/in/") == {"a=1", "b=2"}
+    await there.absorb(answer("http://www.site.test/", "a=; Domain=site.test; Max-Age=0"))
+    assert await sent(here, "http://www.site.test/", cookies={"own": "3"}) == {"own=3"}
+
+
+async def test_of_workers_that_set_cookies_at_once_each_one_is_kept():
+    notes = Notes()
+    workers = [SharedCookies(notes, CookieJars()) for _ in range(10)]
+    await asyncio.gather(
+        *(
+            worker.absorb(answer("http://site.test/", f"c{number}-{again}=x"))
+            for number, worker in enumerate(workers)
+            for again in range(3)
+        )
+    )
+    assert len(await sent(workers[0], "http://site.test/")) == 30
+    assert notes.swaps > 30  # some had to try again
+
+
+async def test_sessions_and_sites_have_jars_of_their_own():
+    cookies = SharedCookies(Notes(), CookieJars())
+    await cookies.absorb(answer("http://site.test/", "who=anna", session="anna"))
+    assert await sent(cookies, "http://site.test/", session="anna") == {"who=anna"}
+    assert await sent(cookies, "http://site.test/") == set()
+    assert await sent(cookies, "http://other.test/", session="anna") == set()
+
+
+async def test_a_cookie_sent_again_unchanged_writes_nothing():
+    notes = Notes()
+    cookies = SharedCookies(notes, CookieJars())
+    for _ in range(3):
+        await cookies.absorb(answer("http://site.test/", "a=1"))
+    assert notes.swaps == 1
+
+
+async def test_a_shared_jar_begins_with_the_cookies_of_the_file(tmp_path):
+    path = tmp_path / "cookies.txt"
+    path.write_text(NETSCAPE)
+    cookies = SharedCookies(Notes(), await jars_of(path))
+    assert await sent(cookies, "http://site.test/") == {"wide=1"}
+    await cookies.absorb(answer("http://site.test/", "wide=; Domain=site.test; Max-Age=0", "more=2"))
+    assert await sent(cookies, "http://site.test/") == {"more=2"}
+
+
+async def test_a_jar_of_another_format_is_refused():
+    notes = Notes()
+    notes.kept["cookies:site.test:"] = b"\x09"
+    with pytest.raises(UndecodableRecord):
+        await sent(SharedCookies(notes, CookieJars()), "http://site.test/")

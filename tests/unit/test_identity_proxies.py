@@ -1,0 +1,297 @@
+"""Proxies: lists, rotation, rest and return; whose fault a failure is."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from skitter.errors import SettingsError
+from skitter.fetch.base import BehindProxy, BodyTooLarge, ProxyError, TimedOut
+from skitter.fetch.identity.base import AllProxiesRest, SourceError
+from skitter.fetch.identity.proxies import ProxyPool
+from skitter.fetch.identity.proxy_lists import FileList, GivenList, UrlList
+from skitter.fetch.identity.proxy_url import label, parse_list, parse_proxy
+from skitter.request import Request
+from skitter.response import Response
+
+PAGE = Request("http://site.test/")
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+async def pool_of():
+    pools = []
+
+    async def make(*proxies, rotation="round-robin", **options):
+        clock = Clock()
+        given = proxies[0] if proxies and not isinstance(proxies[0], str) else GivenList(proxies)
+        pool = ProxyPool(given, rotation, clock=clock, rest=10.0, **options)
+        pool.clock = clock
+        pools.append(pool)
+        await pool.open()
+        return pool
+
+    yield make
+    for pool in pools:
+        await pool.close()
+
+
+def three():
+    return [f"http://p{number}:1" for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("http://p:3128", "http://p:3128"),
+        (" socks5h://u:pw@p:1080/ ", "socks5h://u:pw@p:1080"),
+        ("10.0.0.1:8080", "http://10.0.0.1:8080"),
+        ("p.test:8080:anna:p@ss/word", "http://anna:p%40ss%2Fword@p.test:8080"),
+        ("[::1]:8080", "http://[::1]:8080"),
+        ("https://p:443", "https://p:443"),
+    ],
+)
+def test_a_proxy_is_written_in_the_forms_that_vendors_use(text, url):
+    assert parse_proxy(text) == url
+
+
+@pytest.mark.parametrize(
+    "text", ["", "p", "ftp://p:21", "http://p", "http://p:99999", "http://p:1/path", "p:http"]
+)
+def test_what_is_no_proxy_is_refused_with_the_form_it_should_have(text):
+    with pytest.raises(SettingsError, match="is no proxy") as caught:
+        parse_proxy(text)
+    assert "scheme://" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "text", ["ftp://anna:secret@p:21", "http://anna:secret@p", "p:1:anna:secret:more stuff"]
+)
+def test_an_error_never_repeats_a_password(text):
+    with pytest.raises(SettingsError) as caught:
+        parse_proxy(text)
+    assert "secret" not in str(caught.value)
+    assert "secret" not in label(text)
+
+
+def test_a_list_is_lines_with_comments_or_a_json_array():
+    lines = "# mine\n\nhttp://a:1\nb:2 # spare\nhttp://a:1\n"
+    assert parse_list(lines) == ["http://a:1", "http://b:2"]
+    assert parse_list('["a:1", "socks5://b:2"]') == ["http://a:1", "socks5://b:2"]
+    with pytest.raises(SettingsError, match=r"^line 2: "):
+        parse_list("a:1\nnonsense")
+    with pytest.raises(SettingsError, match="no JSON array"):
+        parse_list("[1]")
+
+
+async def test_round_robin_gives_all_their_share(pool_of):
+    pool = await pool_of(*three())
+    assert Counter(pool.choose(PAGE, "") for _ in range(9)) == dict.fromkeys(three(), 3)
+
+
+async def test_random_gives_all_of_them(pool_of):
+    pool = await pool_of(*three(), rotation="random")
+    assert {pool.choose(PAGE, "") for _ in range(200)} == set(three())
+
+
+async def test_a_sticky_key_keeps_its_proxy_in_every_worker_and_the_keys_spread(pool_of):
+    one = await pool_of(*three(), rotation="host")
+    other = await pool_of(*reversed(three()), rotation="host")
+    pages = [Request(f"http://h{number}.test/{number}") for number in range(60)]
+    chosen = [one.choose(page, "") for page in pages]
+    assert chosen == [other.choose(page, "") for page in reversed(pages)][::-1]
+    assert set(chosen) == set(three())
+    by_session = await pool_of(*three(), rotation="session")
+    assert len({by_session.choose(page, "anna") for page in pages}) == 1
+
+
+async def test_a_proxy_that_rests_moves_its_own_keys_alone_and_gets_them_back(pool_of):
+    pool = await pool_of(*three(), rotation="host")
+    pages = [Request(f"http://h{number}.test/") for number in range(60)]
+    before = [pool.choose(page, "") for page in pages]
+    pool.report("http://p1:1", PAGE, ProxyError("refused"))
+    during = [pool.choose(page, "") for page in pages]
+    assert "http://p1:1" not in during
+    assert all(new == old for new, old in zip(during, before, strict=True) if old != "http://p1:1")
+    pool.clock.now += 12.1
+    assert [pool.choose(page, "") for page in pages] == before
+
+
+async def test_a_proxy_that_fails_again_rests_twice_as_long_until_it_has_worked(pool_of):
+    pool = await pool_of(*three())
+
+    def rest():
+        pool.report("http://p0:1", PAGE, ProxyError("refused"))
+        seconds = 0
+        while not pool.usable("http://p0:1"):
+            pool.clock.now += 0.1
+            seconds += 0.1
+        pool.choose(PAGE, "")
+        return seconds
+
+    first, second, third = rest(), rest(), rest()
+    assert 8 <= first <= 12.2
+    assert 16 <= second <= 24.2
+    assert 32 <= third <= 48.2
+    pool.report("http://p0:1", PAGE, None)
+    assert rest() <= 12.2
+
+
+async def test_many_requests_that_fail_at_once_are_one_failure(pool_of):
+    pool = await pool_of(*three())
+    for _ in range(50):
+        pool.report("http://p0:1", PAGE, ProxyError("refused"))
+    pool.clock.now += 12.1
+    assert pool.usable("http://p0:1")
+
+
+async def test_a_server_that_is_away_puts_no_proxy_to_rest(pool_of):
+    pool = await pool_of(*three())
+    for _ in range(50):
+        for proxy in three():
+            assert pool.report(proxy, PAGE, BehindProxy("502")) is False
+            assert pool.report(proxy, PAGE, TimedOut("slow")) is False
+    assert all(pool.usable(proxy) for proxy in three())
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_proxy_that_lets_everything_time_out_comes_to_rest(pool_of, known):
+    pool = await pool_of(*three())
+    pages = [PAGE] * 3 if known else [Request(f"http://h{number}.test/") for number in range(3)]
+    if known:
+        pool.report("http://p1:1", PAGE, None)  # the host is there, as another proxy has shown
+    for page in pages:
+        assert pool.usable("http://p0:1")
+        pool.report("http://p0:1", page, TimedOut("slow"))
+    assert not pool.usable("http://p0:1")
+
+
+async def test_an_error_that_is_the_pages_own_says_nothing_of_its_proxy(pool_of):
+    pool = await pool_of(*three())
+    for number in range(10):
+        pool.report("http://p0:1", Request(f"http://h{number}.test/"), BodyTooLarge("big"))
+    assert pool.usable("http://p0:1")
+
+
+async def test_a_failure_of_the_proxy_is_free_only_while_anything_has_worked_lately(pool_of):
+    pool = await pool_of(*three(), patience=100.0)
+    assert pool.report("http://p0:1", PAGE, ProxyError("refused")) is True
+    pool.clock.now += 101
+    assert pool.report("http://p1:1", PAGE, ProxyError("refused")) is False
+    pool.report("http://p2:1", PAGE, None)
+    assert pool.report("http://p2:1", PAGE, ProxyError("refused")) is True
+
+
+async def test_when_all_rest_the_error_tells_how_long_and_counts_only_after_the_patience(pool_of):
+    pool = await pool_of(*three(), patience=15.0)
+    for proxy in three():
+        pool.report(proxy, PAGE, ProxyError("refused"))
+    with pytest.raises(AllProxiesRest) as caught:
+        pool.choose(PAGE, "")
+    assert caught.value.free
+    assert 8 <= caught.value.wait <= 12
+    pool.clock.now += 12.1
+    for proxy in three():
+        pool.report(proxy, PAGE, ProxyError("refused"))
+    pool.clock.now += 5
+    with pytest.raises(AllProxiesRest) as caught:
+        pool.choose(PAGE, "")
+    assert not caught.value.free
+    assert caught.value.retryable
+
+
+class Changing:
+    lasting = False
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    async def read(self):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def test_a_list_read_again_keeps_the_health_of_who_stays(pool_of):
+    pool = await pool_of(Changing(["http://a:1", "http://b:1"], ["http://b:1", "http://c:1"]))
+    pool.report("http://b:1", PAGE, ProxyError("refused"))
+    await pool.refresh()
+    assert {pool.choose(PAGE, "") for _ in range(5)} == {"http://c:1"}
+    assert not pool.usable("http://a:1")
+    pool.clock.now += 12.1
+    assert {pool.choose(PAGE, "") for _ in range(5)} == {"http://b:1", "http://c:1"}
+    pool.report("http://a:1", PAGE, ProxyError("of one that has left"))
+
+
+async def test_a_list_that_cannot_be_read_again_stays_as_it_is(pool_of, caplog):
+    pool = await pool_of(Changing(["http://a:1"], SourceError("gone"), []))
+    await pool.refresh()
+    await pool.refresh()
+    assert pool.choose(PAGE, "") == "http://a:1"
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
+async def test_an_empty_list_at_the_start_is_an_error(pool_of):
+    with pytest.raises(SourceError, match="empty"):
+        await pool_of(Changing([]))
+
+
+async def test_a_list_is_read_again_at_its_interval(pool_of):
+    class Exhausted(Changing):
+        reached = asyncio.Event()
+
+        async def read(self):
+            if not self.answers:
+                self.reached.set()
+                await asyncio.Event().wait()
+            return await super().read()
+
+    source = Exhausted(["http://a:1"], ["http://b:1"])
+    pool = await pool_of(source, every=0.001)
+    await source.reached.wait()
+    assert pool.choose(PAGE, "") == "http://b:1"
+
+
+async def test_a_file_is_read_as_it_is_now_and_an_error_names_it(tmp_path):
+    path = tmp_path / "proxies.txt"
+    path.write_text("a:1\n")
+    source = FileList(path)
+    assert await source.read() == ["http://a:1"]
+    path.write_text("a:1\nnonsense\n")
+    with pytest.raises(SourceError, match=r"proxies\.txt: line 2: 'nonsense' is no proxy"):
+        await source.read()
+    path.unlink()
+    with pytest.raises(SourceError, match="cannot be read"):
+        await source.read()
+
+
+class Answering:
+    def __init__(self, answer):
+        self.answer = answer
+        self.asked = []
+
+    async def fetch(self, request):
+        self.asked.append(request)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+async def test_a_list_by_url_is_fetched_without_any_proxy():
+    fetcher = Answering(Response("http://vendor.test/", 200, body=b"a:1\nb:2:u:p\n"))
+    assert await UrlList("http://vendor.test/list?key=1", fetcher).read() == ["http://a:1", "http://u:p@b:2"]
+    assert fetcher.asked == [Request("http://vendor.test/list?key=1", proxy="")]
+
+
+@pytest.mark.parametrize("answer", [Response("http://vendor.test/", 403), TimedOut("slow")])
+async def test_a_list_by_url_that_cannot_be_had_is_an_error_without_its_token(answer):
+    with pytest.raises(SourceError, match=r"vendor\.test/list (answers 403|cannot be had)") as caught:
+        await UrlList("http://u:secret@vendor.test/list?key=secret", Answering(answer)).read()
+    assert "secret" not in str(caught.value)

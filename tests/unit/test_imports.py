@@ -1,0 +1,16 @@
+"""What a process loads: each only what its part of the work needs."""
+
+import subprocess
+import sys
+
+HEAVY = ("pycurl", "turbohtml", "lxml", "parsel", "selectolax", "redis", "IPython")
+
+
+def test_the_owner_of_a_fleet_loads_neither_fetcher_nor_parser():
+    """It would take a fifth of its memory, and time at each start."""
+    program = (
+        "import sys, skitter.engine.crawl, skitter.page_spider; from skitter import Spider;"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"

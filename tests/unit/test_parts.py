@@ -1,0 +1,176 @@
+"""Parts: built in, installed, by a dotted path, or as objects; and what is said of those that are not there."""
+
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from skitter import parts
+from skitter.engine.assembly import Assembly
+from skitter.engine.job import JobSpec
+from skitter.engine.outfit import make_fetcher
+from skitter.errors import SettingsError, StoreError, UsageError
+from skitter.fetch.http import HttpFetcher
+from skitter.fetch.identity.base import SourceContext
+from skitter.fetch.identity.fetcher import IdentityFetcher
+from skitter.fetch.identity.sessions import PoolOptions, SessionPool
+from skitter.parts import PartKind
+from skitter.settings import build_settings
+
+MODULE = """
+from skitter.fetch.identity.sessions import SessionPool
+
+
+class Agents:
+    def __init__(self, context):
+        self.rest = context.rest
+
+    def headers(self, request):
+        return {"User-Agent": self.rest}
+
+
+def agents(context):
+    return Agents(context)
+
+
+def broken(context):
+    raise RuntimeError("no database")
+
+
+ready = Agents(type("Context", (), {"rest": "ready"}))
+pool = SessionPool()
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_parts(tmp_path, monkeypatch):
+    (tmp_path / "own_parts.py").write_text(MODULE)
+    (tmp_path / "own_broken.py").write_text("raise RuntimeError('not today')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("own_parts", None)
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    points = EntryPoints(
+        [
+            EntryPoint("ours", "own_parts:Agents", "skitter.user_agents"),
+            EntryPoint("gone", "own_gone:X", "skitter.user_agents"),
+        ]
+    )
+    monkeypatch.setattr(parts, "entry_points", points.select)
+
+
+def dressed(**settings):
+    """Return the user agents that a job with these settings has."""
+    fetcher = make_fetcher(build_settings(settings))
+    assert isinstance(fetcher, IdentityFetcher)
+    return fetcher._user_agents
+
+
+@pytest.mark.parametrize(
+    ("value", "rest"),
+    [
+        ("ours:A/1", "A/1"),
+        ("OURS", ""),
+        ("own_parts:Agents:A/1 (x:y)", "A/1 (x:y)"),
+        ("own_parts:agents:A/2", "A/2"),
+        ("own_parts:ready", "ready"),
+    ],
+)
+def test_a_part_is_found_by_its_installed_name_and_by_its_path(installed, value, rest):
+    assert dressed(user_agents=value).rest == rest
+
+
+def test_a_part_is_an_object_a_class_or_a_function():
+    import own_parts
+
+    assert dressed(user_agents=own_parts.ready) is own_parts.ready
+    assert dressed(user_agents=own_parts.Agents).rest == ""
+    assert dressed(user_agents=own_parts.agents).rest == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"user_agents": "own_parts:Missing"}, "module own_parts has no 'Missing'"),
+        ({"user_agents": "own_broken:X"}, "module own_broken cannot be imported: not today"),
+        ({"user_agents": "own_parts:broken"}, "cannot be made: RuntimeError: no database"),
+        ({"user_agents": "own_parts:pool"}, "cannot be made"),
+        ({"user_agents": "nowhere:X"}, "is of no known kind"),
+        ({"user_agents": "gone"}, "cannot be loaded from own_gone:X"),
+        ({"user_agents": "file:nowhere.txt"}, "there is no file 'nowhere.txt'"),
+        ({"user_agents": []}, "the list of user agents is empty"),
+        ({"user_agents": 7}, "cannot be made"),
+        ({"fetcher": "own_parts:Agents"}, "has no method fetch"),
+        ({"fetcher": None}, "cannot be made"),
+        ({"cookies": "sharred"}, "is of no known kind"),
+        ({"cookies": 7}, "cannot be made"),
+        ({"sessions": "many"}, "is of no known kind"),
+        ({"proxies": "url:"}, "is no URL"),
+        ({"proxies": "file:"}, "there is no file ''"),
+        ({"proxies": ["http://p:1", "nonsense"]}, "'nonsense' is no proxy"),
+        ({"proxies": "http://p:1", "proxy": "http://q:1"}, "both proxy and proxies"),
+        ({"cookie_file": "nowhere.txt"}, "there is no file 'nowhere.txt'"),
+    ],
+)
+def test_a_part_that_is_not_there_is_an_error_with_a_remedy(installed, settings, words):
+    with pytest.raises(SettingsError) as caught:
+        make_fetcher(build_settings(settings))
+    assert words in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_an_unknown_name_is_told_those_that_are_known(installed):
+    with pytest.raises(SettingsError) as caught:
+        make_fetcher(build_settings({"user_agents": "randm"}))
+    assert "file, gone, ours, random" in caught.value.remedy
+
+
+def test_a_built_in_name_wins_over_an_installed_one_and_that_over_a_path(monkeypatch):
+    monkeypatch.setattr(
+        parts, "entry_points", EntryPoints([EntryPoint("json", "own_parts:agents", "g")]).select
+    )
+    kind = PartKind("part", "g", {"mine": 1}, StoreError)
+    assert kind.find("mine:x") == (1, "x")
+    assert kind.find("json:loads")[0].__name__ == "agents"
+    assert kind.find("os.path:join")[0].__name__ == "join"
+
+
+@pytest.mark.parametrize("value", [20, "20", {"size": 20}, '{"size": 20}', SessionPool(PoolOptions(size=20))])
+def test_sessions_are_a_number_options_or_a_pool(value):
+    fetcher = make_fetcher(build_settings({"sessions": value}))
+    assert fetcher._sessions.options.size == 20
+
+
+@pytest.mark.parametrize("value", [None, "none"])
+def test_none_is_none(value):
+    fetcher = make_fetcher(build_settings({"user_agents": value, "proxies": value, "sessions": value}))
+    assert type(fetcher) is HttpFetcher
+
+
+def test_a_part_is_told_how_the_job_fetches():
+    told = []
+
+    class Told:
+        def __init__(self, context):
+            told.append(context)
+
+        def headers(self, request):
+            return {}
+
+    make_fetcher(build_settings({"user_agents": Told, "connect_timeout": 3}))
+    (context,) = told
+    assert isinstance(context, SourceContext)
+    assert (context.fetch.connect_timeout, context.notes) == (3, None)
+    assert isinstance(context.plain, HttpFetcher)
+
+
+def test_an_object_in_the_spec_of_a_job_is_refused_for_other_processes_could_not_read_it(tmp_path):
+    spec = JobSpec(
+        job="j", spider="skitter.page_spider:PageSpider", home=str(tmp_path), settings={"fetcher": object()}
+    )
+    with pytest.raises(UsageError, match="fetcher") as caught:
+        Assembly(spec)
+    assert "custom_settings" in caught.value.remedy

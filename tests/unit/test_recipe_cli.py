@@ -1,0 +1,160 @@
+"""The commands that work on recipes: the schema, and proposals for pages."""
+
+import json
+import sys
+
+import msgspec
+import pytest
+
+from cli_command import complaint, lines_of, skitter
+from manual import ROOT
+from recipe_kitchen import RECIPES, plan_of
+from skitter import Request, Response
+from skitter.recipe.context import PageError
+from skitter.recipe.propose import propose
+from skitter.recipe.schema import kept_schema, make_schema
+from skitter.recipe.source import Source
+from skitter.testing import Answer
+
+sys.path.insert(0, str(RECIPES))
+from ten_sites import BOOKS, POSTS, Sites
+
+
+def test_the_schema_of_the_package_is_that_of_the_model():
+    kept = ROOT / "src" / "skitter" / "recipe" / "schema.json"
+    assert kept.read_bytes() == msgspec.json.format(msgspec.json.encode(make_schema())) + b"\n"
+
+
+def test_the_schema_is_a_json_schema_and_every_example_fits_it():
+    import jsonschema
+
+    jsonschema.Draft202012Validator.check_schema(kept_schema())
+    validator = jsonschema.Draft202012Validator(kept_schema())
+    for path in (one for one in RECIPES.iterdir() if one.suffix in {".yaml", ".toml"}):
+        assert list(validator.iter_errors(Source.of_file(path).data)) == [], path
+
+
+def test_the_schema_command_prints_it(tmp_path):
+    result = skitter("recipe", "schema", cwd=tmp_path)
+    assert result.returncode == 0
+    assert json.loads(result.stdout) == kept_schema()
+
+
+def test_the_manual_names_every_key_of_a_recipe():
+    text = (ROOT / "docs" / "recipes.md").read_text()
+    for definition in kept_schema()["$defs"].values():
+        for name in definition["properties"]:
+            assert f"`{name}`" in text or f"{name}:" in text, f"{definition['title']}.{name}"
+
+
+def response_of(answer, url="http://x/list"):
+    kind = {"content-type": answer.content_type or ""}
+    return Response(url, headers=kind, body=answer.body, request=Request(url))
+
+
+class Asked:
+    host, port, method, headers, body = "127.0.0.1", 8000, "GET", {}, b""
+
+    def __init__(self, target):
+        self.target = target
+        self.path = target.partition("?")[0]
+
+
+def proposal(target, url=None):
+    response = response_of(Sites()(Asked(target)), url or f"http://127.0.0.1:8000{target}")
+    text = propose(response)
+    plan = plan_of(text, "p.yaml")
+    return plan.recipe.pages["page"], text
+
+
+def test_a_list_is_proposed_with_the_fields_of_its_blocks_and_its_next_page():
+    page, _ = proposal("/shop/")
+    assert page.items.each == "article"
+    assert page.next == "li.next a"
+    assert {name: getattr(field, "type", None) for name, field in page.items.fields.items()} == {
+        "url": "url", "title": None, "i": "int",
+    }  # fmt: skip
+
+
+def test_a_table_is_proposed_with_the_names_of_its_columns():
+    page, _ = proposal("/table/")
+    assert page.items.each == "tr" or page.items.each.endswith("> tr")
+    assert list(page.items.fields) == ["stadt", "breite", "einwohner", "fluss"]
+
+
+def test_a_json_api_is_proposed_with_its_longest_list():
+    page, _ = proposal("/api/?offset=0")
+    assert page.format == "json"
+    assert page.items.each == "users"
+    assert page.items.fields == {"login": "login", "admin": "admin"}
+
+
+def test_a_feed_is_proposed_with_its_entries():
+    page, _ = proposal("/news/feed")
+    assert page.format == "feed"
+    assert page.items.each == "entries"
+
+
+def test_a_page_on_which_nothing_repeats_is_proposed_as_one_item():
+    page, _ = proposal("/shop/book/0")
+    assert page.items.each == ""
+    assert {"title", "text", "url"} <= set(page.items.fields)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [(b"{", "application/json"), (b"[]", "application/json"), (b"<rss/>", "application/rss+xml"), (b"[1, 2]", "application/json")],
+)  # fmt: skip
+def test_where_nothing_can_be_found_nothing_is_proposed(body, kind):
+    with pytest.raises(PageError):
+        propose(response_of(Answer(body, content_type=kind)))
+
+
+CARDS = """<!doctype html><nav><ul>{nav}</ul></nav><div class="grid md:w-1/2">{cards}</div>
+<footer><p>a</p><p>b</p><p>c</p></footer><a href="?page=2">Next \u00bb</a>"""
+
+
+def test_navigation_is_no_list_and_what_never_changes_no_field():
+    nav = "".join(f"<li><a href='/n{n}'>Entry {n}</a></li>" for n in range(9))
+    cards = "".join(
+        f"<div class='card c{n}000'><h2 class='name'>Thing number {n}</h2><span class='price'>{n},50 €</span>"
+        f"<time>2026-03-0{n}</time><img src='/{n}.png'><button>Buy now</button></div>"
+        for n in range(1, 6)
+    )
+    page = plan_of(
+        propose(response_of(Answer(CARDS.format(nav=nav, cards=cards).encode()))), "p.yaml"
+    ).recipe.pages["page"]
+    assert page.items.each == "div.card"
+    assert list(page.items.fields) == ["name", "price", "date", "image"]
+    assert page.items.fields["date"].type == "date"
+    assert page.next.xpath == '//a[normalize-space()="Next \u00bb"]'
+
+
+def test_what_is_proposed_for_a_page_runs_as_it_is_and_finds_every_page_of_the_list(serve, tmp_path):
+    server = serve(Sites())
+    result = skitter("recipe", "from", f"{server.url}shop/", "-o", "shop.yaml", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert skitter("recipe", "check", "shop.yaml", cwd=tmp_path).returncode == 0
+    result = skitter("run", "shop.yaml", "-o", "out.jsonl", "--delay", 0, "--fail-on-errors", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert sorted(item["title"] for item in lines_of(tmp_path / "out.jsonl")) == sorted(
+        title for title, _, _ in BOOKS
+    )
+
+
+def test_a_proposal_overwrites_nothing_and_a_page_that_cannot_be_had_is_told(serve, tmp_path):
+    server = serve(Sites())
+    (tmp_path / "mine.yaml").write_text("kept")
+    assert "exists" in complaint("recipe", "from", f"{server.url}shop/", "-o", "mine.yaml", cwd=tmp_path)
+    assert "answers 404" in complaint("recipe", "from", f"{server.url}nothing", cwd=tmp_path)
+    assert (tmp_path / "mine.yaml").read_text() == "kept"
+
+
+def test_the_outputs_of_a_recipe_hold_unless_the_command_line_names_others(serve, tmp_path):
+    text = (RECIPES / "wall.yaml").read_text() + "outputs: [usual.jsonl]\n"
+    (tmp_path / "wall.yaml").write_text(text)
+    arguments = ("run", "wall.yaml", "-a", f"site={serve(Sites()).url.rstrip('/')}", "--delay", 0, "-q")
+    assert skitter(*arguments, cwd=tmp_path).returncode == 0
+    assert len(lines_of(tmp_path / "usual.jsonl")) == len(POSTS)
+    assert skitter(*arguments, "-o", "other.jsonl", "--job", "other", cwd=tmp_path).returncode == 0
+    assert len(lines_of(tmp_path / "other.jsonl")) == len(POSTS)

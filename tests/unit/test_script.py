@@ -1,0 +1,147 @@
+"""JavaScript in its sandbox: what it can do, what it cannot reach, and how it ends when it does not end."""
+
+import os
+
+import pytest
+
+from engine_bench import Scripted
+from recipe_kitchen import cook_text
+from skitter.script.engine import ScriptEngine, ScriptError
+from skitter.script.wire import Page
+from skitter.testing import Answer
+
+
+@pytest.fixture
+def engine():
+    engine = ScriptEngine(seconds=0.3, memory=16 * 1024 * 1024)
+    yield engine
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("value.trim().toUpperCase()", "A"),
+        ("({a: [1, value], b: null})", {"a": [1, " a "], "b": None}),
+        ("const x = value.length;\nif (x > 2) return x * 2; return 0", 6),
+        ("undefined", None),
+        ("1 + // a comment\n 1", 2),
+        ("[...'añ😀'].length", 3),
+    ],
+)
+def test_an_expression_or_a_body_gives_its_value(engine, code, value):
+    assert engine.evaluate(code, {"value": " a "}) == value
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("throw new TypeError('no')", "script: TypeError: no"),
+        ("nope.x", "ReferenceError: nope is not defined"),
+        ("1 +", "SyntaxError"),
+        ("while (true) {}", "ran longer than 0.3 s"),
+        ("/(a+)+$/.test('a'.repeat(40) + 'b')", "ran longer than 0.3 s"),
+        ("[].indexOf.call({length: 2 ** 52}, 1)", "ran longer than 0.3 s"),
+        ("let a = []; while (true) a.push('x'.repeat(1e6))", "ran out of memory"),
+        ("(function f() { f() })()", "Maximum call stack size exceeded"),
+        ("Atomics.wait(new Int32Array(new SharedArrayBuffer(8)), 0, 0)", "cannot block"),
+    ],
+)
+def test_a_script_that_fails_or_does_not_end_says_so_and_the_next_one_works(engine, code, message):
+    with pytest.raises(ScriptError, match=r"^script: ") as caught:
+        engine.evaluate(code, {})
+    assert message in str(caught.value)
+    assert engine.evaluate("6 * 7", {}) == 42
+
+
+def test_nothing_of_the_host_is_in_reach(engine):
+    names = [
+        "require",
+        "process",
+        "std",
+        "os",
+        "fetch",
+        "XMLHttpRequest",
+        "setTimeout",
+        "Worker",
+        "print",
+        "console",
+    ]
+    code = f"[{', '.join(f'typeof {name}' for name in names)}]"
+    assert set(engine.evaluate(code, {})) == {"undefined"}
+
+
+def test_nothing_is_left_over_from_one_script_to_the_next(engine):
+    engine.evaluate("globalThis.left = 1; Array.prototype.map = null; return 1", {})
+    assert engine.evaluate("[typeof left, [1].map(x => x + 1)]", {}) == ["undefined", [2]]
+
+
+def test_the_process_ends_with_its_engine():
+    engine = ScriptEngine()
+    engine.evaluate("1", {})
+    pid = engine._process.pid
+    engine.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_an_engine_that_nobody_closes_takes_its_process_along():
+    engine = ScriptEngine()
+    engine.evaluate("1", {})
+    pid = engine._process.pid
+    del engine
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+PAGE = Page("http://x/", "<h1>Hi</h1><a href='/a'>x</a><a href='/b'>y</a> price: 12")
+
+
+def test_a_rule_reads_its_page_and_gives_items_and_requests(engine):
+    code = r"""
+    ctx.output({title: ctx.css('h1::text')[0], known: ctx.data.known, url: ctx.url});
+    for (const href of ctx.xpath('//a/@href')) ctx.follow(href, {rule: 'next', data: {from: href}});
+    ctx.parseJSReg('again', /href='(\/b)'/);
+    ctx.outputJS('price: (\\d+)', 'price');
+    ctx.outputJS(/price: (?<amount>\d+)/);
+    return {last: ctx.matches('<a').length};
+    """
+    assert engine.run_rule(code, PAGE, {"data": {"known": 1}}) == {
+        "items": [{"title": "Hi", "known": 1, "url": "http://x/"}, {"price": "12"}, {"amount": "12"}, {"last": 2}],
+        "requests": [
+            {"url": "/a", "rule": "next", "data": {"from": "/a"}}, {"url": "/b", "rule": "next", "data": {"from": "/b"}},
+            {"url": "/b", "rule": "again"},
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("ctx.css('a[')", "is no CSS query"), ("ctx.json()", "SyntaxError"), ("__select('css', 'h1')", "not defined"),
+        ("while (1) {}", "ran longer"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_fails_says_so(engine, code, message):
+    with pytest.raises(ScriptError, match="script: ") as caught:
+        engine.run_rule(code, PAGE, {})
+    assert message in str(caught.value)
+
+
+async def test_a_runaway_script_of_a_recipe_is_the_outcome_of_its_page_alone(serve, tmp_path):
+    site = Scripted(
+        {"/": ["/1", "/2", "/3"], **{f"/{n}": Answer(f"<h1>{n}</h1>".encode()) for n in (1, 2, 3)}}
+    )
+    text = f"""name: x
+start: {serve(site).url}
+pages:
+  list: {{follow: [{{css: a, page: end}}]}}
+  end:
+    items:
+      fields:
+        n: {{css: h1, type: int, script: "if (value === 2) while (true) {{}} return value * 10"}}
+"""
+    ran = await cook_text(text, tmp_path)
+    assert sorted(item["n"] for item in ran.items) == [10, 30]
+    assert list(ran.letters) == ["/2"]
+    assert "field n: script: ran longer than 1 s" in ran.letters["/2"]

@@ -1,0 +1,171 @@
+"""A book of tasks: recipes that are added to a job, closed and reloaded while it runs."""
+
+import asyncio
+import threading
+
+import pytest
+
+from cli_command import Running, complaint, lines_of, skitter
+from engine_bench import Scripted
+from recipe_kitchen import serve_up
+from skitter.errors import UsageError
+from skitter.recipe.problems import RecipeError
+from skitter.tasks.book import TaskBook
+from skitter.tasks.book_spider import BookSpider
+from skitter.testing import Answer
+
+RECIPE = """name: {name}
+start: {url}
+{more}
+pages:
+  p: {{items: {{fields: {{task: {{value: {name}}}, url: {{value: "{{url}}"}}}}}}, follow: [a]}}
+"""
+SCRIPTED = r"""name: scripted
+allowed_domains: any
+variables: {{site: "{url}"}}
+start:
+  - script: "for (const n of [1, 2]) ctx.follow('${{site}}list' + n, {{rule: 'list', data: {{n}}}})"
+    page: list
+pages:
+  list: {{script: "ctx.parseJSReg('story', /href=.(\\/s\\d)/); ctx.output({{list: ctx.data.n}})"}}
+  story: {{script: "return {{story: ctx.css('h1::text')[0], n: ctx.data.n}}"}}
+"""
+
+
+def recipe(name, url, more=""):
+    return RECIPE.format(name=name, url=url, more=more)
+
+
+@pytest.fixture
+def book(tmp_path):
+    return TaskBook(tmp_path / "book.jsonl")
+
+
+def spider_on(path, **arguments):
+    return asyncio.to_thread(BookSpider, book=str(path), **arguments)
+
+
+def test_a_book_keeps_what_is_added_and_refuses_a_name_used_before(book, tmp_path):
+    assert book.add(recipe("one", "http://x/"), "one.yaml") == "one"
+    book.add(recipe("two", "http://x/"), "two.yaml", {})
+    book.close("one")
+    assert [(entry.task, entry.closed) for entry in book.entries()] == [
+        ("one", False),
+        ("two", False),
+        ("one", True),
+    ]
+    with pytest.raises(UsageError, match="has a task 'two' already"):
+        book.add(recipe("two", "http://y/"), "two.yaml")
+    with pytest.raises(UsageError, match="has no task 'tow'") as caught:
+        book.close("tow")
+    assert "two" in caught.value.remedy
+    with pytest.raises(RecipeError, match=r"bad\.yaml line 1"):
+        book.add("pages: {}", "bad.yaml")
+    assert len(book.entries()) == 3
+
+
+def test_a_line_that_was_torn_by_a_crash_is_left_out_and_then_removed(book, tmp_path):
+    book.add(recipe("one", "http://x/"), "one.yaml")
+    path = tmp_path / "book.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"task": "tw')
+    assert len(book.entries()) == 1
+    book.add(recipe("two", "http://x/"), "two.yaml")
+    assert [entry.task for entry in book.entries()] == ["one", "two"]
+
+
+def test_writers_at_once_lose_nothing(book):
+    def write(writer):
+        for number in range(10):
+            book.add(recipe(f"t{writer}-{number}", "http://x/"), "r.yaml")
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({entry.task for entry in book.entries()}) == 30
+
+
+async def test_the_tasks_of_a_book_run_beside_each_other_and_the_job_ends(serve, tmp_path, book):
+    site = Scripted({"/": ["/a"], "/a": ["/"]})
+    url = serve(site).url
+    for name in ("one", "two"):
+        await asyncio.to_thread(book.add, recipe(name, url), f"{name}.yaml")
+    ran = await serve_up(await spider_on(tmp_path / "book.jsonl"), tmp_path, 2)
+    assert sorted((item["task"], item["url"]) for item in ran.items) == [
+        (name, f"{url}{path}") for name in ("one", "two") for path in ("", "a")
+    ]
+
+
+async def test_rules_and_roots_may_be_scripts(serve, tmp_path, book):
+    site = Scripted({
+        "/list1": Answer(b"<a href='/s1'>x</a><a href='/s2'>x</a>"), "/list2": Answer(b"<a href='/s1'>x</a>"),
+        "/s1": Answer(b"<h1>S1</h1>"), "/s2": Answer(b"<h1>S2</h1>"),
+    })  # fmt: skip
+    text = SCRIPTED.format(url=serve(site).url)
+    await asyncio.to_thread(book.add, text, "scripted.yaml")
+    ran = await serve_up(await spider_on(tmp_path / "book.jsonl"), tmp_path)
+    assert ran.letters == {}
+    assert sorted(item["list"] for item in ran.items if "list" in item) == [1, 2]
+    assert sorted(item["story"] for item in ran.items if "story" in item) == ["S1", "S2"]
+
+
+async def test_a_task_reloads_only_in_its_rounds(serve, tmp_path, book):
+    site = Scripted({"/": []})
+    url = serve(site).url
+    await asyncio.to_thread(book.add, recipe("often", url, "reload: 3600"), "r.yaml")
+    await asyncio.to_thread(book.begin_round, "often", 5)
+    await asyncio.to_thread(book.begin_round, "often", 5)
+    ran = await serve_up(await spider_on(tmp_path / "book.jsonl"), tmp_path)
+    assert len(ran.items) == 2  # the round that was noted, and that of now
+    rounds = [entry.round for entry in await asyncio.to_thread(book.entries)]
+    assert rounds[:2] == [None, 5]
+    assert len(rounds) == 3
+
+
+def test_a_task_is_added_to_a_running_fleet_and_another_is_closed(serve, tmp_path, book):
+    """Each worker is a process of its own that hears of the tasks by the book alone."""
+    seen, done = threading.Event(), threading.Event()
+
+    def answer(event, body=b""):
+        def page(_visit):
+            event.set()
+            return Answer(body)
+
+        return page
+
+    site = Scripted({
+        "/": ["/a"], "/a": answer(seen), "/late": ["/late/a"], "/late/a": answer(done), "/closed": [],
+    })  # fmt: skip
+    url = serve(site).url
+    book.add(recipe("one", url), "one.yaml")
+    book.add(recipe("closed", f"{url}closed"), "closed.yaml")
+    book.close("closed")
+    arguments = (
+        "run", "skitter.tasks.book_spider", "-a", "book=book.jsonl", "-a", "watch=yes", "--job", "many", "--workers", 2,
+        "-o", "out.jsonl", "--delay", 0, "--no-robots", "-q",
+    )  # fmt: skip
+    with Running(*arguments, cwd=tmp_path) as running:
+        assert seen.wait(60)
+        (tmp_path / "late.yaml").write_text(recipe("late", f"{url}late"))
+        assert skitter("task", "add", "book.jsonl", "late.yaml", cwd=tmp_path).returncode == 0
+        assert done.wait(60)
+        running.interrupt()
+        running.end()
+    found = sorted((item["task"], item["url"]) for item in lines_of(tmp_path / "out.jsonl"))
+    assert found == [("late", f"{url}late"), ("late", f"{url}late/a"), ("one", url), ("one", f"{url}a")]
+    assert "/closed" not in site.counts
+    listed = skitter("task", "list", "book.jsonl", cwd=tmp_path).stdout
+    assert [line.split()[:2] for line in listed.splitlines()[1:]] == [
+        ["one", "open"], ["closed", "closed"], ["late", "open"],
+    ]  # fmt: skip
+
+
+def test_mistakes_are_told_in_one_line(tmp_path):
+    (tmp_path / "one.yaml").write_text(recipe("one", "http://x/"))
+    assert "no tasks" in complaint("run", "skitter.tasks.book_spider", "-a", "book=none", cwd=tmp_path)
+    assert "cannot be read" in complaint("task", "add", "book", "missing.yaml", cwd=tmp_path)
+    (tmp_path / "book").write_text("nonsense\n")
+    assert "is no book of tasks" in complaint("task", "list", "book", cwd=tmp_path)
+    told = complaint("run", "skitter.tasks.book_spider", "-a", "book=none", "-a", "watch=maybe", cwd=tmp_path)
+    assert "watch is 'maybe'" in told

@@ -1,0 +1,275 @@
+"""Many tasks in one job: rule trees, what each puts on its requests, limits, and recipes as tasks."""
+
+import pytest
+
+from engine_bench import Scripted
+from recipe_kitchen import RECIPES, serve_up
+from skitter import Request
+from skitter.errors import SettingsError, SpiderError
+from skitter.links import Refused
+from skitter.politeness import Politeness
+from skitter.recipe.problems import RecipeError
+from skitter.recipe.source import Source
+from skitter.settings import build_settings
+from skitter.tasks.limits import limit_rules
+from skitter.tasks.recipe_task import RecipeTask
+from skitter.tasks.spider import TaskSpider
+from skitter.tasks.stamp import Stamp
+from skitter.tasks.task import Limits, Task
+from skitter.testing import Answer
+
+
+def visit_all(context):
+    yield {"task": context.task, "url": context.url}
+    yield context.follow_all("a")
+
+
+def crawling(name, url, **fields):
+    return Task(name, root=[url], trunk={"page": visit_all}, **fields)
+
+
+async def test_a_tree_of_rules_gives_items_of_each_with_values_from_the_pages_above(serve, tmp_path):
+    site = Scripted({
+        "/": Answer(b"<li><b>one</b><a href=/1>x</a></li><li><b>two</b><a href=/2>x</a></li>"),
+        "/1": Answer(b"<h1>First</h1> see http:/more/1"), "/2": Answer(b"<h1>Second</h1>"), "/more/1": Answer(b"end"),
+    })  # fmt: skip
+
+    async def root():
+        yield serve(site).url
+
+    async def index(context):
+        for block in context.css("li"):
+            data = {"name": block.css("b::text").get()}
+            yield context.follow(block.css("a")[0], "story", data)
+
+    def story(context):
+        yield context.output({"title": context.css("h1::text").get(), **context.data})
+        yield context.follow_matches(r"http:(/more/\d)", "more", {"deeper": True})
+
+    def more(context):
+        return {"data": context.data}
+
+    task = Task("news", root=root, trunk={"index": index, "story": story, "more": more})
+    ran = await serve_up(TaskSpider([task]), tmp_path)
+    assert ran.letters == {}
+    stories = sorted((item for item in ran.items if "rule" in item), key=lambda item: item["url"])
+    assert [(item["task"], item["rule"], item["data"]) for item in stories] == [
+        ("news", "story", {"title": "First", "name": "one"}), ("news", "story", {"title": "Second", "name": "two"}),
+    ]  # fmt: skip
+    assert [item for item in ran.items if "rule" not in item] == [{"data": {"name": "one", "deeper": True}}]
+
+
+async def test_each_task_crawls_a_page_once_for_itself(serve, tmp_path):
+    site = Scripted({"/": ["/a", "/a", "/"], "/a": ["/"]})
+    url = serve(site).url
+    ran = await serve_up(TaskSpider([crawling("one", url), crawling("two", url)]), tmp_path, 2)
+    found = sorted((item["task"], item["url"]) for item in ran.items)
+    assert found == [(task, f"{url}{path}") for task in ("one", "two") for path in ("", "a")]
+    assert site.counts == {"/": 2, "/a": 2}
+
+
+async def test_the_depth_of_a_task_is_kept_by_the_engine_and_counted(serve, tmp_path):
+    site = Scripted({f"/{n}": [f"/{n + 1}"] for n in range(6)})
+    url = serve(site).url
+    tasks = [crawling("short", f"{url}0", max_depth=1), crawling("long", f"{url}0", max_depth=3)]
+    ran = await serve_up(TaskSpider(tasks), tmp_path)
+    assert sorted((item["task"], item["url"][-1]) for item in ran.items) == [
+        ("long", "0"), ("long", "1"), ("long", "2"), ("long", "3"), ("short", "0"), ("short", "1"),
+    ]  # fmt: skip
+    assert ran.counters["refused/depth"] == 2
+
+
+async def test_cookies_headers_and_sessions_are_those_of_the_task(serve, tmp_path):
+    site = Scripted({"/": ["/in"], "/in": Answer(b"", headers={"Set-Cookie": "kept=1"})})
+    url = serve(site).url
+    tasks = [
+        crawling("ann", url, cookies={"user": "ann"}, headers={"X-Who": "ann"}),
+        crawling("bob", url, cookies={"user": "bob"}),
+    ]
+    await serve_up(TaskSpider(tasks), tmp_path)
+    sent = sorted((v.target, v.headers.get("cookie"), v.headers.get("x-who")) for v in site.visits)
+    assert sent == [
+        ("/", "user=ann", "ann"), ("/", "user=bob", None), ("/in", "user=ann", "ann"), ("/in", "user=bob", None),
+    ]  # fmt: skip
+
+
+async def test_the_task_of_higher_priority_goes_first(serve, tmp_path):
+    site = Scripted({f"/{name}{n}": [] for name in "ab" for n in range(3)})
+    url = serve(site).url
+    tasks = [
+        Task(name, root=[f"{url}{name}{n}" for n in range(3)], trunk={"page": visit_all}, priority=priority)
+        for name, priority in (("a", 0), ("b", 5))
+    ]
+    await serve_up(TaskSpider(tasks), tmp_path, concurrency=1, parallelism=1)
+    assert [visit.target for visit in site.visits] == ["/b0", "/b1", "/b2", "/a0", "/a1", "/a2"]
+
+
+async def test_a_task_keeps_to_its_domains_and_what_it_leaves_out_is_counted(serve, tmp_path):
+    site = Scripted({"/": ["http://elsewhere.invalid/", "mailto:x@y", "/a"], "/a": ["http://third.invalid/"]})
+    ran = await serve_up(TaskSpider([crawling("one", serve(site).url)]), tmp_path)
+    assert len(ran.items) == 2
+    assert ran.letters == {}
+    assert ran.counters["refused/host"] == 2
+    assert ran.counters["refused/scheme"] == 1
+
+
+async def test_a_closed_task_is_dropped_and_an_unknown_one_is_a_dead_letter(serve, tmp_path):
+    site = Scripted({"/": ["/a"], "/a": []})
+    url = serve(site).url
+    closing = crawling("closing", url)
+
+    def close(context):
+        closing.closed = True
+        return {"url": context.url}
+
+    closing.trunk["page"] = lambda context: [context.follow_all("a"), *([close(context)])]
+    ran = await serve_up(TaskSpider([closing]), tmp_path)
+    assert len(ran.items) == 1
+    assert ran.counters["refused/hook"] == 1
+    assert site.counts == {"/": 1}
+
+    class Stray(TaskSpider):
+        async def start(self):
+            yield Request(url, cb_kwargs={"task": "gone"})
+            yield Request(f"{url}a", cb_kwargs={"task": "known", "rule": "pgae"})
+
+    ran = await serve_up(Stray([crawling("known", url)]), tmp_path)
+    assert "there is no task 'gone'" in ran.letters["/"]
+    assert "task 'known' has no rule 'pgae'" in ran.letters["/a"]
+
+
+async def test_an_exception_in_a_rule_is_the_outcome_of_its_page_alone(serve, tmp_path):
+    def fragile(context):
+        if context.url.endswith("a"):
+            raise RuntimeError("no")
+        return visit_all(context)
+
+    site = Scripted({"/": ["/a", "/b"], "/a": [], "/b": []})
+    task = Task("one", root=[serve(site).url], trunk={"page": fragile})
+    ran = await serve_up(TaskSpider([task]), tmp_path)
+    assert len(ran.items) == 2
+    assert list(ran.letters) == ["/a"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"name": ""}, {"trunk": {}}, {"reload": 0}, {"root": "http://x/"}, {"limits": {"rates": ["often"]}}],
+)
+async def test_what_is_no_task_is_refused(fields):
+    given = {"name": "x", "root": ["http://x/"], "trunk": {"page": visit_all}, **fields}
+    with pytest.raises((SpiderError, SettingsError)):
+        limits = Limits(**given.pop("limits", {}))
+        task = Task(given.pop("name"), limits=limits, **given)
+        [one async for one in task.roots()]
+
+
+def test_two_tasks_of_one_name_are_refused():
+    with pytest.raises(SpiderError, match="two tasks 'x'"):
+        TaskSpider([crawling("x", "http://x/"), crawling("x", "http://y/")])
+
+
+# --- limits ------------------------------------------------------------------------------------------------
+
+
+def policy(rules, host):
+    settings = build_settings({"limit_rules": rules, "delay": 0.5})
+    politeness = settings.politeness()
+    assert isinstance(politeness, Politeness)
+    return politeness.slot_of(host), politeness.policy_of(politeness.slot_of(host))
+
+
+def test_the_layered_limits_of_a_task_are_one_pool_for_all_its_hosts():
+    limits = Limits(delay=2, wait=3, rates=("1/2s", "20/60s"), parallelism=1)
+    tasks = [
+        Task("a", root=["http://a.x/", "http://b.x:81/"], trunk={"p": visit_all}, limits=limits),
+        crawling("free", "http://c.x/"),
+    ]
+    rules = limit_rules(tasks)
+    slot, found = policy(rules, "a.x")
+    assert (found.delay, found.jitter, found.parallelism) == (2, 3, 1)
+    assert [(rate.count, rate.per) for rate in found.rates] == [(1, 2), (20, 60)]
+    assert policy(rules, "b.x:81")[0] == policy(rules, "www.b.x")[0] == slot
+    assert policy(rules, "c.x")[1].delay == 0.5
+
+
+def test_a_host_of_several_tasks_is_under_the_strictest_limits_of_all():
+    tasks = [
+        crawling("a", "http://x/", limits=Limits(delay=2, rates=("1/2s",), parallelism=3)),
+        crawling("b", "http://x/", limits=Limits(delay=5, rates=("9/m",), parallelism=1)),
+        crawling("c", "http://x/"),
+    ]
+    _, found = policy(limit_rules(tasks), "x")
+    assert (found.delay, found.parallelism, len(found.rates)) == (5, 1, 2)
+
+
+def test_the_rule_of_a_subdomain_goes_before_that_of_its_domain():
+    tasks = [
+        crawling("all", "http://x.org/", limits=Limits(delay=1)),
+        crawling("one", "http://shop.x.org/", limits=Limits(delay=9)),
+    ]
+    assert policy(limit_rules(tasks), "shop.x.org")[1].delay == 9
+    assert policy(limit_rules(tasks), "blog.x.org")[1].delay == 1
+
+
+# --- reload ------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_that_reloads_fetches_each_page_once_in_each_period(serve, tmp_path):
+    site = Scripted({"/": ["/a", "/"], "/a": ["/"]})
+    task = crawling("one", serve(site).url, reload=3600)
+    spider = TaskSpider([task])
+    numbers = iter([1, 1, 2])
+    task.stamp.round_now = lambda: next(numbers)
+
+    class Thrice(TaskSpider):
+        async def start(self):
+            for _ in range(3):
+                async for request in self.roots_of(task):
+                    yield request
+
+    assert spider.custom_settings["visited_ttl"] > 1e9
+    await serve_up(Thrice([task]), tmp_path)
+    assert site.counts == {"/": 2, "/a": 2}
+
+
+def test_a_stamp_without_anything_leaves_requests_as_they_are():
+    request = Request("http://x/")
+    assert Stamp().on(request, 0) == [request]
+
+
+def test_a_link_out_of_the_bounds_is_refused_as_such():
+    stamp = Stamp("t", bounds=["x.org"])
+    assert stamp.on(Request("http://y.org/"), 0) == [Refused("host")]
+    (kept,) = stamp.on(Request("http://www.x.org:8080/"), 0)
+    assert kept.cb_kwargs == {"task": "t"}
+
+
+# --- recipes as tasks --------------------------------------------------------------------------------------
+
+
+async def test_recipes_run_beside_each_other_as_tasks_with_their_logins_and_sessions(serve, tmp_path):
+    import asyncio
+
+    from test_recipe_examples import EXPECTED, Sites, at, in_order
+
+    site = serve(Sites()).url.rstrip("/")
+    names = ["shop.yaml", "club.yaml", "api.yaml", "search.yaml", "catalogue.yaml", "magazine.yaml"]
+    tasks = await asyncio.to_thread(
+        lambda: [RecipeTask.of_file(RECIPES / name, {"site": site}) for name in names]
+    )
+    ran = await serve_up(TaskSpider(tasks), tmp_path)
+    assert ran.letters == {}
+    expected = [item for name in names for item in at(site, EXPECTED[name])]
+    assert in_order(ran.items) == in_order(expected)
+
+
+def test_the_settings_of_a_recipe_become_those_of_its_task_and_others_are_refused():
+    text = "name: x\nstart: http://x/\npages: {a: {items: {fields: {t: h1}}}}\nsettings:\n"
+    task = RecipeTask(Source.of_text(f"{text}  delay: 3\n  rates: [1/2s]\n  depth_limit: 4\n", "r.yaml"))
+    assert task.limits == Limits(delay=3, rates=["1/2s"])
+    (request,) = task.stamp.on(Request("http://x/"), 0)
+    assert request.depth_limit == 4
+    with pytest.raises(
+        RecipeError, match=r"r\.yaml line 6: settings\.max_pages: is a setting of a whole job"
+    ):
+        RecipeTask(Source.of_text(f"{text}  delay: 3\n  max_pages: 4\n", "r.yaml"))
