@@ -170,6 +170,6 @@ def test_two_machines_share_one_crawl_and_everything_dies_around_them(
     nsqd.start()
     other.start()
     assert one.wait_for(lambda: served(site) >= third, "requests")
-    assert other.kill_worker(rng)
+    assert one.kill_worker(rng)
     assert one.wait() == other.wait() == 0, one.errors + other.errors
     check_exact(one, *truth)

@@ -240,7 +240,8 @@ class BrokerFrontier:
                 log.warning(
                     "%d requests that the state has lost are added again from their messages", len(lost)
                 )
-                await self.add(lost)
+                _, told = await self._state.add_told(lost)
+                self._outbox.put(self._messages.postings(lost, told))
         for held in gone:
             held.delivery.finish()
 
