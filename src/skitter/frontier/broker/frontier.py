@@ -39,6 +39,8 @@ log = logging.getLogger("skitter.frontier")
 _OFFERS_AT_ONCE = 256
 _ASK_AGAIN = 0.005
 """Seconds after which a worker with room looks again whether messages have come."""
+_MOMENT = 0.003
+"""Seconds for which a call that has found nothing waits for messages, where there is something to be leased."""
 _STATE_FRESH = 0.05
 """Seconds for which the state's last answer is believed while nothing happens here."""
 _LOOK_AGAIN = 0.02
@@ -184,7 +186,7 @@ class BrokerFrontier:
                 break
             self._needs[worker] = limit - len(leases)
             self._allow()
-            if not await patience.more():
+            if not await patience.more() and (leases or not await self._messages.wait(_MOMENT)):
                 break
         self._after(answer, limit)
         result = msgspec.structs.replace(answer.result, leases=leases, ask_again=self._ask_again(answer))
