@@ -89,7 +89,7 @@ class BrokerFrontier:
         """How many leases each worker wants; one process may serve several."""
         self._calls = 0
         self._is_running = self._is_starving = True
-        """Whether more could have been leased when the state was asked last."""
+        """Whether more could have been leased, as far as known, when the state was asked last."""
         self._last: tuple[float, LeaseResult] | None = None
 
     @property
@@ -180,7 +180,8 @@ class BrokerFrontier:
             answer = await self._take_turns(worker, limit - len(leases), landed)
             landed = ()
             leases += answer.result.leases
-            self._is_starving = answer.starving
+            # Who got all that it wanted has not learnt whether there is more.
+            self._is_starving = answer.starving or 0 < limit <= len(leases)
             self._is_running = answer.result.state is JobState.RUNNING
             if not answer.starving or len(leases) >= limit:
                 break
