@@ -40,7 +40,7 @@ _OFFERS_AT_ONCE = 256
 _ASK_AGAIN = 0.005
 """Seconds after which a worker with room looks again whether messages have come."""
 _MOMENT = 0.003
-"""Seconds for which a call that has found nothing waits for messages, where there is something to be leased."""
+"""Seconds for which a call for leases waits for messages, where there is something to be leased."""
 _STATE_FRESH = 0.05
 """Seconds for which the state's last answer is believed while nothing happens here."""
 _LOOK_AGAIN = 0.02
@@ -174,6 +174,7 @@ class BrokerFrontier:
         self._calls += 1
         patience = Patience(self._messages, self._pace, self._calls, self.sweep)
         leases: list[Lease] = []
+        await self._gather(limit)
         while True:
             self._allow()
             self._messages.receive()
@@ -187,7 +188,7 @@ class BrokerFrontier:
                 break
             self._needs[worker] = limit - len(leases)
             self._allow()
-            if not await patience.more() and (leases or not await self._messages.wait(_MOMENT)):
+            if not await patience.more():
                 break
         self._after(answer, limit)
         result = msgspec.structs.replace(answer.result, leases=leases, ask_again=self._ask_again(answer))
@@ -208,6 +209,18 @@ class BrokerFrontier:
         if not self._is_starving:
             useful = min(useful, 1 if len(self._hand) < self._pace.room else 0)
         self._messages.allow(len(self._working) + useful)
+
+    async def _gather(self, limit: int) -> None:
+        """Wait a moment for messages that are about to come: the state is asked once for all of them."""
+        if not self._is_starving:
+            return
+        self._allow()
+        self._messages.receive()
+        until = self._messages.now + _MOMENT
+        while len(self._hand) < limit and (left := until - self._messages.now) > 0:
+            if not await self._messages.wait(left):
+                return
+            self._messages.receive()
 
     async def _take_turns(self, worker: str, limit: int, landed: Sequence[Landing]) -> TurnResult:
         most = min(_OFFERS_AT_ONCE, limit + self._pace.room)
