@@ -17,6 +17,7 @@ class Shop(Spider):
         "user_agents": "random",  # a whole header set for each request
         "fingerprint_keys": ["task"],  # a product that two tasks ask for is two requests
         "save_request_data": ["task"],  # every item says which task it belongs to
+        "task_key": "task",  # and every task is counted: `skitter counters JOB --by task`
         "max_retries": 5,
         "rates": ["50/s"],
     }

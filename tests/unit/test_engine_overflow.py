@@ -7,6 +7,7 @@ import pytest
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
 from skitter.engine import overflow as overflow_module
+from skitter.engine.outside import OutsideSeeds
 from skitter.engine.overflow import Aside, Overflow
 from skitter.engine.room import Room
 from skitter.frontier.base import Entry, JobState, Outcome, Resolution
@@ -107,6 +108,26 @@ async def test_pages_that_wait_for_room_are_handed_back_by_a_worker_that_drains(
     ran = await crawl.run()
     assert ran.status.leased == 0
     assert ran.status.done == len(ran.items) <= 100
+
+
+async def test_seeds_from_outside_stay_in_their_keys_until_there_is_room():
+    class Keys:
+        asked = 0
+
+        async def take_seeds(self, _limit):
+            self.asked += 1
+
+    keys, room = Keys(), Room()
+    room.told(0)
+    watching = asyncio.create_task(OutsideSeeds(keys, None, room).run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert keys.asked == 0
+    room.told(1)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert keys.asked == 1
+    watching.cancel()
 
 
 def outcome(number, links=2):

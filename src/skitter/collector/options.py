@@ -13,10 +13,14 @@ from skitter.scope import Scope
 
 PREFIX = "SKITTER_"
 """How the environment variables begin that override options."""
-_ENVIRONMENT = (
-    "allowed_domains", "cache_dir", "disable_cookies", "disallowed_domains", "follow_redirects", "ignore_robots_txt", "max_body_size", "max_depth",
-    "max_requests", "parse_http_error_response", "user_agent",
-)  # fmt: skip
+VARIABLES = {
+    name: {"ignore_robots_txt": "IGNORE_ROBOTSTXT"}.get(name, name.upper())
+    for name in (
+        "allowed_domains", "cache_dir", "disable_cookies", "disallowed_domains", "follow_redirects",
+        "ignore_robots_txt", "max_body_size", "max_depth", "max_requests", "parse_http_error_response", "user_agent",
+    )
+}  # fmt: skip
+"""Which options they can set, and what stands for each after the prefix."""
 OF_A_CLONE = frozenset({
     "user_agent", "headers", "max_depth", "allowed_domains", "disallowed_domains", "url_filters",
     "disallowed_url_filters", "allow_url_revisit", "request_timeout", "proxy",
@@ -118,15 +122,11 @@ def read_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> Op
     of the environment.
     """
     values = {name: _checked(name, value, f"collector option {name}") for name, value in given.items()}
-    for name in _ENVIRONMENT:
-        variable = PREFIX + _VARIABLES.get(name, name.upper())
-        text = environment.get(variable, "")
+    for name, variable in VARIABLES.items():
+        text = environment.get(PREFIX + variable, "")
         if text:
-            values[name] = _checked(name, _from_text(name, text), f"environment variable {variable}")
+            values[name] = _checked(name, _from_text(name, text), f"environment variable {PREFIX}{variable}")
     return Options(**values)
-
-
-_VARIABLES = {"ignore_robots_txt": "IGNORE_ROBOTSTXT"}
 
 
 def _checked(name: str, value: Any, what: str) -> Any:

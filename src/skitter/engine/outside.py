@@ -8,6 +8,7 @@ import logging
 import xxhash
 
 from skitter.engine.gather import Gatherer
+from skitter.engine.room import Room
 from skitter.engine.seed_format import read_seed
 from skitter.errors import SkitterError
 from skitter.frontier.base import Entry, OutsideSeed, SeedBatch, SeedKeys
@@ -25,14 +26,16 @@ _SLOT = "seeds"
 class OutsideSeeds:
     """Watches the seed keys for one worker. All workers do: what one takes no other gets."""
 
-    def __init__(self, frontier: SeedKeys, gatherer: Gatherer) -> None:
+    def __init__(self, frontier: SeedKeys, gatherer: Gatherer, room: Room | None = None) -> None:
         self._frontier = frontier
         self._gatherer = gatherer
+        self._room = room if room is not None else Room()
 
     async def run(self) -> None:
         """Take seeds until cancelled."""
         pause = _LOOK_EVERY
         while True:
+            await self._room.wait()
             batch = await self._frontier.take_seeds(_AT_ONCE)
             if batch is not None:
                 await self._settle(batch)
@@ -53,6 +56,7 @@ class OutsideSeeds:
             else:
                 log.warning("seed %r of %s: %s", seed.value[:200], seed.key, entry)
                 rejected.append((_letter(seed), f"seed: {entry}"))
+        self._room.take(len(entries))
         if await self._frontier.settle_seeds(batch.token, entries, rejected) and entries:
             log.info("seeds taken from outside: %d", len(entries))
 

@@ -102,7 +102,7 @@ class Worker:
         self._pump.on_change = self._obey_changes
         await self._each_hook("on_start")
         if settings.seed_keys:
-            self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer).run())
+            self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer, self._room).run())
         walk = Walk(
             self.spider, settings, self._fetcher, self._hooks, self._robots, self._gatherer, self._obey
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 _Ranges = Sequence[tuple[int, int]]
 _BYTES_AT_ONCE = 1 << 18
-_CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": 10.0, "socket_connect_timeout": 10.0, "protocol": 2}
-if find_spec("redis") is not None and find_spec("redis.driver_info") is not None:
-    # Else each new connection looks on the disk for the version of the client, to tell it to the server.
-    _CLIENT_OPTIONS["driver_info"] = None
 
 _PUSH = """
 -- KEYS: items, positions. ARGV: 1 part, 2 position before, 3 position after, 4 kind, 5 largest length or '',
@@ -52,6 +49,15 @@ end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
 return ARGV[3]
 """
+
+
+@cache
+def _client_options() -> dict[str, Any]:
+    options: dict[str, Any] = {"socket_timeout": 10.0, "socket_connect_timeout": 10.0, "protocol": 2}
+    if find_spec("redis.driver_info") is not None:
+        # Else each new connection looks on the disk for the version of the client, to tell it to the server.
+        options["driver_info"] = None
+    return options
 
 
 class RedisOutput:
@@ -184,7 +190,7 @@ class RedisOutput:
                 remedy='pip install "skitter[redis]"',
             ) from error
         try:
-            client = Redis.from_url(self._server, **_CLIENT_OPTIONS)
+            client = Redis.from_url(self._server, **_client_options())
         except ValueError as error:
             raise StoreError(
                 f"output {self.target!r} is no address: {error}", remedy="write redis://HOST/DATABASE/KEY"

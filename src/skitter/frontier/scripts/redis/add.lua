@@ -1,5 +1,5 @@
 -- add: add requests, with the progress of the seeds if they are some.
--- ARGV[5]: names, entries, seeds (token, position before, position after, whether it is done, parcels)
+-- ARGV: 5 names, entries, seeds (token, position before, position after, whether it is done, parcels), 6 see told()
 -- Returns how many were new, how many known, how many refused, and whether the seeds were taken.
 begin(true)
 local names, entries, seeds = unpack(decode(ARGV[5]))
@@ -20,4 +20,4 @@ if seeds then
   post(seeds[5])
 end
 local added, refused = insert(names, entries)
-return finish(added .. ' ' .. #entries - added - refused .. ' ' .. refused .. ' 1')
+return finish(added .. ' ' .. #entries - added - refused .. ' ' .. refused .. ' 1' .. told())

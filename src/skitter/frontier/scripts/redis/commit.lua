@@ -1,6 +1,6 @@
 -- commit: close leases, each with its new requests, counters and output marks, or not at all.
--- ARGV[5]: names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record,
---          task, parcels), whether there are parcels
+-- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record, task, parcels),
+--         whether there are parcels; 6 see told()
 -- Returns a 1 or a 0 for each outcome: whether it was in time.
 local DONE, RETRY = 0, 1
 local names, outcomes, has_parcels = unpack(decode(ARGV[5]))
@@ -161,4 +161,4 @@ if plain then
     end
   end
 end
-return finish(table.concat(answer))
+return finish(table.concat(answer) .. told())
