@@ -159,7 +159,9 @@ def test_two_machines_share_one_crawl_and_everything_dies_around_them(
     job, site, truth, nsqd, redis_url, tmp_path
 ):
     rng = random.Random(7)
-    output = tmp_path / "items.db"  # which both write; part files would be on the machine of their worker
+    output = str(
+        tmp_path / "items.db"
+    )  # which both write; part files would be on the machine of their worker
     one, other = (job(redis_url, name, output=output).start() for name in ("one", "other"))
     first, second, third = moments("both", 3)
     assert one.wait_for(lambda: served(site) >= first, "requests")
@@ -170,6 +172,6 @@ def test_two_machines_share_one_crawl_and_everything_dies_around_them(
     nsqd.start()
     other.start()
     assert one.wait_for(lambda: served(site) >= third, "requests")
-    assert other.kill_worker(rng)
+    assert one.kill_worker(rng)
     assert one.wait() == other.wait() == 0, one.errors + other.errors
     check_exact(one, *truth)

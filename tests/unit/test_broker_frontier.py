@@ -193,6 +193,7 @@ async def test_what_the_state_has_lost_is_added_again_from_its_message(make):
     frontier, broker = await make()
     broker.deliver(ticket_of(broker.mark, entry("lost", priority=3), 0.0))
     assert await lease(frontier, landed=[Landing(0)]) == []
+    await frontier._outbox.wait_below(1)
     (again,) = await lease(frontier, landed=[Landing(0)])
     assert again.url == "http://h.test/lost"
 

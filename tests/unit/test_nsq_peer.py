@@ -25,6 +25,7 @@ class Peer:
     def __init__(self) -> None:
         self.heard = b""
         self.accepted = 0
+        self.drops = 0
         self.news = asyncio.Condition()
         self.greeting = frame(0, json.dumps({"version": "1.3.0", "max_rdy_count": 2500}).encode())
 
@@ -42,6 +43,9 @@ class Peer:
             (size,) = struct.unpack(">I", await reader.readexactly(4))
             self.wishes = json.loads(await reader.readexactly(size))
             writer.write(self.greeting)
+            if self.drops:
+                self.drops -= 1
+                return
             while data := await reader.read(65536):
                 async with self.news:
                     self.heard += data
@@ -224,6 +228,20 @@ async def test_a_consumer_comes_back_after_the_connection_ended(peer):
     peer.say(frame(0, b"OK"))
     await peer.hear(b"RDY 3\n")
     assert peer.accepted == 2
+    await consumer.close()
+
+
+async def test_a_consumer_comes_back_after_a_server_that_ends_each_greeting(peer):
+    """As one does that is being killed: no dead connection is kept, and none is waited for."""
+    consumer = await open_consumer(peer, max_in_flight=3)
+    peer.drops = 3
+    peer.heard = b""
+    peer.writer.close()
+    await peer.hear(b"SUB t c\n")
+    peer.say(frame(0, b"OK"))
+    await peer.hear(b"RDY 3\n")
+    assert peer.accepted == 1 + 3 + 1
+    assert len(consumer.connections) == 1
     await consumer.close()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from skitter.nsq.connection import Connection, Options
-from skitter.nsq.errors import LookupFailed, NsqError
+from skitter.nsq.errors import ConnectionFailed, LookupFailed, NsqError
 from skitter.nsq.lookup import Address, NsqLookup
 
 log = logging.getLogger(__name__)
@@ -119,6 +119,7 @@ class Peers:
             if connection is not None:
                 await connection.wait_closed()
                 pause = FIRST_PAUSE
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             else:
                 try:
                     await self._connect(address)
@@ -134,10 +135,13 @@ class Peers:
     async def _connect(self, address: Address) -> None:
         connection = await Connection.open(*address, self._options)
         connection.on_close = self._ended
+        if not connection.is_open:  # it has ended already, and tells nobody
+            raise ConnectionFailed(f"{connection!r}: the connection was closed")
         self.connections.append(connection)
         try:
             await self._welcome(connection)
         except BaseException:
+            self._ended(connection)
             connection.close()
             raise
         if connection.is_open:

@@ -39,6 +39,8 @@ log = logging.getLogger("skitter.frontier")
 _OFFERS_AT_ONCE = 256
 _ASK_AGAIN = 0.005
 """Seconds after which a worker with room looks again whether messages have come."""
+_MOMENT = 0.003
+"""Seconds for which a call for leases waits for messages, where there is something to be leased."""
 _STATE_FRESH = 0.05
 """Seconds for which the state's last answer is believed while nothing happens here."""
 _LOOK_AGAIN = 0.02
@@ -87,7 +89,7 @@ class BrokerFrontier:
         """How many leases each worker wants; one process may serve several."""
         self._calls = 0
         self._is_running = self._is_starving = True
-        """Whether more could have been leased when the state was asked last."""
+        """Whether more could have been leased, as far as known, when the state was asked last."""
         self._last: tuple[float, LeaseResult] | None = None
 
     @property
@@ -172,13 +174,15 @@ class BrokerFrontier:
         self._calls += 1
         patience = Patience(self._messages, self._pace, self._calls, self.sweep)
         leases: list[Lease] = []
+        await self._gather(limit)
         while True:
             self._allow()
             self._messages.receive()
             answer = await self._take_turns(worker, limit - len(leases), landed)
             landed = ()
             leases += answer.result.leases
-            self._is_starving = answer.starving
+            # Who got all that it wanted has not learnt whether there is more.
+            self._is_starving = answer.starving or 0 < limit <= len(leases)
             self._is_running = answer.result.state is JobState.RUNNING
             if not answer.starving or len(leases) >= limit:
                 break
@@ -205,6 +209,18 @@ class BrokerFrontier:
         if not self._is_starving:
             useful = min(useful, 1 if len(self._hand) < self._pace.room else 0)
         self._messages.allow(len(self._working) + useful)
+
+    async def _gather(self, limit: int) -> None:
+        """Wait a moment for messages that are about to come: the state is asked once for all of them."""
+        if not self._is_starving:
+            return
+        self._allow()
+        self._messages.receive()
+        until = self._messages.now + _MOMENT
+        while len(self._hand) < limit and (left := until - self._messages.now) > 0:
+            if not await self._messages.wait(left):
+                return
+            self._messages.receive()
 
     async def _take_turns(self, worker: str, limit: int, landed: Sequence[Landing]) -> TurnResult:
         most = min(_OFFERS_AT_ONCE, limit + self._pace.room)
@@ -240,7 +256,8 @@ class BrokerFrontier:
                 log.warning(
                     "%d requests that the state has lost are added again from their messages", len(lost)
                 )
-                await self.add(lost)
+                _, told = await self._state.add_told(lost)
+                self._outbox.put(self._messages.postings(lost, told))
         for held in gone:
             held.delivery.finish()
 

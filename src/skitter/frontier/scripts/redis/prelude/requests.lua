@@ -72,7 +72,6 @@ end
 -- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
 local function insert(names, entries)
   local added, refused = 0, 0
-  local added = 0
   local fingerprints = {}
   for i, entry in ipairs(entries) do
     fingerprints[i] = sub(entry[3], 6, 21)
