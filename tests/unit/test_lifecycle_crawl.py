@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import sys
+from asyncio.subprocess import PIPE
 from collections import Counter
 
 import pytest
 
 from engine_bench import QUICK, Scripted
+from manual import ROOT
 from skitter.errors import FrontierError, SpiderError, UsageError
 from skitter.lifecycle import (
     Analyzer,
@@ -17,6 +20,7 @@ from skitter.lifecycle import (
     Monitor,
     Status,
 )
+from skitter.testing import Answer
 
 PAGES = {"/": [f"/{number}" for number in range(40)], **{f"/{number}": [] for number in range(40)}}
 PATHS = sorted(PAGES)
@@ -279,3 +283,18 @@ async def test_a_fleet_is_started_and_stopped_in_the_same_way(made, serve, tmp_p
     await crawl.start()
     assert (await crawl.wait()).status.done == 41
     assert crawl.status is Status.STOPPED
+
+
+async def test_the_example_stops_goes_on_and_sums_up(serve, tmp_path):
+    site = Scripted({"/": ["/a", "/b", "/gone"], "/a": ["/b"], "/b": Answer(b"<title> B </title>")})
+    script = ROOT / "examples" / "managed.py"
+    ran = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), serve(site).url, cwd=tmp_path, stdout=PIPE, stderr=PIPE
+    )
+    out, errors = (text.decode() for text in await ran.communicate())
+    assert ran.returncode == 0, errors
+    assert out.startswith("stopped time for a break\n")
+    assert "/gone the server answered 404" in out
+    assert "requests: 4 added, 0 queued, 0 delayed, 0 in flight, 3 done, 1 failed" in out
+    [item] = [json.loads(line) for line in (tmp_path / "managed.jsonl").read_text().splitlines()]
+    assert item["title"] == "B"
