@@ -195,7 +195,7 @@ async def test_many_crawls_run_in_one_process_beside_other_work(made, serve):
     assert [site.counts for site in sites] == [Counter(PATHS)] * 5
 
 
-async def test_no_task_and_no_thread_of_a_run_outlives_it(made, serve):
+async def test_no_task_of_a_run_outlives_it(made, serve):
     before = asyncio.all_tasks()
     crawl = await made()
     await crawl.start(serve(Scripted(PAGES)).url)

@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 
-from engine_bench import QUICK, Scripted, redirect
+from engine_bench import QUICK, Bench, Scripted, redirect
 from skitter import Request, Signal, Spider
+from skitter.frontier.base import Entry, SeedMark
+from skitter.frontier.memory import MemoryFrontier
 from skitter.lifecycle import Analyzer, Component, CrawlArguments, Downloader, ManagedCrawl, Pipeline
 from skitter.lifecycle.feed import ErrorFeed
+from skitter.lifecycle.observer import Observer
 from skitter.testing import Answer
 
 
@@ -138,6 +141,36 @@ async def test_a_downloader_that_gets_no_answer_is_named(free_port, tmp_path):
     await crawl.start(f"http://127.0.0.1:{free_port}/")
     [error] = await ended(crawl)
     assert (error.component, error.module, error.kind) == (Component.DOWNLOADER, "plain", "ConnectError")
+
+
+async def test_a_robots_txt_that_cannot_be_had_is_told_while_its_pages_wait(serve, tmp_path):
+    crawl = ManagedCrawl()
+    await crawl.initialize(
+        CrawlArguments(
+            job="robots", analyzers=[Analyzer(links)], settings={**QUICK, "robots": True}, home=str(tmp_path)
+        )
+    )
+    await crawl.start(serve(Scripted({"/robots.txt": Answer(status=503)})).url)
+    error = await anext(crawl.errors())
+    assert (error.component, error.message.partition(":")[0]) == (Component.DOWNLOADER, "robots")
+    assert not await crawl.idle()
+    await crawl.stop()
+
+
+async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_path):
+    feed, bench = ErrorFeed(), Bench(Unstorable(), tmp_path)
+    bench.spider.hooks = [Observer(feed)]
+    context = bench.frontier_context()
+    bench.frontier = MemoryFrontier(context.politeness, context.options)
+    claim = await bench.frontier.claim_seeds("w0")
+    await bench.frontier.add(
+        [Entry(b"x" * 16, "127.0.0.1", "http://127.0.0.1/odd", b"")], SeedMark(claim.token, 0, done=True)
+    )
+    await bench.run()
+    feed.close()
+    assert [(error.component, error.url) async for error in feed.read()] == [
+        (Component.SCHEDULER, "http://127.0.0.1/odd")
+    ]
 
 
 class Unstorable(Spider):

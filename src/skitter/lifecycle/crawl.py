@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class ManagedCrawl:
     """The life cycle of a job on this machine. Any number of them run in one process, each with a job of its own.
 
-    It belongs to the event loop on which it is used, installs no signal handlers, and starts no threads that
-    outlive a run. A call that does not fit the status raises
+    It belongs to the event loop on which it is used, installs no signal handlers, and leaves no task behind
+    when a run is over. A call that does not fit the status raises
     :class:`~skitter.lifecycle.status.IllegalTransition` and changes nothing.
     """
 
