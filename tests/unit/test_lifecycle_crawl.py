@@ -5,6 +5,7 @@ import json
 import sys
 from asyncio.subprocess import PIPE
 from collections import Counter
+from itertools import count
 
 import pytest
 
@@ -14,12 +15,14 @@ from skitter.errors import FrontierError, SpiderError, UsageError
 from skitter.lifecycle import (
     Analyzer,
     CrawlArguments,
+    Downloader,
     IllegalTransition,
     Level,
     ManagedCrawl,
     Monitor,
     Status,
 )
+from skitter.response import Response
 from skitter.testing import Answer
 
 PAGES = {"/": [f"/{number}" for number in range(40)], **{f"/{number}": [] for number in range(40)}}
@@ -298,3 +301,53 @@ async def test_the_example_stops_goes_on_and_sums_up(serve, tmp_path):
     assert "requests: 4 added, 0 queued, 0 delayed, 0 in flight, 3 done, 1 failed" in out
     [item] = [json.loads(line) for line in (tmp_path / "managed.jsonl").read_text().splitlines()]
     assert item["title"] == "B"
+
+
+class Stuck:
+    """A fetcher that cannot be opened the first time."""
+
+    def __init__(self, times, reached):
+        self._times = times
+        self._reached = reached
+
+    async def open(self):
+        if next(self._times) == 0:
+            self._reached.set()
+            await asyncio.Event().wait()
+
+    async def fetch(self, request):
+        return Response(request.url, request=request)
+
+    async def close(self):
+        pass
+
+
+async def test_a_start_that_is_cancelled_has_not_begun_and_can_be_repeated(made):
+    times, reached = count(), asyncio.Event()
+    crawl = await made(downloaders=[Downloader(lambda context: Stuck(times, reached))], frontier="sqlite:")
+    before = asyncio.all_tasks()
+    starting = asyncio.create_task(crawl.start("http://127.0.0.1:9/"))
+    await reached.wait()
+    assert crawl.status is Status.STARTING
+    with pytest.raises(IllegalTransition, match="being started"):
+        await crawl.start()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert (crawl.status, (await crawl.summary()).runs) == (Status.INITIALIZED, 0)
+    assert asyncio.all_tasks() == before
+    await crawl.start("http://127.0.0.1:9/")
+    assert (await crawl.wait()).status.done == 1
+
+
+async def test_readers_of_a_crawl_that_is_made_anew_come_to_an_end(made):
+    crawl = await made()
+    reading = asyncio.create_task(anext(crawl.errors(), None))
+    await asyncio.sleep(0)
+    await crawl.initialize(CrawlArguments(job="other", analyzers=[Analyzer(follow)]))
+    assert await reading is None
+
+
+async def test_a_crawl_that_was_never_started_cannot_be_watched(made):
+    with pytest.raises(UsageError, match="no run"):
+        await Monitor(await made()).run()

@@ -27,6 +27,7 @@ from skitter.lifecycle import (
 )
 from skitter.lifecycle.registry import Registry
 from skitter.response import Response
+from skitter.testing import Answer
 
 
 def parse(response):
@@ -389,6 +390,36 @@ async def test_modules_come_and_go_in_the_middle_of_a_run(tmp_path):
         crawl.register(Pipeline(upper))
 
 
+async def test_cookies_are_the_same_for_all_downloaders(crawled):
+    sent = []
+
+    def note(visit):
+        sent.append(visit.headers.get("cookie"))
+        return Answer()
+
+    first = Answer(b'<a href="/a">x</a><a href="/b">x</a>', headers={"Set-Cookie": "who=me"})
+    downloaders = [Downloader(), Downloader()]
+    await crawled({"/": first, "/a": note, "/b": note}, downloaders=downloaders)
+    assert sent == ["who=me", "who=me"]
+    assert [module.counts.called > 0 for module in downloaders] == [True, True]
+
+
+class Choosy(Own):
+    def on_headers(self, response):
+        return Signal.DROP
+
+    def before_save(self, response, items):
+        raise AssertionError("there is no page")
+
+
+async def test_hooks_see_the_headers_through_downloaders_too(crawled, serve):
+    url = serve(Scripted({"/": []})).url
+    _, result, items, _ = await crawled(
+        {"/": []}, analyzers=(), spider=Choosy, arguments={"url": url}, downloaders=[Downloader()]
+    )
+    assert (items, result.status.failed, result.counters["refused/hook"]) == ([], 0, 2)
+
+
 # --- domains -----------------------------------------------------------------------------------------------
 
 
@@ -425,3 +456,34 @@ async def test_first_requests_and_what_is_named_are_accepted_and_all_else_is_cou
         {}, downloaders=[Downloader(lambda context: Local(Counter(), page))], accepted_domains=accepted
     )
     assert (result.status.done, result.counters.get("refused/host", 0) > 0) == (3 - refused, refused > 0)
+
+
+class Wide(Own):
+    """Says itself that it stays on one site."""
+
+    allowed_domains = ("example.com",)
+
+    async def start(self):
+        return
+        yield
+
+    def before_save(self, response, items):
+        return None
+
+    def parse(self, response):
+        yield response.follow_all(["http://a.example.com/", "http://b.example.net/"])
+
+
+@pytest.mark.parametrize(
+    ("accepted", "done"), [((), 2), (["www.example.net"], 2), (["example.com", "example.net"], 3)]
+)
+async def test_accepted_domains_take_the_place_of_those_of_a_spider(tmp_path, accepted, done):
+    crawl = ManagedCrawl()
+    await crawl.initialize(
+        CrawlArguments(
+            job="wide", spider=Wide, accepted_domains=accepted, settings=QUICK, home=str(tmp_path),
+            downloaders=[Downloader(lambda context: Local(Counter()))],
+        )
+    )  # fmt: skip
+    await crawl.start("http://www.example.com/x" if not accepted else "http://10.0.0.1/")
+    assert (await crawl.wait()).status.done == done

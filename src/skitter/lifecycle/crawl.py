@@ -72,6 +72,7 @@ class ManagedCrawl:
             feed = ErrorFeed(arguments.error_capacity)
             domains = arguments.domains()
             await asyncio.to_thread(self._crawl, arguments, registry, feed, domains, [])
+        self._feed.close()  # whoever reads of what is no more
         self._arguments, self._registry, self._feed, self._domains = arguments, registry, feed, domains
         self._first, self._last, self._runs, self._reason = {}, None, 0, ""
 

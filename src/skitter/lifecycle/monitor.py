@@ -13,6 +13,8 @@ from skitter.lifecycle.status import IllegalTransition, Status
 
 log = logging.getLogger("skitter.lifecycle")
 
+_AT_WORK = {Status.STARTING, Status.STARTED, Status.STOPPING}
+_BEGUN = _AT_WORK | {Status.STOPPED}
 _CLOSEST_CHECKS = 0.1
 _CLOSEST_SUMMARIES = 1.0
 
@@ -74,11 +76,17 @@ class Monitor:
         self._report = report
 
     async def run(self) -> int:
-        """Watch until the run is over; returns how often it looked. Cancelling it leaves the crawl alone."""
+        """Watch until the run is over; returns how often it looked. Cancelling it leaves the crawl alone.
+
+        Raises :class:`~skitter.errors.UsageError` for a crawl that was never started.
+        """
+        if self._crawl.status not in _BEGUN:
+            raise UsageError("there is no run to be watched", remedy="await crawl.start() first")
         relaying = asyncio.create_task(self._relay())
         try:
             checks = await self._look_on()
-            await relaying  # what is still unread, and then it ends by itself
+            if self._crawl.status is Status.STOPPED:
+                await relaying  # what is still unread, and then it ends by itself
         finally:
             relaying.cancel()
         self._report(Level.INFO, (await self._crawl.summary()).text())
@@ -87,7 +95,7 @@ class Monitor:
     async def _look_on(self) -> int:
         loop = asyncio.get_running_loop()
         checks, told, next_summary = 0, None, loop.time()
-        while self._crawl.status in {Status.STARTING, Status.STARTED, Status.STOPPING}:
+        while self._crawl.status in _AT_WORK:
             checks += 1
             if loop.time() >= next_summary:
                 next_summary = loop.time() + self._summary_every
