@@ -114,11 +114,13 @@ async def test_a_finished_job_does_not_begin_without_cause_and_says_what_would_b
     crawl = await made(frontier="sqlite:", outputs=[str(out)])
     await crawl.start(url)
     await crawl.wait()
+    before = await crawl.summary()
     with pytest.raises(UsageError, match="nothing left to do"):
         await crawl.start()
     with pytest.raises(UsageError, match="nothing left to do"):
         await crawl.start(f"{url}7")  # which it has met
-    assert (crawl.status, (await crawl.summary()).runs) == (Status.STOPPED, 1)
+    assert await crawl.summary() == before
+    assert (crawl.status, before.runs) == (Status.STOPPED, 1)
     await crawl.start(f"{url}?more")
     assert (await crawl.wait()).status.failed == 1  # the site has no such page
     await crawl.start(recrawl=True)

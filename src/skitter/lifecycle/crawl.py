@@ -7,27 +7,20 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
 from skitter.engine.callbacks import describe
-from skitter.engine.crawl import Crawl, Progress, RunResult
-from skitter.engine.equipment import Equipment
-from skitter.engine.job import JobFolder
+from skitter.engine.crawl import Crawl, RunResult
 from skitter.errors import SkitterError, UsageError
-from skitter.lifecycle.analyzer import analyzer_spider
 from skitter.lifecycle.arguments import CrawlArguments
 from skitter.lifecycle.component import Component
-from skitter.lifecycle.downloader import BalancedFetcher
 from skitter.lifecycle.feed import ErrorFeed, ErrorReader
 from skitter.lifecycle.module import Module
-from skitter.lifecycle.observer import Observer
-from skitter.lifecycle.pipeline import Pipelines
 from skitter.lifecycle.registry import Registry
+from skitter.lifecycle.run import Begun, make_run, need_first
 from skitter.lifecycle.status import Status, StatusMachine
 from skitter.lifecycle.summary import CrawlSummary, error_summary, is_idle, module_summary
 from skitter.request import Request
 
 if TYPE_CHECKING:
-    from skitter.fetch.identity.base import SourceContext
     from skitter.frontier.base import FrontierStatus
-    from skitter.spider import Spider
 
 
 class ManagedCrawl:
@@ -71,7 +64,7 @@ class ManagedCrawl:
             registry = Registry(arguments.modules(), arguments.balance)
             feed = ErrorFeed(arguments.error_capacity)
             domains = arguments.domains()
-            await asyncio.to_thread(self._crawl, arguments, registry, feed, domains, [])
+            await asyncio.to_thread(make_run, arguments, registry, feed, domains, [])
         self._feed.close()  # whoever reads of what is no more
         self._arguments, self._registry, self._feed, self._domains = arguments, registry, feed, domains
         self._first, self._last, self._runs, self._reason = {}, None, 0, ""
@@ -132,10 +125,10 @@ class ManagedCrawl:
         begin_with = list(together.values()) if anew else requests
         domains = self._arguments.domains(_url(request) for request in together.values())
         if self._arguments.analyzers and not begin_with:
-            await asyncio.to_thread(_need_first, self._arguments, fresh=fresh)
-        begun = _Begun(self._arguments.workers == 1)
+            await asyncio.to_thread(need_first, self._arguments, fresh=fresh)
+        begun = Begun(self._arguments.workers == 1)
         run = await asyncio.to_thread(
-            self._crawl, self._arguments, self._registry, self._feed, domains, begin_with, begun,
+            make_run, self._arguments, self._registry, self._feed, domains, begin_with, begun,
             fresh=fresh, recrawl=recrawl,
         )  # fmt: skip
         await self._launch(run, begun.at_work)
@@ -143,8 +136,20 @@ class ManagedCrawl:
 
     async def _launch(self, run: Crawl, begun: asyncio.Future[None]) -> None:
         """Start a run, and wait until it is at work. Raises what keeps it from that."""
+        before, self._reason = self._reason, ""
         self._feed.open()
         task = asyncio.create_task(self._see_through(run))
+        try:
+            await self._at_work(task, run, begun)
+        except BaseException:
+            self._reason = before
+            raise
+        self._run, self._task = run, task
+        self._runs += 1
+        task.add_done_callback(_look_at)
+
+    @staticmethod
+    async def _at_work(task: asyncio.Task[RunResult], run: Crawl, begun: asyncio.Future[None]) -> None:
         try:
             await asyncio.wait((task, begun), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -156,44 +161,6 @@ class ManagedCrawl:
                 f"job {run.spec.job!r} is finished: there is nothing left to do",
                 remedy="start it with recrawl=True, fresh=True, or requests that it has not met",
             )
-        self._run, self._task, self._reason = run, task, ""
-        self._runs += 1
-        task.add_done_callback(_look_at)
-
-    def _crawl(
-        self,
-        arguments: CrawlArguments,
-        registry: Registry,
-        feed: ErrorFeed,
-        domains: list[str],
-        first: list[Any],
-        begun: _Begun | None = None,
-        *,
-        fresh: bool = False,
-        recrawl: bool = False,
-    ) -> Crawl:
-        """Make a run from its parts; it looks at files, so not on the event loop."""
-        settings: dict[str, Any] = {}
-        if arguments.downloaders:
-
-            def fetcher(context: SourceContext) -> BalancedFetcher:
-                return BalancedFetcher(registry, context)
-
-            settings["fetcher"] = fetcher
-        hooks: list[object] = [Observer(feed)] if arguments.workers == 1 else []
-        if arguments.pipelines:
-            hooks.append(Pipelines(registry, feed))
-        if begun is not None and begun.by_worker:
-            hooks.append(begun)
-        return Crawl(
-            arguments.spec(),
-            spider_class=_spider(arguments, registry, domains),
-            equipment=Equipment(hooks, settings, first),
-            watcher=None if begun is None or begun.by_worker else begun.watch,
-            fresh=fresh,
-            recrawl=recrawl,
-            resume=True,
-        )
 
     async def _see_through(self, run: Crawl) -> RunResult:
         try:
@@ -301,45 +268,6 @@ class ManagedCrawl:
             with contextlib.suppress(SkitterError):  # the run meets the same error, and tells it
                 self._last = await self._run.reading() or self._last
         return self._last
-
-
-class _Begun:
-    """Finds out that a run is at work: by its worker, or, where that is another process, by its first reading."""
-
-    def __init__(self, by_worker: bool) -> None:
-        self.by_worker = by_worker
-        self.at_work: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def on_start(self, _worker: object) -> None:
-        """Hear from the worker, which can be stopped from now on."""
-        self._tell()
-
-    def watch(self, _progress: Progress) -> None:
-        """Hear from the run that its fleet is being looked after."""
-        self._tell()
-
-    def _tell(self) -> None:
-        if not self.at_work.done():
-            self.at_work.set_result(None)
-
-
-def _spider(arguments: CrawlArguments, registry: Registry, domains: list[str]) -> type[Spider] | None:
-    if arguments.analyzers:
-        return analyzer_spider(registry, domains)
-    if not domains and isinstance(arguments.spider, str):
-        return None
-    from skitter.engine.loading import load_spider_class  # noqa: PLC0415 - a crawl of analyzers loads nothing
-
-    spider = load_spider_class(arguments.spider) if isinstance(arguments.spider, str) else arguments.spider
-    return type(spider.__name__, (spider,), {"allowed_domains": domains}) if domains else spider
-
-
-def _need_first(arguments: CrawlArguments, *, fresh: bool) -> None:
-    """Refuse a run that would have nothing to do; a job in a server may have been begun by somebody else."""
-    kind = arguments.frontier.partition(":")[0]
-    begun = not fresh and kind == "sqlite" and JobFolder(arguments.job, arguments.home).exists()
-    if kind in {"memory", "sqlite"} and not begun and not arguments.settings.get("wait_for_seeds"):
-        raise UsageError("there is nothing to start from", remedy="name a URL: await crawl.start(URL)")
 
 
 def _url(request: Request | str) -> str:
