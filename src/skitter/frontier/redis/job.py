@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import FrontierOptions, JobInfo
+from skitter.frontier.base import FrontierOptions, JobInfo, NoSuchJob
 from skitter.frontier.changes import Changes
 from skitter.frontier.redis.batches import SLOTS_AT_ONCE
 from skitter.frontier.redis.config import BegunWith, JobConfig
@@ -102,7 +102,7 @@ class Job:
                 remedy="set visited_ttl and seen_filter as before, or start anew with --fresh",
             )
         if kind == "none":
-            return FrontierError(
+            return NoSuchJob(
                 f"there is no {place}", remedy="`skitter top --frontier URL` shows the jobs there"
             )
         if kind == "headless":
