@@ -16,11 +16,45 @@ def _on_redis(url: str, context: FrontierContext) -> Frontier:
     try:
         from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra
     except ImportError as error:
+        raise _missing(url, error) from error
+    return RedisFrontier.from_url(url, context)
+
+
+def _on_cluster(url: str, context: FrontierContext) -> Frontier:
+    try:
+        from skitter.frontier.redis.cluster_frontier import (  # noqa: PLC0415 - its client is an extra
+            RedisClusterFrontier,
+        )
+    except ImportError as error:
+        raise _missing(url, error) from error
+    return RedisClusterFrontier.from_url(url, context)
+
+
+def _missing(url: str, error: ImportError) -> FrontierError:
+    return FrontierError(
+        f"frontier kind {url.partition(':')[0]!r} needs a package that is missing: {error.name}",
+        remedy='pip install "skitter[redis]"',
+    )
+
+
+def _on_nsq(url: str, context: FrontierContext) -> Frontier:
+    from skitter.frontier.broker.making import make_broker_frontier  # noqa: PLC0415 - it needs this module
+    from skitter.frontier.broker.nsq import RULE, NsqBroker  # noqa: PLC0415
+
+    return make_broker_frontier(url, context, RULE, NsqBroker.from_address)
+
+
+def _on_jetstream(url: str, context: FrontierContext) -> Frontier:
+    try:
+        from skitter.frontier.broker.jetstream import RULE, JetStreamBroker  # noqa: PLC0415 - its client is an extra
+    except ImportError as error:
         raise FrontierError(
             f"frontier kind {url.partition(':')[0]!r} needs a package that is missing: {error.name}",
-            remedy='pip install "skitter[redis]"',
+            remedy='pip install "skitter[nats]"',
         ) from error
-    return RedisFrontier.from_url(url, context)
+    from skitter.frontier.broker.making import make_broker_frontier  # noqa: PLC0415 - it needs this module
+
+    return make_broker_frontier(url, context, RULE, JetStreamBroker.from_address)
 
 
 _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
@@ -31,6 +65,10 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "redis+sentinel": _on_redis,
     "rediss+sentinel": _on_redis,
     "unix": _on_redis,
+    "redis+cluster": _on_cluster,
+    "rediss+cluster": _on_cluster,
+    "nsq": _on_nsq,
+    "nats": _on_jetstream,
 }
 
 
