@@ -3,6 +3,7 @@
 import json
 import time
 
+import psutil
 import pytest
 
 from services.redis_servers import RedisServer
@@ -44,26 +45,43 @@ def site():
 
 
 @pytest.fixture
-def truth(site):
-    web = GeneratedSite(**SITE)
-    return sorted(web.truth(site.origins))
+def slow_site():
+    """Half a minute of work in all, if it were one fetch at a time."""
+    with SiteProcess("skitter.testing:GeneratedSite", SITE, delay=0.3) as site:
+        yield site
+
+
+@pytest.fixture
+def truth_of():
+    return lambda site: sorted(GeneratedSite(**SITE).truth(site.origins))
+
+
+@pytest.fixture
+def truth(site, truth_of):
+    return truth_of(site)
 
 
 def upload(node, site, name="web"):
     node.done("PUT", f"/recipes/{name}", RECIPE.format(url=site.url), kind="application/yaml")
 
 
-def test_a_job_survives_the_kill_of_the_node_that_took_it(valkey, site, truth, tmp_path):
+def test_a_job_survives_the_kill_of_the_node_that_took_it(valkey, slow_site, truth_of, tmp_path):
     store = valkey.url.replace("/0", "/1")
     with ServiceNode(tmp_path / "one", "--store", store) as one:
-        upload(one, site)
+        upload(one, slow_site)
         one.done("POST", "/jobs", {"name": "shop", "recipe": "web"})
         one.wait_for("/jobs/shop", lambda job: job["counts"] and job["counts"]["done"] > PAGES // 10, "work")
+        orphans = psutil.Process(one.process.pid).children(recursive=True)
+        one.kill()
+        _, alive = psutil.wait_procs(orphans, timeout=30)
+        assert orphans
+        assert not alive, "what the dead node ran ends by itself"
         with ServiceNode(tmp_path / "two", "--store", store) as two:
-            one.kill()
+            counts = two.done("GET", "/jobs/shop")["counts"]
+            assert PAGES // 10 < counts["done"] < PAGES, "it was killed in the middle"
             job = two.wait_for("/jobs/shop", lambda job: job["state"] == "finished", "the end")
             assert job["counts"]["failed"] == 0
-            assert sorted(item["url"] for item in two.all_items("shop")) == truth
+            assert sorted(item["url"] for item in two.all_items("shop")) == truth_of(slow_site)
             nodes = two.wait_for("/nodes", lambda answer: len(answer["nodes"]) == 1, "the death noticed")
             assert nodes["nodes"][0]["name"] == two.name
             assert two.leave() == 0

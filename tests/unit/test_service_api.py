@@ -215,7 +215,7 @@ async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
     stopping.set()
     await work
     await desk.records.close()
-    assert len([hit for hit in site.hits() if hit.target == "/"]) == 2
+    assert len([hit for hit in site.log.hits if hit.target == "/"]) == 2
 
 
 # --- everything that the description allows, and what it does not --------------------------------------------
