@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import socket
 import threading
 
 import pytest
 import uvicorn
 
+from cli_command import complaint
 from skitter.service.access import Gate, Tokens
 from skitter.service.api import make_app
 from skitter.service.desk import Desk
@@ -218,6 +220,30 @@ async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
     assert len([hit for hit in site.log.hits if hit.target == "/"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "token", "said"),
+    [
+        ((), "", "there is no token"),
+        ((), "short", "fewer than 16"),
+        (("--token-file", "none.txt"), TOKEN, "cannot be read"),
+        (("--spiders", "nowhere"), TOKEN, "no folder nowhere"),
+        (("--store", "mysql://x/y"), TOKEN, "no known kind"),
+        (("--store", "redis://127.0.0.1:1/0"), TOKEN, "redis://127.0.0.1:1/0"),
+        (("--output", "items.xyz"), TOKEN, "no known kind"),
+    ],
+)  # fmt: skip
+def test_a_node_that_cannot_begin_says_why_in_one_line(tmp_path, monkeypatch, options, token, said):
+    monkeypatch.setenv("SKITTER_SERVE_TOKEN", token)
+    assert said in complaint("serve", "--port", "0", *options, cwd=tmp_path)
+
+
+def test_a_port_that_is_taken_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKITTER_SERVE_TOKEN", TOKEN)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"port {port} cannot be listened on" in complaint("serve", "--port", port, cwd=tmp_path)
+
+
 # --- everything that the description allows, and what it does not --------------------------------------------
 
 
@@ -226,7 +252,8 @@ def test_no_call_that_anybody_can_think_of_breaks_the_service(tmp_path):
     import schemathesis
     from hypothesis import HealthCheck, Phase, given, settings
 
-    app, _ = application(tmp_path)
+    app, desk = application(tmp_path)
+    asyncio.run(desk.records.open())
     with Listening(app) as url:
         with_token = {"Authorization": f"Bearer {TOKEN}"}
         schema = schemathesis.openapi.from_url(f"{url}/openapi.json", headers=with_token)
@@ -254,6 +281,7 @@ def test_no_call_that_anybody_can_think_of_breaks_the_service(tmp_path):
                 if mode is schemathesis.GenerationMode.POSITIVE or takes_anything(operation):
                     given(case=strategy)(try_out)()
         assert count > 200
+    asyncio.run(desk.records.close())
 
 
 def takes_anything(operation):

@@ -80,10 +80,13 @@ def serve(
         need(module, "service", "services")
     from skitter.service.access import Tokens  # noqa: PLC0415 - it needs the extra
     from skitter.service.ground import Ground  # noqa: PLC0415
+    from skitter.store.outputs import open_output  # noqa: PLC0415
 
     tokens = Tokens.found(token_file)
     if spiders is not None and not spiders.is_dir():
         raise UsageError(f"there is no folder {spiders}", remedy="name the folder of the spiders")
+    for output in outputs:
+        open_output(output)  # a name of no known kind is told now, not by every job
     ground = Ground(folder.resolve(), store, spiders, outputs)
     set_up_logging(log_level, log_format)
     return run_async(_serve(ground, tokens, (host, port), max_body, (log_level, log_format)))
@@ -104,9 +107,13 @@ async def _serve(
     await asyncio.to_thread(lock.acquire)
     try:
         desk = Desk(ground, ground.records())
-        node = Node(desk, log_level=level, log_format=form)
-        app = make_app(desk, node, tokens, largest=largest)
-        await listen(app, *place, lambda url: say(f"node {node.name} listens on {url}"))
+        await desk.records.open()
+        try:
+            node = Node(desk, log_level=level, log_format=form)
+            app = make_app(desk, node, tokens, largest=largest)
+            await listen(app, *place, lambda url: say(f"node {node.name} listens on {url}"))
+        finally:
+            await desk.records.close()
     finally:
         await asyncio.to_thread(lock.release)
     return 0

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import Body, FastAPI, Path, Query, Request, Response
+from fastapi import Body, FastAPI, Path, Query, Request, Response, Security
 from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
 
 from skitter.errors import SkitterError
 from skitter.service.access import App, Gate, Tokens
@@ -42,12 +43,11 @@ _RECIPE_BODY = {
 
 
 def make_app(desk: Desk, node: Node, tokens: Tokens, *, largest: int) -> App:
-    """Return the application of a node, which works while the application lives."""
+    """Return the application of a node, which works while the application lives; the store is open already."""
 
     @asynccontextmanager
     async def live(_app: FastAPI) -> AsyncIterator[None]:
         stopping = asyncio.Event()
-        await desk.records.open()
         work = asyncio.create_task(node.work(stopping))
         try:
             yield
@@ -55,11 +55,12 @@ def make_app(desk: Desk, node: Node, tokens: Tokens, *, largest: int) -> App:
             stopping.set()
             with suppress(asyncio.CancelledError):
                 await work
-            await desk.records.close()
 
     app = FastAPI(
         title="skitter", version=VERSION, lifespan=live, docs_url=None, redoc_url=None, redirect_slashes=False,
-        description="Jobs, recipes and tasks of a service of skitter nodes. Every node answers the same.",
+        description="Jobs, recipes and tasks of a service of skitter nodes. Every node answers the same. /health alone needs"
+        " no token.",
+        dependencies=[Security(HTTPBearer(auto_error=False, description="A token of the operator."))],
         responses=_PROBLEMS,
     )  # fmt: skip
     add_handlers(app)
