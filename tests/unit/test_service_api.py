@@ -138,6 +138,7 @@ async def test_a_node_without_a_folder_of_spiders_takes_none(tmp_path):
         ({"name": "x", "recipe": "web", "schedule": "0 0 30 2 *"}, "schedule"),
         ({"name": "x", "recipe": "web", "settings": {"delay": "soon"}}, "settings.delay"),
         ({"name": "x", "recipe": "web", "settings": {"concurrency": 0}}, "settings.concurrency"),
+        ({"name": "x", "recipe": "web", "settings": {"max_pages": 10**30}}, "settings.max_pages"),
         ({"name": "x", "recipe": "web", "settings": {"fetcher": "os:system"}}, "settings.fetcher"),
         ({"name": "x", "recipe": "web", "settings": {"cookie_file": "/etc/passwd"}}, "settings.cookie_file"),
         ({"name": "x", "recipe": "web", "arguments": {"no": 1}}, "recipe"),
@@ -209,6 +210,12 @@ async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
             await asyncio.sleep(0.05)
     assert (await call("GET", "/jobs/shop/items"))[1] == {"items": [{"url": site.url}], "next": "1.1"}
     assert (await call("GET", "/jobs/shop/items?after=1.1"))[1] == {"items": [], "next": None}
+    changed = await call("PATCH", "/jobs/shop/settings", {"settings": {"wait_for_seeds": True}})
+    assert changed == (200, {"changes": {"wait_for_seeds": True}})
+    assert (await call("GET", "/jobs/shop"))[1]["changes"] == {"wait_for_seeds": True}
+    huge = {"seeds": [{"url": site.url, "meta": {"n": 10**30}}]}
+    assert (await call("POST", "/jobs/shop/seeds", huge))[0] == 422
+    assert (await call("PATCH", "/jobs/shop/settings", {"settings": {"max_pages": 10**30}}))[0] == 422
     first = job["run"]["id"]
     assert (await call("POST", "/jobs/shop/start"))[1]["previous"]["id"] == first
     async with asyncio.timeout(60):

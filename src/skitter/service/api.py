@@ -187,10 +187,10 @@ def _add_work(app: FastAPI, desk: Desk, counter: Counter) -> None:
         ] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         run: Annotated[str | None, Query(max_length=100, description="Another run than the newest.")] = None,
-    ) -> dict[str, Any]:
+    ) -> Response:
         """Return items in the order in which their pages first came. `next` is null when there are no more by now."""
-        found: dict[str, Any] = _plain(await counter.items(await desk.job(name), run, after, limit))
-        return found
+        page = await counter.items(await desk.job(name), run, after, limit)
+        return Response(msgspec.json.encode(page), media_type="application/json")
 
     @app.get("/jobs/{name}/failures")
     async def failures(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from skitter.errors import SkitterError
 from skitter.frontier.base import AddResult, Entry, NoSuchJob
 from skitter.service.desk import Desk
 from skitter.service.errors import Conflict, Missing, Refusal
-from skitter.service.ground import RunFolder
+from skitter.service.ground import RunFolder, check_settings
 from skitter.service.items import ItemPage, read_items
 from skitter.service.nouns import Job, NodeNote, Run
 
@@ -51,7 +52,7 @@ class Counter:
             return shown
         shown["counts"] = msgspec.to_builtins(found.counts)
         shown["fleet"] = msgspec.to_builtins(found.workers)
-        shown["changes"] = found.changes
+        shown["changes"] = _shown(found.changes)
         shown["banned"] = found.banned
         return shown
 
@@ -94,6 +95,7 @@ class Counter:
 
     async def change(self, job: Job, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
         """Change settings for all workers at once; returns all changes that hold."""
+        check_settings(limits, "settings")
         try:
             changes = changes_of(limits)
         except SkitterError as error:
@@ -101,11 +103,15 @@ class Counter:
 
         async def act() -> dict[str, Any]:
             async with _open(job, folder) as reached:
-                found: dict[str, Any] = msgspec.to_builtins(await reached.frontier.change(changes, reset))
-                return found
+                return _shown(msgspec.to_builtins(await reached.frontier.change(changes, reset)))
 
         folder = await self._folder(job)
         return await _apart(act())
+
+
+def _shown(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes as they were given: JSON has no infinity, which is what waiting for ever is kept as."""
+    return {name: True if value == math.inf else value for name, value in changes.items()}
 
 
 async def _apart(call: Coroutine[Any, Any, _T]) -> _T:
@@ -155,6 +161,8 @@ async def _add(
                 entry = entry_of(text, gatherer, methods, priority, callback)
             except SkitterError as error:
                 raise Refusal(str(error), remedy=error.remedy, field=f"seeds[{place}]") from None
+            except (ValueError, OverflowError, TypeError) as error:  # of encoding it: a number of 30 digits
+                raise Refusal(f"it cannot be kept: {error}", field=f"seeds[{place}]") from None
             if isinstance(entry, str):
                 raise Refusal(entry, remedy="leave it out, or correct it", field=f"seeds[{place}]")
             entries.append(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,10 @@ SAFE_SETTINGS = frozenset({
 })  # fmt: skip
 """Settings that a caller of the API, or a recipe that came from one, may set. The others name files, code, proxies or
 keys on servers: they belong to whoever runs the nodes."""
+
+
+_TOO_LARGE = 2**53
+"""What not every reader of a record takes for a whole number."""
 
 
 class RunFolder(JobFolder):
@@ -158,7 +163,7 @@ class Ground(msgspec.Struct, frozen=True):
         return f"{path}{colon}{kind}"
 
 
-def check_settings(settings: dict[str, object], field: str) -> None:
+def check_settings(settings: Mapping[str, object], field: str) -> None:
     """Refuse settings that a caller may not set. Raises :class:`Refusal`."""
     for name in settings:
         if name not in SAFE_SETTINGS:
@@ -166,4 +171,9 @@ def check_settings(settings: dict[str, object], field: str) -> None:
                 f"setting {name!r:.80} cannot be set over the API",
                 remedy=f"these can: {', '.join(sorted(SAFE_SETTINGS))}",
                 field=f"{field}.{name}"[:100],
+            )
+        value = settings[name]
+        if isinstance(value, int) and abs(value) >= _TOO_LARGE:
+            raise Refusal(
+                f"setting {name} is {value}", remedy="give a smaller number", field=f"{field}.{name}"
             )

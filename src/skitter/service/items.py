@@ -67,21 +67,21 @@ class Pages(Protocol):
 class ItemPage(msgspec.Struct):
     """Some items of a run."""
 
-    items: list[Any]
+    items: list[msgspec.Raw]
     next: str | None
     """Where the items after these begin; ``None``: there are none now."""
 
 
 async def read_items(pages: Pages, after: tuple[int, int], limit: int) -> ItemPage:
     """Return up to ``limit`` items after a place: the number of a page, and how many of its items were read."""
-    found: list[Any] = []
+    found: list[msgspec.Raw] = []
     while True:
         rows = await pages.read(after[0], _PAGES_AT_ONCE)
         for number, packed in rows:
             lines = packed.split(b"\n")
             skipped = after[1] if number == after[0] else 0
             taken = lines[skipped : skipped + limit - len(found)]
-            found += [msgspec.json.decode(line) for line in taken]
+            found += [msgspec.Raw(line) for line in taken]
             after = (number, skipped + len(taken))
             if len(found) >= limit:
                 return ItemPage(found, f"{after[0]}.{after[1]}")
