@@ -196,6 +196,14 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(call):
     assert sent[0]["status"] == 413
 
 
+async def test_calls_are_logged_with_their_status_and_without_their_token(call, caplog):
+    with caplog.at_level("INFO", "skitter.service"):
+        await call("GET", "/jobs/a%0Ab")
+        await call("GET", "/nodes", token="nobody-knows-this-one")
+    calls = [record.getMessage().rpartition(" ms")[0].rpartition(" ")[0] for record in caplog.records]
+    assert calls == ["GET '/jobs/a%0Ab' 422", "GET '/nodes' 401"]
+
+
 async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
     site = serve(lambda visit: Answer(b"<title>x</title>", status=200 if visit.path == "/" else 404))
     app, desk = application(tmp_path, Node)

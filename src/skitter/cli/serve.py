@@ -103,7 +103,7 @@ async def _serve(
 
     level, form = logging
     lock = OwnerLock(ground.folder / "node")
-    await asyncio.to_thread(os.makedirs, ground.folder, exist_ok=True)
+    await asyncio.to_thread(os.makedirs, ground.folder, mode=0o700, exist_ok=True)
     await asyncio.to_thread(lock.acquire)
     try:
         desk = Desk(ground, ground.records())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import msgspec
 
 from skitter.errors import UsageError
 from skitter.service.problems import problem_bytes
+
+log = logging.getLogger("skitter.service")
 
 ENVIRONMENT = "SKITTER_SERVE_TOKEN"
 _SHORTEST = 16
@@ -79,8 +83,12 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":
-            return  # there are no web sockets here
+        if scope["type"] == "http":  # there are no web sockets here
+            await self._answer(
+                scope, receive, _logged(scope, send) if log.isEnabledFor(logging.INFO) else send
+            )
+
+    async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         if scope["path"] != _OPEN and not self._is_known(headers):
             await _refuse(send, 401, "A token is needed", "send Authorization: Bearer TOKEN")
@@ -135,6 +143,20 @@ def _is_deep(value: Any, depth: int = 0) -> bool:
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return any(_is_deep(one, depth + 1) for one in inner)
+
+
+def _logged(scope: MutableMapping[str, Any], send: Send) -> Send:
+    """Return a ``send`` that logs the call with the status of its answer and the time until then."""
+    began = time.perf_counter()
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            spent = 1000 * (time.perf_counter() - began)
+            # The path as a literal: it is the caller's, and may hold line breaks.
+            log.info("%s %r %s %.0f ms", scope["method"], scope["path"], message["status"], spent)
+        await send(message)
+
+    return sending
 
 
 def _given(body: bytes, receive: Receive) -> Receive:

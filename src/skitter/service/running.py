@@ -13,6 +13,7 @@ import msgspec
 
 from skitter.engine.job import JobSpec
 from skitter.engine.orders import DRAIN_SECONDS
+from skitter.service.access import ENVIRONMENT
 from skitter.service.runner import RunEnd, RunOrder
 
 _PATIENCE = DRAIN_SECONDS + 15.0
@@ -49,6 +50,7 @@ class Running:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "skitter.service.runner", str(writer),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, pass_fds=(writer,), start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name != ENVIRONMENT},  # no business of a spider
             )  # fmt: skip
         except BaseException:
             os.close(reader)
