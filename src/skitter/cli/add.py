@@ -123,7 +123,7 @@ class _Adding:
         from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
 
         async with open_frontier(folder) as reached:
-            gatherer, methods = _judge(folder, reached)
+            gatherer, methods = judge(folder, reached)
             count = sum(1 for _ in self._entries(gatherer, methods))
             if self._bad_count and not self._skip_bad:
                 raise UsageError(
@@ -140,7 +140,7 @@ class _Adding:
         self._bad, self._bad_count = [], 0
         for place, text in self._seeds:
             try:
-                entry = self._entry(text, gatherer, methods)
+                entry = entry_of(text, gatherer, methods, self._priority, self._callback)
             except SkitterError as error:
                 entry = str(error)
             if isinstance(entry, str):
@@ -149,18 +149,6 @@ class _Adding:
                     self._bad.append(f"{place}: {entry}")
             else:
                 yield entry
-
-    def _entry(self, text: bytes, gatherer: Gatherer, methods: type | None) -> Entry | str:
-        from skitter.engine.seed_format import read_seed  # noqa: PLC0415 - as above
-
-        request = read_seed(text, priority=self._priority)
-        if request.callback is None and self._callback is not None:
-            request = request.replace(callback=self._callback)
-        for name in (request.callback, request.errback):
-            if methods is not None and name is not None and not hasattr(methods, str(name)):
-                return f"the spider has no method {name!r}"
-        entry = gatherer.entry(request)
-        return f"{request.url!r:.200} is refused: {entry}" if isinstance(entry, str) else entry
 
     async def _add(self, reached: Reached, entries: Iterator[Entry]) -> AddResult:
         from skitter.frontier.base import AddResult  # noqa: PLC0415 - as above
@@ -197,7 +185,30 @@ class _Adding:
         say(", ".join(parts) + go_on)
 
 
-def _judge(folder: JobFolder, reached: Reached) -> tuple[Gatherer, type | None]:
+def entry_of(
+    text: bytes | str,
+    gatherer: Gatherer,
+    methods: type | None,
+    priority: int = 0,
+    callback: str | None = None,
+) -> Entry | str:
+    """Return what is to be added for a seed, or why it is refused. Raises :class:`~skitter.errors.RequestError`.
+
+    ``priority`` and ``callback`` hold where the seed names none.
+    """
+    from skitter.engine.seed_format import read_seed  # noqa: PLC0415 - as above
+
+    request = read_seed(text, priority=priority)
+    if request.callback is None and callback is not None:
+        request = request.replace(callback=callback)
+    for name in (request.callback, request.errback):
+        if methods is not None and name is not None and not hasattr(methods, str(name)):
+            return f"the spider has no method {name!r}"
+    entry = gatherer.entry(request)
+    return f"{request.url!r:.200} is refused: {entry}" if isinstance(entry, str) else entry
+
+
+def judge(folder: JobFolder, reached: Reached) -> tuple[Gatherer, type | None]:
     """Return who knows scope and politeness of the job, and the spider's class where it is known here."""
     from skitter.engine.assembly import Assembly  # noqa: PLC0415 - as above
     from skitter.engine.gather import Gatherer  # noqa: PLC0415

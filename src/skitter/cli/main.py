@@ -18,6 +18,7 @@ from skitter.cli import (
     fetch,
     new,
     recipe,
+    serve,
     shell,
     steer,
     task,
@@ -64,7 +65,7 @@ def skitter(context: click.Context) -> int:
 _COMMANDS: tuple[Any, ...] = (
     crawl.crawl, crawl.run, control.resume, watch.status, watch.top, control.pause, control.stop, control.jobs,
     add.add, steer.set_, steer.drop_host, steer.counters, export.export, failures.failures, fetch.fetch, shell.shell, new.new,
-    recipe.recipe, task.task, demo.demo,
+    recipe.recipe, task.task, serve.serve, demo.demo,
 )  # fmt: skip
 for command in _COMMANDS:
     skitter.add_command(command)

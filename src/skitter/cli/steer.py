@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,11 +32,12 @@ def set_(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -
     These can be: delay, jitter, parallelism, rates, max_pages, max_items, max_errors, max_bytes, wait_for_seeds
     and concurrency. Without any, the changes in force are shown.
     """
-    changes = _changes(pairs("set", pairs_))
+    changes = changes_of(pairs("set", pairs_))
     asyncio.run(_set(folder_of(job, frontier), changes, reset=reset, ask=not (pairs_ or reset)))
 
 
-def _changes(given: dict[str, str]) -> Changes:
+def changes_of(given: Mapping[str, Any]) -> Changes:
+    """Read settings that are to hold from now on. Raises :class:`~skitter.errors.UsageError` for others."""
     from skitter.frontier.changes import Changes  # noqa: PLC0415 - `skitter --help` needs no engine
     from skitter.settings import build_settings  # noqa: PLC0415
 

@@ -1,0 +1,119 @@
+"""``skitter serve``: a node of a service that runs jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from skitter.cli.say import say
+from skitter.errors import UsageError
+
+if TYPE_CHECKING:
+    from skitter.service.access import Tokens
+    from skitter.service.ground import Ground
+
+_folder = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command()
+@click.option(
+    "--store", metavar="URL", default="sqlite:", envvar="SKITTER_SERVE_STORE",
+    help="Where jobs, recipes, frontiers and items are: redis://HOST/0 for any number of nodes; default: in the folder.",
+)  # fmt: skip
+@click.option(
+    "--folder", type=_folder, default=Path(".skitter-service"), show_default=True, help="Of this node alone."
+)
+@click.option(
+    "--spiders", type=_folder, metavar="FOLDER", help="Spiders in Python that may be run; without it none."
+)
+@click.option(
+    "--output", "-o", "outputs", multiple=True, metavar="OUT",
+    help="Where the items of every job go besides; {job} and {run} stand for names. Repeatable.",
+)  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8470, show_default=True, help="0: any that is free."
+)
+@click.option(
+    "--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Tokens of those who may call, one a line; else SKITTER_SERVE_TOKEN has one.",
+)  # fmt: skip
+@click.option(
+    "--max-body", type=click.IntRange(min=1024), default=1 << 20, show_default=True, metavar="BYTES",
+    help="Largest body of a call.",
+)  # fmt: skip
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True,
+    help="Least severity that is logged.",
+)  # fmt: skip
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the log.",
+)
+def serve(
+    store: str,
+    folder: Path,
+    spiders: Path | None,
+    outputs: tuple[str, ...],
+    host: str,
+    port: int,
+    token_file: Path | None,
+    max_body: int,
+    log_level: str,
+    log_format: str,
+) -> int:
+    """Run a node of a service: an HTTP API for jobs, and the workers that do them.
+
+    Nodes with the same --store share all jobs. SIGTERM lets a node finish what is in hand and leave.
+    """
+    from skitter.engine.process import run_async, set_up_logging  # noqa: PLC0415 - other commands need none of it
+    from skitter.extras import need  # noqa: PLC0415
+
+    for module in ("fastapi", "uvicorn", "cronsim", "redis"):
+        need(module, "service", "services")
+    from skitter.service.access import Tokens  # noqa: PLC0415 - it needs the extra
+    from skitter.service.ground import Ground  # noqa: PLC0415
+    from skitter.store.outputs import open_output  # noqa: PLC0415
+
+    tokens = Tokens.found(token_file)
+    if spiders is not None and not spiders.is_dir():
+        raise UsageError(f"there is no folder {spiders}", remedy="name the folder of the spiders")
+    for output in outputs:
+        open_output(output)  # a name of no known kind is told now, not by every job
+    ground = Ground(folder.resolve(), store, spiders, outputs)
+    set_up_logging(log_level, log_format)
+    return run_async(_serve(ground, tokens, (host, port), max_body, (log_level, log_format)))
+
+
+async def _serve(
+    ground: Ground, tokens: Tokens, place: tuple[str, int], largest: int, logging: tuple[str, str]
+) -> int:
+    from skitter.frontier.ownership import OwnerLock  # noqa: PLC0415 - as above
+    from skitter.service.api import make_app  # noqa: PLC0415
+    from skitter.service.desk import Desk  # noqa: PLC0415
+    from skitter.service.listening import listen  # noqa: PLC0415
+    from skitter.service.node import Node  # noqa: PLC0415
+
+    level, form = logging
+    lock = OwnerLock(ground.folder / "node")
+    await asyncio.to_thread(os.makedirs, ground.folder, mode=0o700, exist_ok=True)
+    await asyncio.to_thread(lock.acquire)
+    try:
+        desk = Desk(ground, ground.records())
+        await desk.records.open()
+        try:
+            node = Node(desk, log_level=level, log_format=form)
+            app = make_app(desk, node, tokens, largest=largest)
+            await listen(app, *place, lambda url: say(f"node {node.name} listens on {url}"))
+        finally:
+            await desk.records.close()
+    finally:
+        await asyncio.to_thread(lock.release)
+    return 0

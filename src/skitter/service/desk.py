@@ -1,0 +1,315 @@
+"""Desk: what can be done with the jobs, recipes and tasks of a service. It changes records; the nodes act on them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from skitter.recipe.problems import did_you_mean
+from skitter.service.checks import check_recipe, check_task, file_of, naming, next_start
+from skitter.service.errors import Conflict, Missing, Refusal
+from skitter.service.ground import Ground, check_settings
+from skitter.service.nouns import (
+    Job,
+    NodeNote,
+    Recipe,
+    Run,
+    TaskEntry,
+    TaskList,
+    decode,
+    new_run,
+)
+from skitter.service.records import Records
+from skitter.settings import build_settings
+
+_TRIES = 20
+"""How often a change is tried again because another node was faster."""
+
+
+class Desk:
+    """The operations of the API on records, and the decisions of the nodes about them."""
+
+    def __init__(self, ground: Ground, records: Records) -> None:
+        self.ground = ground
+        self.records = records
+
+    # --- recipes -----------------------------------------------------------------------------------------
+
+    async def put_recipe(self, recipe: Recipe) -> bool:
+        """Keep a recipe; returns whether it is new. Runs under way go on with what they began with.
+
+        Raises :class:`~skitter.recipe.problems.RecipeError` with all that is wrong with it.
+        """
+        await asyncio.to_thread(check_recipe, recipe, None)
+        recipe.stored = time.time()
+        for _ in range(_TRIES):
+            before = await self.records.get("recipes", recipe.name)
+            if await self.records.swap("recipes", recipe.name, before, msgspec.json.encode(recipe)):
+                return before is None
+        raise _too_busy(recipe.name)
+
+    async def recipe(self, name: str, field: str = "") -> Recipe:
+        """Return a recipe. Raises :class:`Missing`, or, for a ``field`` of a call, :class:`Refusal`."""
+        data = await self.records.get("recipes", name)
+        if data is None:
+            known = list(await self.records.all("recipes"))
+            remedy = did_you_mean(name, known) if known else "upload it with PUT /recipes/NAME"
+            kind = Refusal if field else Missing
+            raise kind(f"there is no recipe {name!r}", remedy=remedy, field=field)
+        return decode(data, Recipe)
+
+    async def recipes(self) -> list[Recipe]:
+        """Return all recipes, by name."""
+        return [decode(data, Recipe) for data in (await self.records.all("recipes")).values()]
+
+    async def delete_recipe(self, name: str) -> None:
+        """Forget a recipe. Raises :class:`Conflict` while jobs name it."""
+        data = msgspec.json.encode(await self.recipe(name))
+        if users := [job.name for job in await self.jobs() if job.recipe == name]:
+            raise Conflict(f"recipe {name!r} is that of job {users[0]!r}", remedy="delete the job first")
+        if not await self.records.swap("recipes", name, data, None):
+            raise _too_busy(name)
+
+    # --- jobs --------------------------------------------------------------------------------------------
+
+    async def job(self, name: str) -> Job:
+        """Return a job. Raises :class:`Missing`."""
+        data = await self.records.get("jobs", name)
+        if data is None:
+            raise Missing(f"there is no job {name!r}", remedy="GET /jobs lists the jobs")
+        return decode(data, Job)
+
+    async def jobs(self) -> list[Job]:
+        """Return all jobs, by name."""
+        return [decode(data, Job) for data in (await self.records.all("jobs")).values()]
+
+    async def nodes(self) -> dict[str, NodeNote]:
+        """Return the nodes that are there."""
+        return {name: decode(note, NodeNote) for name, note in (await self.records.nodes()).items()}
+
+    async def add_job(self, job: Job, *, start: bool) -> Job:
+        """Add a job and begin it, unless it waits for its time. Raises :class:`Refusal` or :class:`Conflict`."""
+        await self._check(job)
+        job.created = time.time()
+        job.due = next_start(job.schedule, job.created)
+        if start:
+            await self._begin(job)
+        if not await self.records.swap("jobs", job.name, None, msgspec.json.encode(job)):
+            raise Conflict(f"there is a job {job.name!r} already", remedy="choose another name", field="name")
+        return job
+
+    async def _check(self, job: Job) -> None:
+        kinds = [kind for kind in ("recipe", "spider", "tasks") if getattr(job, kind)]
+        if len(kinds) != 1:
+            raise Refusal(
+                f"a job runs one of recipe, spider and tasks; this one names {' and '.join(kinds) or 'none'}",
+                remedy="name exactly one of them",
+                field="recipe",
+            )
+        check_settings(job.settings, "settings")
+        for name, value in job.settings.items():
+            naming(f"settings.{name}", lambda one={name: value}: build_settings(one).politeness())  # type: ignore[misc]
+        if job.schedule:
+            naming("schedule", lambda: next_start(job.schedule, time.time()))
+        if job.tasks and (job.schedule or job.arguments):
+            raise Refusal(
+                "a job of tasks waits for them: it has neither schedule nor arguments",
+                remedy="leave them out",
+                field="schedule" if job.schedule else "arguments",
+            )
+        if job.spider:
+            await asyncio.to_thread(self.ground.allowed_spider, job.spider)
+        if job.recipe:
+            recipe = await self.recipe(job.recipe, "recipe")
+            await asyncio.to_thread(check_recipe, recipe, job.arguments)
+
+    async def start(self, name: str) -> Job:
+        """Begin a new run. Raises :class:`Conflict` while one is under way."""
+
+        async def begin(job: Job) -> None:
+            if job.is_active:
+                raise Conflict(f"job {name!r} is under way", remedy="stop it first")
+            await self._begin(job)
+
+        return await self._change(name, begin)
+
+    async def _begin(self, job: Job) -> None:
+        """Give a job a new run; the run before the last is forgotten."""
+        recipe = await self.recipe(job.recipe, "recipe") if job.recipe else None
+        if job.previous is not None:
+            await self._discard(job.previous.id)
+        if job.run is not None:
+            job.previous = job.run
+        job.run = new_run(job.name, recipe)
+        job.wanted = "running"
+
+    async def _discard(self, run: str) -> None:
+        """Have a run erased, as soon as no job refers to it and nobody runs it."""
+        await self.records.swap("garbage", run, None, b"{}")
+
+    async def pause(self, name: str) -> Job:
+        """Let nothing more be fetched until it is resumed, and no scheduled run begin."""
+
+        async def edit(job: Job) -> None:
+            job.wanted = "paused"
+
+        return await self._change(name, edit)
+
+    async def stop(self, name: str) -> Job:
+        """End the run where it is; it can be resumed. Scheduled runs begin all the same."""
+
+        async def edit(job: Job) -> None:
+            job.wanted = "stopped"
+
+        return await self._change(name, edit)
+
+    async def resume(self, name: str) -> Job:
+        """Go on with the run, also with one that is finished (failures that were queued again, seeds)."""
+
+        async def edit(job: Job) -> None:
+            if job.run is None and job.schedule:
+                job.wanted = "stopped"
+                return
+            if job.run is None:
+                await self._begin(job)
+            assert job.run is not None
+            job.wanted = "running"
+            job.run.ended, job.run.reason, job.run.ended_at = "", "", 0.0
+            job.run.leg += 1
+
+        return await self._change(name, edit)
+
+    async def delete(self, name: str) -> None:
+        """Forget a job. Its nodes let go of it, then its frontier and its items are erased."""
+        for _ in range(_TRIES):
+            data = await self.records.get("jobs", name)
+            if data is None:
+                raise Missing(f"there is no job {name!r}", remedy="GET /jobs lists the jobs")
+            job = decode(data, Job)
+            for run in (job.run, job.previous):
+                if run is not None:
+                    await self._discard(run.id)
+            if await self.records.swap("jobs", name, data, None):
+                tasks = await self.records.get("tasks", name)
+                await self.records.swap("tasks", name, tasks, None)
+                return
+        raise _too_busy(name)
+
+    async def _change(self, name: str, edit: Callable[[Job], Any]) -> Job:
+        for _ in range(_TRIES):
+            data = await self.records.get("jobs", name)
+            if data is None:
+                raise Missing(f"there is no job {name!r}", remedy="GET /jobs lists the jobs")
+            job = decode(data, Job)
+            await edit(job)
+            if await self.records.swap("jobs", name, data, msgspec.json.encode(job)):
+                return job
+        raise _too_busy(name)
+
+    async def change_run(self, name: str, run: str, leg: int, edit: Callable[[Job, Run], None]) -> bool:
+        """Note something about a leg of a run, if its job is still there."""
+
+        async def checked(job: Job) -> None:
+            if job.run is None or (job.run.id, job.run.leg) != (run, leg):
+                raise Missing(run)
+            edit(job, job.run)
+
+        try:
+            await self._change(name, checked)
+        except Missing:
+            return False
+        return True
+
+    # --- scheduled starts --------------------------------------------------------------------------------
+
+    async def start_due(self, now: float) -> list[str]:
+        """Begin the runs whose time has come; each once, whoever else does the same. Returns the jobs begun."""
+        begun = []
+        for name, data in (await self.records.all("jobs")).items():
+            job = decode(data, Job)
+            if job.due is None or job.due > now:
+                continue
+            is_begun = not job.is_active and job.wanted != "paused"
+            job.due = next_start(job.schedule, now)
+            if is_begun:
+                try:
+                    await self._begin(job)
+                except Refusal:  # its recipe is gone
+                    is_begun = False
+            if not is_begun:
+                job.skipped += 1
+            if await self.records.swap("jobs", name, data, msgspec.json.encode(job)) and is_begun:
+                begun.append(name)
+        return begun
+
+    # --- tasks -------------------------------------------------------------------------------------------
+
+    async def task_entries(self, name: str) -> list[TaskEntry]:
+        """Return the lines of a job's book of tasks. Raises :class:`Conflict` for a job of another kind."""
+        if not (await self.job(name)).tasks:
+            raise Conflict(f"job {name!r} holds no tasks", remedy='add a job with "tasks": true')
+        return (await self._task_list(name))[0].entries
+
+    async def _task_list(self, name: str) -> tuple[TaskList, bytes | None]:
+        data = await self.records.get("tasks", name)
+        return (TaskList() if data is None else decode(data, TaskList)), data
+
+    async def add_task(self, name: str, recipe_name: str, arguments: dict[str, Any]) -> str:
+        """Give a job a recipe as one more task, also while it runs; returns the name of the task."""
+        await self.task_entries(name)
+        recipe = await self.recipe(recipe_name, "recipe")
+        task = await asyncio.to_thread(check_task, recipe, arguments)
+        for _ in range(_TRIES):
+            known, data = await self._task_list(name)
+            if any(entry.task == task for entry in known.entries):
+                raise Conflict(
+                    f"job {name!r} has had a task {task!r} already", remedy="give the recipe another name:",
+                    field="recipe",
+                )  # fmt: skip
+            known.entries.append(
+                TaskEntry(task=task, text=recipe.text, file=file_of(recipe), variables=arguments)
+            )
+            if await self.records.swap("tasks", name, data, msgspec.json.encode(known)):
+                return task
+        raise _too_busy(name)
+
+    async def close_task(self, name: str, task: str) -> None:
+        """Close a task: what is queued of it is dropped, what is in hand finished. Raises :class:`Missing`."""
+        for _ in range(_TRIES):
+            await self.task_entries(name)
+            known, data = await self._task_list(name)
+            if not any(entry.task == task for entry in known.entries):
+                raise Missing(f"job {name!r} has no task {task!r}", remedy="GET .../tasks lists them")
+            known.entries.append(TaskEntry(task=task, closed=True))
+            if await self.records.swap("tasks", name, data, msgspec.json.encode(known)):
+                return
+        raise _too_busy(name)
+
+    # --- on the disk of this node ------------------------------------------------------------------------
+
+    async def prepare(self, job: Job, run: Run) -> None:
+        """Write down what the processes of a run read: its recipe, or its book of tasks as it is by now."""
+        entries = (await self._task_list(job.name))[0].entries if job.tasks else []
+        await asyncio.to_thread(self._write_down, job, run, entries)
+
+    def _write_down(self, job: Job, run: Run, entries: list[TaskEntry]) -> None:
+        self.ground.sources.mkdir(parents=True, exist_ok=True)
+        if run.recipe is not None:
+            path = self.ground.recipe_file(run)
+            if not path.exists():
+                draft = path.with_suffix(".tmp")
+                draft.write_text(run.recipe.text, "utf-8")
+                draft.replace(path)
+        if job.tasks:
+            with self.ground.book_file(run).open("ab+") as book:
+                book.seek(0)
+                known = book.read().count(b"\n")
+                book.writelines(msgspec.json.encode(entry) + b"\n" for entry in entries[known:])
+
+
+def _too_busy(name: str) -> Conflict:
+    return Conflict(f"{name!r} is being changed by many at once", remedy="try again")

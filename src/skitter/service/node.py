@@ -1,0 +1,224 @@
+"""Node: one process of ``skitter serve``: runs what the store says is to be run, and tells that it is there.
+
+There is no leader. Every node runs every active job with processes of its own, and these share the requests through
+the job's frontier. If a node dies its leases run out and its note is forgotten; nothing has to be handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from skitter.errors import SkitterError
+from skitter.frontier.base import FrontierContext
+from skitter.frontier.registry import forget, make_frontier
+from skitter.politeness import Politeness
+from skitter.service.desk import Desk
+from skitter.service.nouns import Job, NodeNote, Run, Trouble, decode
+from skitter.service.running import Running, RunStart
+from skitter.settings import VERSION
+
+log = logging.getLogger("skitter.service")
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the store."""
+BELIEVED = 10.0
+"""Seconds for which a node that was heard of is believed to be there."""
+_DUTY_SECONDS = 10.0
+_SWEEP_EVERY = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a run is tried again that has failed on this node; doubled at each failure."""
+
+
+class Node:
+    """See :mod:`skitter.service.node`."""
+
+    def __init__(self, desk: Desk, *, log_level: str = "warning", log_format: str = "text") -> None:
+        host = socket.gethostname()
+        self.name = f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._desk = desk
+        self._logging = (log_level, log_format)
+        self._running: dict[str, Running] = {}
+        self._pauses: dict[str, tuple[float, float]] = {}
+        """By run: not before (monotonic), and the pause after the next failure."""
+        self._note = NodeNote(
+            host=host,
+            pid=os.getpid(),
+            version=VERSION,
+            began=time.time(),
+            spiders=desk.ground.spiders is not None,
+        )
+        self._swept = 0.0
+
+    async def work(self, stopping: asyncio.Event) -> None:
+        """Do the work of a node until it is to stop; then let what runs here finish what is in hand."""
+        try:
+            while not stopping.is_set():
+                try:
+                    await self._look()
+                except SkitterError as error:
+                    log.warning("the store cannot be used: %s", error)
+                except Exception:
+                    log.exception("a look at the store failed")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stopping.wait(), LOOK_EVERY)
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        for running in self._running.values():
+            running.stop()
+        await asyncio.gather(*(running.wait() for running in self._running.values()))
+        with contextlib.suppress(SkitterError):
+            await self._desk.records.announce(self.name, b"", 0)
+
+    # --- one look ----------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        jobs = await self._desk.jobs()
+        active = {job.run.id: (job, job.run) for job in jobs if job.is_active and job.run is not None}
+        await self._reap()
+        for run, running in self._running.items():
+            if run not in active:
+                running.stop()
+        new = [run for run in active if run not in self._running and self._may_start(run)]
+        self._pauses = {run: pause for run, pause in self._pauses.items() if run in active}
+        self._note.troubles = {run: one for run, one in self._note.troubles.items() if run in active}
+        await self._announce(new)
+        for run in new:
+            await self._start(active[run][0].name, run)
+        for run, (job, kept) in active.items():
+            if job.tasks and run in self._running:
+                await self._desk.prepare(job, kept)
+        await self._duties()
+
+    async def _announce(self, new: list[str]) -> None:
+        """Tell what runs here and what is about to: whoever erases a run looks here first."""
+        self._note.running = sorted({*self._running, *new})
+        await self._desk.records.announce(self.name, msgspec.json.encode(self._note), BELIEVED)
+
+    async def _duties(self) -> None:
+        if await self._desk.records.hold("schedule", self.name, _DUTY_SECONDS):
+            await self._desk.start_due(time.time())
+        now = time.monotonic()
+        if now - self._swept >= _SWEEP_EVERY:
+            self._swept = now
+            await self._sweep()
+            if await self._desk.records.hold("garbage", self.name, _DUTY_SECONDS):
+                await self._erase_discarded()
+
+    # --- runs --------------------------------------------------------------------------------------------
+
+    def _may_start(self, run: str) -> bool:
+        return time.monotonic() >= self._pauses.get(run, (0.0, 0.0))[0]
+
+    async def _start(self, name: str, run: str) -> None:
+        """Run a job here, if it is still to be run now that everybody can know of it."""
+        data = await self._desk.records.get("jobs", name)
+        job = None if data is None else decode(data, Job)
+        if job is None or job.run is None or job.run.id != run or not job.is_active:
+            return
+        try:
+            await self._desk.prepare(job, job.run)
+            spec = await asyncio.to_thread(self._desk.ground.spec, job, job.run)
+        except (SkitterError, OSError) as error:
+            self._trouble(run, str(error), getattr(error, "remedy", ""))
+            return
+        level, form = self._logging
+        self._running[run] = await Running.start(RunStart(name, job.run.leg, spec, level, form))
+        log.info("runs %s", run)
+
+    async def _reap(self) -> None:
+        """Look after the runs that have ended here."""
+        for run, running in list(self._running.items()):
+            if not running.has_ended:
+                running.insist()
+                continue
+            end = await running.wait()
+            if end is None:
+                self._trouble(run, f"its process ended with status {running.status}")
+            elif end.error and not end.final:
+                self._trouble(run, end.error, end.remedy)
+            elif not running.is_asked_to_stop or end.state == "finished" or end.error:
+                await self._desk.change_run(
+                    running.job, run, running.leg, _ending(end.state, end.reason, end.error)
+                )
+            del self._running[run]  # not before its end stands in the store
+
+    def _trouble(self, run: str, error: str, remedy: str = "") -> None:
+        """Note that a run cannot go on here, and let it rest for a while."""
+        log.warning("%s: %s", run, error)
+        _, pause = self._pauses.get(run, (0.0, _FIRST_PAUSE))
+        self._pauses[run] = (time.monotonic() + pause, min(2 * pause, _LONGEST_PAUSE))
+        self._note.troubles[run] = Trouble(error=error, remedy=remedy, at=time.time())
+
+    # --- what is left of runs that are gone --------------------------------------------------------------
+
+    async def _erase_discarded(self) -> None:
+        """Erase the runs that were given up, unless a job still refers to them or a node still runs them."""
+        garbage = await self._desk.records.all("garbage")
+        if not garbage:
+            return
+        used = _runs_of(await self._desk.jobs())
+        for note in (await self._desk.nodes()).values():  # after the jobs: see docs/service.md
+            used |= set(note.running)
+        for run, data in garbage.items():
+            if run not in used:
+                await self._erase(run)
+                await self._desk.records.swap("garbage", run, data, None)
+
+    async def _erase(self, run: str) -> None:
+        ground = self._desk.ground
+        if ground.is_shared:
+            await forget(make_frontier(ground.store, FrontierContext(run, str(ground.runs), Politeness())))
+        await ground.pages(run).erase()
+
+    async def _sweep(self) -> None:
+        """Remove from this disk what belongs to runs that no job has any more."""
+        ground = self._desk.ground
+        found = await asyncio.to_thread(
+            lambda: [
+                path
+                for folder in (ground.runs, ground.sources)
+                if folder.is_dir()
+                for path in folder.iterdir()
+            ]
+        )
+        if found:
+            used = _runs_of(await self._desk.jobs()) | set(self._running)
+            dead = [path for path in found if ".".join(path.name.split(".")[:2]) not in used]
+            await asyncio.to_thread(_remove, dead)
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _runs_of(jobs: list[Job]) -> set[str]:
+    return {run.id for job in jobs for run in (job.run, job.previous) if run is not None}
+
+
+def _ending(state: str, reason: str, error: str) -> Callable[[Job, Run], None]:
+    def edit(job: Job, run: Run) -> None:
+        if error:
+            run.ended, run.reason, run.ended_at = "failed", error, time.time()
+        elif state == "finished":
+            run.ended, run.ended_at = "finished", time.time()
+        elif job.wanted == "running":  # somebody stopped it at its frontier, or a limit did
+            job.wanted, run.reason = ("paused" if state == "paused" else "stopped"), reason
+
+    return edit

@@ -1,0 +1,119 @@
+"""Running: a process that runs a job on this node, seen from the node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+
+import msgspec
+
+from skitter.engine.job import JobSpec
+from skitter.engine.orders import DRAIN_SECONDS
+from skitter.service.access import ENVIRONMENT
+from skitter.service.runner import RunEnd, RunOrder
+
+_PATIENCE = DRAIN_SECONDS + 15.0
+"""Seconds after which a process that was asked to stop is killed. What it held goes back by the leases."""
+
+
+class RunStart(msgspec.Struct):
+    """What is to be run."""
+
+    job: str
+    leg: int
+    spec: JobSpec
+    log_level: str
+    log_format: str
+
+
+class Running:
+    """One process. Made by :meth:`start`."""
+
+    def __init__(self, order: RunStart, process: asyncio.subprocess.Process, pipe: int) -> None:
+        self.job = order.job
+        self.leg = order.leg
+        self._process = process
+        self._pipe = pipe
+        self._asked = 0.0
+        self._end: RunEnd | None = None
+
+    @classmethod
+    async def start(cls, order: RunStart) -> Running:
+        """Start the process."""
+        given = RunOrder(order.spec, os.getpid(), order.log_level, order.log_format)
+        reader, writer = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "skitter.service.runner", str(writer),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, pass_fds=(writer,), start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name != ENVIRONMENT},  # no business of a spider
+            )  # fmt: skip
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        assert process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            process.stdin.write(msgspec.json.encode(given))
+            await process.stdin.drain()
+        process.stdin.close()
+        return cls(order, process, reader)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.returncode is not None
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; a signal's number, negative, if one ended it."""
+        return self._process.returncode
+
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._asked > 0
+
+    def stop(self) -> None:
+        """Ask it to finish what is in hand and end."""
+        if not self._asked:
+            self._asked = time.monotonic()
+            self._signal(signal.SIGTERM)
+
+    def insist(self) -> None:
+        """Kill it if it was asked long ago."""
+        if self._asked and time.monotonic() - self._asked > _PATIENCE:
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def wait(self) -> RunEnd | None:
+        """Wait for its end and return what it says of it; ``None`` if it was killed. Kills it if it takes too long."""
+        try:
+            await asyncio.wait_for(self._process.wait(), _PATIENCE)
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            await self._process.wait()
+        if self._pipe >= 0:
+            data, self._pipe = _read_all(self._pipe), -1
+            with contextlib.suppress(msgspec.MsgspecError):
+                self._end = msgspec.json.decode(data, type=RunEnd)
+        return self._end
+
+
+def _read_all(pipe: int) -> bytes:
+    """Read what was written into a pipe whose writer has ended; it was written in one piece."""
+    os.set_blocking(pipe, False)
+    try:
+        return os.read(pipe, 1 << 16)
+    except BlockingIOError:  # a grandchild holds it open
+        return b""
+    finally:
+        os.close(pipe)

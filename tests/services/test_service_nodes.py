@@ -1,0 +1,173 @@
+"""Nodes of a service that share a server: jobs survive nodes, single duties are done once, what is deleted is gone."""
+
+import json
+import time
+
+import psutil
+import pytest
+
+from services.redis_servers import RedisServer
+from services.service_nodes import ServiceNode
+from skitter.testing import GeneratedSite, SiteProcess
+
+PAGES = 100
+RECIPE = """name: web
+start: {url}
+settings: {{robots: false, delay: 0, parallelism: 8, lease_seconds: 3, retry_delay: 0.1}}
+pages:
+  p: {{items: {{fields: {{url: {{value: "{{url}}"}}}}}}, follow: [a]}}
+"""
+SITE = {"pages": PAGES, "hosts": 1, "page_bytes": 2000, "links_per_page": 12}
+
+
+@pytest.fixture(scope="module")
+def valkey():
+    server = RedisServer("valkey").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def nodes(valkey, tmp_path_factory):
+    """Two nodes for all tests that hurt none of them."""
+    folder = tmp_path_factory.mktemp("nodes")
+    with (
+        ServiceNode(folder / "one", "--store", valkey.url) as one,
+        ServiceNode(folder / "two", "--store", valkey.url) as two,
+    ):
+        yield one, two
+
+
+@pytest.fixture
+def site():
+    with SiteProcess("skitter.testing:GeneratedSite", SITE, delay=0.05) as site:
+        yield site
+
+
+@pytest.fixture
+def slow_site():
+    """Half a minute of work in all, if it were one fetch at a time."""
+    with SiteProcess("skitter.testing:GeneratedSite", SITE, delay=0.3) as site:
+        yield site
+
+
+@pytest.fixture
+def truth_of():
+    return lambda site: sorted(GeneratedSite(**SITE).truth(site.origins))
+
+
+@pytest.fixture
+def truth(site, truth_of):
+    return truth_of(site)
+
+
+def upload(node, site, name="web"):
+    node.done("PUT", f"/recipes/{name}", RECIPE.format(url=site.url), kind="application/yaml")
+
+
+def test_a_job_survives_the_kill_of_the_node_that_took_it(valkey, slow_site, truth_of, tmp_path):
+    store = valkey.url.replace("/0", "/1")
+    with ServiceNode(tmp_path / "one", "--store", store) as one:
+        upload(one, slow_site)
+        one.done("POST", "/jobs", {"name": "shop", "recipe": "web"})
+        one.wait_for("/jobs/shop", lambda job: job["counts"] and job["counts"]["done"] > PAGES // 10, "work")
+        orphans = psutil.Process(one.process.pid).children(recursive=True)
+        one.kill()
+        _, alive = psutil.wait_procs(orphans, timeout=30)
+        assert orphans
+        assert not alive, "what the dead node ran ends by itself"
+        with ServiceNode(tmp_path / "two", "--store", store) as two:
+            counts = two.done("GET", "/jobs/shop")["counts"]
+            assert PAGES // 10 < counts["done"] < PAGES, "it was killed in the middle"
+            job = two.wait_for("/jobs/shop", lambda job: job["state"] == "finished", "the end")
+            assert job["counts"]["failed"] == 0
+            assert sorted(item["url"] for item in two.all_items("shop")) == truth_of(slow_site)
+            nodes = two.wait_for("/nodes", lambda answer: len(answer["nodes"]) == 1, "the death noticed")
+            assert nodes["nodes"][0]["name"] == two.name
+            assert two.leave() == 0
+
+
+def test_both_nodes_share_a_job_and_a_scheduled_run_begins_once(nodes, valkey, site, truth):
+    one, two = nodes
+    upload(one, site)
+    job = two.done("POST", "/jobs", {"name": "nightly", "recipe": "web", "schedule": "0 4 * * *"})
+    assert (job["state"], job["run"]) == ("scheduled", None)
+    make_due(valkey, "nightly")
+    two.wait_for(
+        "/jobs/nightly", lambda job: len({w["report"]["pid"] for w in job.get("fleet", ())}) == 2, "both"
+    )
+    job = one.wait_for("/jobs/nightly", lambda job: job["state"] == "finished", "the end")
+    assert (job["previous"], job["skipped"]) == (None, 0)
+    assert job["due"] > time.time()
+    assert sorted(item["url"] for item in one.all_items("nightly")) == truth
+    assert len(valkey.ask("KEYS", "skitter:{nightly.*}:job")) == 1, "one run has begun"
+    # Paused, it does not begin.
+    one.done("POST", "/jobs/nightly/pause")
+    make_due(valkey, "nightly")
+    later = two.wait_for("/jobs/nightly", lambda job: job["skipped"], "its time")
+    assert later["run"]["id"] == job["run"]["id"]
+
+
+def make_due(valkey, name):
+    """Let the time of a scheduled job have come; nothing else changes the record meanwhile."""
+    key = "{skitter-service}:jobs"
+    record = json.loads(valkey.ask("HGET", key, name))
+    valkey.ask("HSET", key, name, json.dumps(record | {"due": time.time() - 1}))
+
+
+def test_pause_resume_stop_seeds_limits_failures_and_deletion(nodes, valkey, site, truth):
+    one, two = nodes
+    upload(one, site)
+    one.done("POST", "/jobs", {"name": "shop", "recipe": "web"})
+    one.wait_for("/jobs/shop", lambda job: job["counts"] and job["counts"]["done"] > 5, "work")
+    assert two.done("POST", "/jobs/shop/pause")["state"] in {"pausing", "paused"}
+    paused = one.wait_for("/jobs/shop", lambda job: job["state"] == "paused", "the pause")
+    assert paused["counts"]["leased"] == 0
+    assert paused["counts"]["done"] < PAGES
+    seen = one.done("GET", "/jobs/shop")
+    assert seen["counts"]["done"] == paused["counts"]["done"]
+    changed = one.done("PATCH", "/jobs/shop/settings", {"settings": {"max_pages": PAGES + 1}})
+    assert changed["changes"] == {"max_pages": PAGES + 1}
+    seeds = [f"{site.url}gone", site.url]
+    assert one.done("POST", "/jobs/shop/seeds", {"seeds": seeds}) == {"added": 1, "known": 1, "banned": 0}
+    status, refusal = one.call("POST", "/jobs/shop/seeds", {"seeds": [site.url, "ftp://x/"]})
+    assert (status, refusal["errors"][0]["field"]) == (422, "seeds[1]")
+    two.done("POST", "/jobs/shop/resume")
+    job = one.wait_for("/jobs/shop", lambda job: job["state"] == "finished", "the end")
+    assert sorted(item["url"] for item in two.all_items("shop")) == truth
+    (failure,) = two.done("GET", "/jobs/shop/failures?kind=status/404")["failures"]
+    assert failure["url"] == seeds[0]
+    assert one.done("POST", "/jobs/shop/failures/retry", {"ids": [failure["id"]]}) == {"queued": 1}
+    one.done("POST", "/jobs/shop/resume")
+    one.wait_for(
+        "/jobs/shop",
+        lambda job: job["state"] == "finished" and job["counts"]["failed"] == 1,
+        "the retry",
+    )
+    assert one.done("POST", "/jobs/shop/failures/drop", {}) == {"dropped": 1}
+    one.done("DELETE", "/jobs/shop")
+    assert two.call("GET", "/jobs/shop")[0] == 404
+    left = f"*{job['run']['id']}*"
+    two.wait_for("/jobs", lambda _: not valkey.ask("KEYS", left), "the keys to go")
+    folders = [node.runs / job["run"]["id"] for node in nodes]
+    two.wait_for("/jobs", lambda _: not any(folder.exists() for folder in folders), "the folders to go")
+
+
+def test_tasks_are_added_to_a_job_that_runs_on_two_nodes_and_closed(nodes, site):
+    one, two = nodes
+    one.done("POST", "/jobs", {"name": "many", "tasks": True, "settings": {"robots": False, "delay": 0}})
+    for name, page in (("first", "s0/p20.html"), ("second", "s0/p40.html")):
+        recipe = f"name: {name}\nstart: {site.url}{page}\npages:\n  p: {{items: {{fields: {{task: {{value: {name}}}}}}}}}\n"
+        two.done("PUT", f"/recipes/{name}", recipe, kind="application/yaml")
+        assert one.done("POST", "/jobs/many/tasks", {"recipe": name}) == {"task": name}
+        two.wait_for(
+            "/jobs/many/items",
+            lambda page, name=name: [item["task"] for item in page["items"]].count(name) == 1,
+            name,
+        )
+    assert one.call("POST", "/jobs/many/tasks", {"recipe": "first"})[0] == 409
+    one.done("DELETE", "/jobs/many/tasks/first")
+    tasks = two.done("GET", "/jobs/many/tasks")["tasks"]
+    assert [(task["task"], task["state"]) for task in tasks] == [("first", "closed"), ("second", "open")]
+    one.done("POST", "/jobs/many/stop")
+    one.wait_for("/jobs/many", lambda job: job["state"] == "stopped", "the stop")

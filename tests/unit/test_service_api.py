@@ -1,0 +1,333 @@
+"""The API of a service on one node: who may call, what is refused and how, and that nothing of it breaks."""
+
+import asyncio
+import json
+import socket
+import threading
+
+import pytest
+import uvicorn
+
+from cli_command import complaint
+from skitter.service.access import Gate, Tokens
+from skitter.service.api import make_app
+from skitter.service.desk import Desk
+from skitter.service.ground import Ground
+from skitter.service.node import Node
+from skitter.testing import Answer
+
+TOKEN = "a-token-for-tests-only"
+SPIDER = """from skitter import Spider
+
+class Shop(Spider):
+    start_urls = ["{url}"]
+
+    def parse(self, response):
+        yield {{"url": response.url}}
+"""
+RECIPE = "name: web\nstart: {url}\npages:\n  p: {{items: {{fields: {{url: {{value: '{{url}}'}}}}}}}}\n"
+
+
+class Idle(Node):
+    """A node that runs nothing."""
+
+    async def work(self, stopping):
+        await stopping.wait()
+
+
+class Caller:
+    """Calls an application without any network."""
+
+    def __init__(self, app):
+        self._app = app
+
+    async def __call__(self, method, path, body=None, *, token=TOKEN, kind="application/json", chunks=None):
+        path, _, query = path.partition("?")
+        headers = [(b"content-type", kind.encode())] if body is not None or chunks else []
+        if token is not None:
+            headers.append((b"authorization", b"Bearer " + token.encode()))
+        if body is not None and not isinstance(body, bytes):
+            body = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        left = [*(chunks or [body or b""])]
+        scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+            "headers": headers, "http_version": "1.1", "scheme": "http", "server": ("x", 80), "root_path": "",
+        }  # fmt: skip
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+        async def send(message):
+            sent.append(message)
+
+        await self._app(scope, receive, send)
+        data = b"".join(message.get("body", b"") for message in sent[1:])
+        self.headers = dict(sent[0]["headers"])
+        return sent[0]["status"], json.loads(data) if data else None
+
+
+def application(tmp_path, kind=Idle, spiders=True):
+    folder = tmp_path / "spiders"
+    folder.mkdir(exist_ok=True)
+    desk = Desk(Ground(tmp_path / "node", spiders=folder if spiders else None), None)
+    desk.records = desk.ground.records()
+    return make_app(desk, kind(desk), Tokens([TOKEN]), largest=10_000), desk
+
+
+@pytest.fixture
+async def call(tmp_path):
+    app, desk = application(tmp_path)
+    await desk.records.open()
+    yield Caller(app)
+    await desk.records.close()
+
+
+async def test_without_a_good_token_nothing_is_answered_but_health(call):
+    paths = (await call("GET", "/openapi.json"))[1]["paths"]
+    calls = [(method.upper(), path) for path, methods in paths.items() for method in methods]
+    assert len(calls) > 20
+    for method, path in [*calls, ("GET", "/openapi.json"), ("GET", "/nowhere")]:
+        for token in (None, "", TOKEN[:-1], TOKEN + "x", "a-token-for-tests-onlY"):
+            status, problem = await call(
+                method, path.replace("{name}", "x").replace("{task}", "y"), token=token
+            )
+            if path == "/health":
+                assert (status, problem) == (200, {"status": "ok"})
+            else:
+                assert (status, problem["title"]) == (401, "A token is needed"), (method, path)
+                assert call.headers[b"www-authenticate"] == b"Bearer"
+
+
+@pytest.mark.parametrize(
+    "spider",
+    ["../shop.py", "../spiders/../shop.py", "/etc/passwd", "{tmp}/shop.py", "link.py", "linked/shop.py", "shop", "os:system", "shop.py:a b",
+     "notes.txt", ".", "", "a\0b.py", "x" * 400 + ".py", "skitter.page_spider:PageSpider"],
+)  # fmt: skip
+async def test_no_path_leads_out_of_the_folder_of_spiders(call, tmp_path, spider):
+    for place in (tmp_path / "shop.py", tmp_path / "spiders" / "good.py", tmp_path / "spiders" / "notes.txt"):
+        place.write_text(SPIDER.format(url="http://127.0.0.1/"))
+    (tmp_path / "spiders" / "link.py").symlink_to(tmp_path / "shop.py")
+    (tmp_path / "spiders" / "linked").symlink_to(tmp_path)
+    body = {"name": "job", "spider": spider.replace("{tmp}", str(tmp_path))}
+    status, problem = await call("POST", "/jobs", body)
+    assert (status, problem["errors"][0]["field"]) == (422, "spider" if spider else "recipe")
+    assert problem["remedy"]
+    assert (await call("POST", "/jobs", {"name": "job", "spider": "good.py:Shop"}))[0] == 201
+
+
+async def test_a_node_without_a_folder_of_spiders_takes_none(tmp_path):
+    app, desk = application(tmp_path, spiders=False)
+    await desk.records.open()
+    status, problem = await Caller(app)("POST", "/jobs", {"name": "job", "spider": "good.py"})
+    assert (status, "--spiders" in problem["remedy"]) == (422, True)
+    await desk.records.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"recipe": "web"}, "name"),
+        ({"name": "../x", "recipe": "web"}, "name"),
+        ({"name": "x", "recipe": "web", "spider": "a.py"}, "recipe"),
+        ({"name": "x"}, "recipe"),
+        ({"name": "x", "recipe": "wob"}, "recipe"),
+        ({"name": "x", "recipe": "web", "workers": "2"}, "workers"),
+        ({"name": "x", "recipe": "web", "colour": 1}, "colour"),
+        ({"name": "x", "recipe": "web", "schedule": "every day"}, "schedule"),
+        ({"name": "x", "recipe": "web", "schedule": "0 0 30 2 *"}, "schedule"),
+        ({"name": "x", "recipe": "web", "settings": {"delay": "soon"}}, "settings.delay"),
+        ({"name": "x", "recipe": "web", "settings": {"concurrency": 0}}, "settings.concurrency"),
+        ({"name": "x", "recipe": "web", "settings": {"max_pages": 10**30}}, "settings.max_pages"),
+        ({"name": "x", "recipe": "web", "settings": {"fetcher": "os:system"}}, "settings.fetcher"),
+        ({"name": "x", "recipe": "web", "settings": {"cookie_file": "/etc/passwd"}}, "settings.cookie_file"),
+        ({"name": "x", "recipe": "web", "arguments": {"no": 1}}, "recipe"),
+        ({"name": "x", "tasks": True, "schedule": "0 4 * * *"}, "schedule"),
+    ],
+)  # fmt: skip
+async def test_a_bad_job_is_refused_with_its_field_and_a_remedy(call, body, field):
+    recipe = RECIPE.format(url="http://127.0.0.1/")
+    assert (await call("PUT", "/recipes/web", recipe, kind="application/yaml"))[0] == 201
+    status, problem = await call("POST", "/jobs", body)
+    assert status == 422
+    assert call.headers[b"content-type"] == b"application/problem+json"
+    assert problem["errors"][0]["field"] == field
+    assert problem.get("remedy") or problem["errors"][0]["remedy"]
+    assert (await call("GET", "/jobs"))[1] == {"jobs": []}
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [("outputs: [/tmp/x.jsonl]", "outputs"), ("settings: {cache_dir: /tmp}", "settings.cache_dir"),
+     ("settings: {fetcher: 'os:system'}", "settings.fetcher"), ("nonsense: 1", "recipe"), ("- [", "recipe")],
+)  # fmt: skip
+async def test_a_recipe_that_reaches_for_what_is_the_operators_is_refused(call, more, field):
+    recipe = RECIPE.format(url="http://127.0.0.1/") + more
+    status, problem = await call("PUT", "/recipes/web", recipe, kind="application/yaml")
+    assert (status, problem["errors"][0]["field"]) == (422, field)
+    assert (await call("GET", "/recipes/web"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b'{"a": NaN}', b'{"a": "\\ud800"}', b"\xff", b"[" * 5000 + b"]" * 5000, b"[" * 70 + b"]" * 70],
+)
+async def test_a_body_that_is_no_json_is_a_bad_call(call, body):
+    assert (await call("POST", "/jobs", body))[0] in {400, 422}
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(call):
+    assert (await call("PUT", "/recipes/x", b"#" * 10_001, kind="application/yaml"))[0] == 413
+    endless = [b"#" * 6_000] * 1_000
+    assert (await call("PUT", "/recipes/x", chunks=endless))[0] == 413
+    length = [(b"content-length", b"10001"), (b"authorization", b"Bearer " + TOKEN.encode())]
+
+    async def unread():
+        raise AssertionError("it was read")
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    await Gate(None, Tokens([TOKEN]), 10_000)(
+        {"type": "http", "path": "/jobs", "headers": length}, unread, send
+    )
+    assert sent[0]["status"] == 413
+
+
+async def test_calls_are_logged_with_their_status_and_without_their_token(call, caplog):
+    with caplog.at_level("INFO", "skitter.service"):
+        await call("GET", "/jobs/a%0Ab")
+        await call("GET", "/nodes", token="nobody-knows-this-one")
+    calls = [record.getMessage().rpartition(" ms")[0].rpartition(" ")[0] for record in caplog.records]
+    assert calls == ["GET '/jobs/a%0Ab' 422", "GET '/nodes' 401"]
+
+
+async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
+    site = serve(lambda visit: Answer(b"<title>x</title>", status=200 if visit.path == "/" else 404))
+    app, desk = application(tmp_path, Node)
+    (tmp_path / "spiders" / "shop.py").write_text(SPIDER.format(url=site.url))
+    await desk.records.open()
+    call, stopping = Caller(app), asyncio.Event()
+    work = asyncio.create_task(Node(desk).work(stopping))
+    await call("POST", "/jobs", {"name": "shop", "spider": "shop.py", "settings": {"robots": False}})
+    async with asyncio.timeout(60):
+        while (job := (await call("GET", "/jobs/shop"))[1])["state"] != "finished":
+            assert not job["troubles"], job
+            await asyncio.sleep(0.05)
+    assert (await call("GET", "/jobs/shop/items"))[1] == {"items": [{"url": site.url}], "next": "1.1"}
+    assert (await call("GET", "/jobs/shop/items?after=1.1"))[1] == {"items": [], "next": None}
+    changed = await call("PATCH", "/jobs/shop/settings", {"settings": {"wait_for_seeds": True}})
+    assert changed == (200, {"changes": {"wait_for_seeds": True}})
+    assert (await call("GET", "/jobs/shop"))[1]["changes"] == {"wait_for_seeds": True}
+    huge = {"seeds": [{"url": site.url, "meta": {"n": 10**30}}]}
+    assert (await call("POST", "/jobs/shop/seeds", huge))[0] == 422
+    assert (await call("PATCH", "/jobs/shop/settings", {"settings": {"max_pages": 10**30}}))[0] == 422
+    first = job["run"]["id"]
+    assert (await call("POST", "/jobs/shop/start"))[1]["previous"]["id"] == first
+    async with asyncio.timeout(60):
+        while (await call("GET", "/jobs/shop"))[1]["state"] != "finished":  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+    stopping.set()
+    await work
+    await desk.records.close()
+    assert len([hit for hit in site.log.hits if hit.target == "/"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "token", "said"),
+    [
+        ((), "", "there is no token"),
+        ((), "short", "fewer than 16"),
+        (("--token-file", "none.txt"), TOKEN, "cannot be read"),
+        (("--spiders", "nowhere"), TOKEN, "no folder nowhere"),
+        (("--store", "mysql://x/y"), TOKEN, "no known kind"),
+        (("--store", "redis://127.0.0.1:1/0"), TOKEN, "redis://127.0.0.1:1/0"),
+        (("--output", "items.xyz"), TOKEN, "no known kind"),
+    ],
+)  # fmt: skip
+def test_a_node_that_cannot_begin_says_why_in_one_line(tmp_path, monkeypatch, options, token, said):
+    monkeypatch.setenv("SKITTER_SERVE_TOKEN", token)
+    assert said in complaint("serve", "--port", "0", *options, cwd=tmp_path)
+
+
+def test_a_port_that_is_taken_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKITTER_SERVE_TOKEN", TOKEN)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"port {port} cannot be listened on" in complaint("serve", "--port", port, cwd=tmp_path)
+
+
+# --- everything that the description allows, and what it does not --------------------------------------------
+
+
+@pytest.mark.slow
+def test_no_call_that_anybody_can_think_of_breaks_the_service(tmp_path):
+    import schemathesis
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    app, desk = application(tmp_path)
+    asyncio.run(desk.records.open())
+    with Listening(app) as url:
+        with_token = {"Authorization": f"Bearer {TOKEN}"}
+        schema = schemathesis.openapi.from_url(f"{url}/openapi.json", headers=with_token)
+        _fill(url, with_token)
+        count = 0
+        for result in schema.get_all_operations():
+            operation = result.ok()
+
+            @settings(
+                max_examples=12, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            def try_out(case):
+                nonlocal count
+                if "name" in (case.path_parameters or {}) and count % 2:
+                    case.path_parameters["name"] = "tasks" if "tasks" in case.path else "web"
+                answer = case.call(headers=with_token)
+                count += 1
+                assert answer.status_code < 500, (case.as_curl_command(), answer.text)
+                if answer.status_code >= 400:
+                    assert answer.headers["content-type"] == ["application/problem+json"]
+
+            for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
+                strategy = operation.as_strategy(generation_mode=mode)
+                if mode is schemathesis.GenerationMode.POSITIVE or takes_anything(operation):
+                    given(case=strategy)(try_out)()
+        assert count > 200
+    asyncio.run(desk.records.close())
+
+
+def takes_anything(operation):
+    """Whether a call can be wrong in anything but its path and method."""
+    return bool(operation.body or list(operation.query) or list(operation.path_parameters))
+
+
+def _fill(url, headers):
+    import requests
+
+    requests.put(f"{url}/recipes/web", RECIPE.format(url="http://127.0.0.1:9/"), headers=headers, timeout=20)
+    for body in ({"name": "web", "recipe": "web"}, {"name": "tasks", "tasks": True}):
+        assert requests.post(f"{url}/jobs", json=body, headers=headers, timeout=20).status_code == 201
+
+
+class Listening:
+    """An application on a port, in a thread of its own."""
+
+    def __init__(self, app):
+        self._server = uvicorn.Server(
+            uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="on", access_log=False)
+        )
+        self._thread = threading.Thread(target=self._server.run)
+
+    def __enter__(self):
+        self._thread.start()
+        while not self._server.started:
+            assert self._thread.is_alive()
+            self._thread.join(0.01)
+        return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
+
+    def __exit__(self, *_):
+        self._server.should_exit = True
+        self._thread.join()
