@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from services import nats_servers, nsq_servers
 from services.redis_servers import running
 from skitter.errors import FrontierError
 from skitter.frontier.base import (
@@ -26,6 +27,10 @@ from skitter.frontier.base import (
     Resolution,
     SeedMark,
 )
+from skitter.frontier.broker.address import parse_address
+from skitter.frontier.broker.frontier import BrokerFrontier
+from skitter.frontier.broker.hand import Pace
+from skitter.frontier.broker.sqlite_state import SqliteState
 from skitter.frontier.client import RemoteFrontier
 from skitter.frontier.memory import MemoryFrontier
 from skitter.frontier.server import FrontierServer
@@ -146,7 +151,82 @@ class OnRedis(OnValkey):
     name = "redis"
 
 
-BACKENDS = {backend.name: backend for backend in (InMemory, OnSqlite, OverSocket, OnValkey, OnRedis)}
+# Everything stays in hand and is offered at each call, because the clock of the tests is not that of the broker.
+EAGER = Pace(hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.05, ready_for=0.0, patience=20.0)
+
+
+class OverBroker(Backend):
+    """A queue in a real broker, with its state beside it."""
+
+    def broker(self, options):
+        raise NotImplementedError
+
+    def state(self, politeness, options, clock):
+        raise NotImplementedError
+
+    async def start(self, politeness, options, clock):
+        known_for_ever = options.visited_ttl is None and options.failed_stay_known
+        self.frontier = BrokerFrontier(
+            self.state(politeness, options, clock), self.broker(options),
+            known_for_ever=known_for_ever, pace=EAGER, clock=clock,
+        )  # fmt: skip
+        await self.frontier.open()
+        return self.frontier
+
+    async def stop(self):
+        await self.frontier.close()
+
+
+class OverNsq(OverBroker):
+    def broker(self, options):
+        from skitter.frontier.broker import nsq
+
+        url = (
+            f"nsq://127.0.0.1:{nsq_servers.running().port}/contract?channel=c{uuid.uuid4().hex}&state=sqlite:"
+        )
+        return nsq.NsqBroker(parse_address(url, "job", nsq.RULE), options.lease_seconds)
+
+
+class OnSqliteState(OverBroker):
+    def state(self, politeness, options, clock):
+        return SqliteState(self.folder / "frontier.db", politeness, options, clock=clock)
+
+
+class OnValkeyState(OverBroker):
+    def state(self, politeness, options, clock):
+        from skitter.frontier.broker.redis_state import RedisState
+
+        return RedisState(running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+
+    async def stop(self):
+        await super().stop()
+        await self.frontier.erase()
+
+
+class NsqOnSqlite(OverNsq, OnSqliteState):
+    name = "nsq+sqlite"
+
+
+class NsqOnValkey(OverNsq, OnValkeyState):
+    name = "nsq+valkey"
+
+
+class JetStreamOnSqlite(OnSqliteState):
+    name = "jetstream+sqlite"
+
+    def broker(self, options):
+        from skitter.frontier.broker import jetstream
+
+        url = f"nats://127.0.0.1:{nats_servers.running().port}/contract?channel=c{uuid.uuid4().hex}&state=sqlite:"
+        return jetstream.JetStreamBroker(parse_address(url, "job", jetstream.RULE), options.lease_seconds)
+
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, NsqOnSqlite, NsqOnValkey, JetStreamOnSqlite,
+    )
+}  # fmt: skip
 
 
 class Sound:

@@ -19,7 +19,7 @@ def site():
 
 @pytest.fixture
 def slow(site):
-    return SlowingSite(site, after=20, delay=1.0)
+    return SlowingSite(site, after=20, delay=4.0)
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ _JOB_OPTIONS = (
     click.option(
         "--frontier", metavar="URL", default="sqlite:",
         help="Where the job is kept: sqlite: (below .skitter; the default), sqlite:FILE, memory: (not at all), or a"
-        " server that many machines share, such as redis://HOST/0.",
+        " server that many machines share, such as redis://HOST/0, or nsq://HOST/TOPIC?state=redis://HOST/0 with its queue in a broker.",
     ),
     workers_option,
     click.option("--concurrency", type=int, metavar="N", help="Fetches in flight in each process; default 32."),

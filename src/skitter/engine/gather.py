@@ -8,7 +8,7 @@ yielded one by one.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -63,7 +63,7 @@ class Gathered(msgspec.Struct):
     entries: list[Entry]
     """Requests yielded one by one."""
     batches: list[Batch]
-    refused: Counter[str]
+    refused: defaultdict[str, int]
     """How many URLs were refused, by reason."""
     links: int = 0
     """How many links were looked at."""
@@ -102,7 +102,7 @@ class Gatherer:
         Raises :class:`~skitter.errors.SpiderError` for something that is neither item nor request, and
         :class:`~skitter.errors.RequestError` for a request that cannot be stored.
         """
-        gathered = Gathered([], [], [], Counter())
+        gathered = Gathered([], [], [], defaultdict(int))
         for one in given:
             kind = one.__class__
             if kind is Links:
@@ -156,7 +156,7 @@ class Gatherer:
         memory: FolderMemory,
         hrefs: list[str],
         urls: list[str | None],
-        refused: Counter[str],
+        refused: defaultdict[str, int],
     ) -> None:
         """Take what is new and admitted into the batch; remember what is not."""
         digest, seed, origins, known = xxhash.xxh3_128_digest, self._seed, self._origins, self.memory.urls

@@ -7,7 +7,7 @@ certain, or what the scope refuses wherever it stands, is remembered.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 _URLS_REMEMBERED = 250_000
@@ -105,7 +105,7 @@ class FolderMemory:
         """Known hrefs that begin with ``../``: they mean the same in all folders that lie side by side."""
         self.known: set[str] = set()
 
-    def sort_out(self, hrefs: Sequence[str], counts: Counter[str]) -> list[str]:
+    def sort_out(self, hrefs: Sequence[str], counts: defaultdict[str, int]) -> list[str]:
         """Count the hrefs that need no second look, by what becomes of them; return the others, each once.
 
         The known ones, nearly all, are taken out by set operations for the whole page.

@@ -60,6 +60,7 @@ class Walk:
         self._robots = robots
         self._gatherer = gatherer
         self._obey = obey
+        self._rewriting, self._revising = hooks["before_request"], hooks["after_request"]
         self._looks = bool(hooks["before_send"] or hooks["on_headers"])
         self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
         self._asks_before_sending: bool = getattr(fetcher, "asks_before_sending", False)
@@ -74,11 +75,12 @@ class Walk:
             page.finish(Verdict(Resolution.FAILED, f"record: {error}"))
             return page
         try:
-            request = await self._before_request(page)
-            if request is not None and await self._may_fetch(page, request, turn):
-                response = await self._fetch(page, request, turn)
-                if await self._after_request(page, response):
-                    await self._parse(page, page.response or response)
+            request = await self._before_request(page) if self._rewriting else page.request
+            response = None if request is None else await self._fetch(page, request, turn)
+            if response is not None and (
+                self._is_plain(response) or await self._after_request(page, response)
+            ):
+                await self._parse(page, page.response or response)
         except _HandBack:
             return None
         except _Decided:
@@ -106,20 +108,15 @@ class Walk:
             await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
 
     async def _before_request(self, page: Page) -> Request | None:
-        if not self._hooks["before_request"]:
-            return page.request
         request, signal = await self._hooks.rewrite(page.request)
         return request if self._goes_on(page, signal, "before_request") else None
 
-    async def _may_fetch(self, page: Page, request: Request, turn: Turn) -> bool:
-        if self._robots is not None:
-            answer = await self._robots.check(request.url, turn.lease, turn.may_start)
-            if answer.passage is not Passage.OPEN:
-                turn.land()
-                self._turn_away(page, answer.passage, answer.seconds, answer.error)
-                return False
-        if not turn.may_start():
-            raise _HandBack
+    async def _is_allowed(self, robots: RobotsGate, page: Page, request: Request, turn: Turn) -> bool:
+        answer = await robots.check(request.url, turn.lease, turn.may_start)
+        if answer.passage is not Passage.OPEN:
+            turn.land()
+            self._turn_away(page, answer.passage, answer.seconds, answer.error)
+            return False
         return True
 
     @staticmethod
@@ -133,7 +130,12 @@ class Walk:
         else:
             page.finish(Verdict(Resolution.FAILED, f"robots: {error}"))
 
-    async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response:
+    async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response | None:
+        """Return the answer, or ``None`` where robots.txt has decided otherwise."""
+        if self._robots is not None and not await self._is_allowed(self._robots, page, request, turn):
+            return None
+        if not turn.may_start():
+            raise _HandBack
         if self._asks_before_sending:
             MAY_START.set(turn.may_start)
         response = await (self._looking(page, request, turn) if self._looks else self._fetcher.fetch(request))
@@ -163,9 +165,13 @@ class Walk:
         except Aborted:
             raise _Decided from None
 
+    def _is_plain(self, response: Response) -> bool:
+        """Tell whether there is nothing to decide: nearly always."""
+        return 200 <= response.status < 300 and not self._revising
+
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Decide over the status; returns whether the response goes to the callback."""
-        if self._hooks["after_request"]:
+        if self._revising:
             response, signal = await self._hooks.revise(response)
             page.response = response
             if signal is Signal.IGNORE:

@@ -23,6 +23,26 @@ def _on_redis(url: str, context: FrontierContext) -> Frontier:
     return RedisFrontier.from_url(url, context)
 
 
+def _on_nsq(url: str, context: FrontierContext) -> Frontier:
+    from skitter.frontier.broker.making import make_broker_frontier  # noqa: PLC0415 - it needs this module
+    from skitter.frontier.broker.nsq import RULE, NsqBroker  # noqa: PLC0415
+
+    return make_broker_frontier(url, context, RULE, NsqBroker.from_address)
+
+
+def _on_jetstream(url: str, context: FrontierContext) -> Frontier:
+    try:
+        from skitter.frontier.broker.jetstream import RULE, JetStreamBroker  # noqa: PLC0415 - its client is an extra
+    except ImportError as error:
+        raise FrontierError(
+            f"frontier kind {url.partition(':')[0]!r} needs a package that is missing: {error.name}",
+            remedy='pip install "skitter[nats]"',
+        ) from error
+    from skitter.frontier.broker.making import make_broker_frontier  # noqa: PLC0415 - it needs this module
+
+    return make_broker_frontier(url, context, RULE, JetStreamBroker.from_address)
+
+
 _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "memory": MemoryFrontier.from_url,
     "sqlite": SqliteFrontier.from_url,
@@ -31,6 +51,8 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "redis+sentinel": _on_redis,
     "rediss+sentinel": _on_redis,
     "unix": _on_redis,
+    "nsq": _on_nsq,
+    "nats": _on_jetstream,
 }
 
 

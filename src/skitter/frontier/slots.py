@@ -74,6 +74,11 @@ class Slot:
         return max(self.adapted if own is None else own, self.floor)
 
     @property
+    def has_place(self) -> bool:
+        """Whether its limit lets one more fetch be in flight."""
+        return self.in_flight < self.policy.parallelism
+
+    @property
     def start_within(self) -> float | None:
         """Grace in which a granted fetch must begin, where a distance is promised.
 
@@ -208,6 +213,15 @@ class SlotTable:
             self.arm(slot)
             return slot, place
         return None
+
+    def take_from(self, slot: Slot, now: float) -> tuple[Slot, Place] | None:
+        """Hand out the next request of one slot, if it may be fetched now."""
+        if not slot.waiting or not slot.has_place or slot.ready_at() > now:
+            return None
+        place = heappop(slot.waiting)
+        slot.grant(now)
+        self.arm(slot)
+        return slot, place
 
     def next_at(self) -> float | None:
         """Return when the next slot becomes ready; ``None`` if no slot waits for time alone."""

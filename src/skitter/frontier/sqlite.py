@@ -35,6 +35,7 @@ from skitter.frontier.leases import HeldLease
 from skitter.frontier.reckoning import wait_for
 from skitter.frontier.removal import remove_file
 from skitter.frontier.seen import MemorySeen, TimedSeen
+from skitter.frontier.slots import Place as Waiting
 from skitter.frontier.slots import Slot
 from skitter.frontier.sqlite_control import SqliteControl
 from skitter.frontier.sqlite_letters import SqliteLetters
@@ -130,7 +131,7 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
         leases: list[Lease] = []
         held: list[HeldLease[Leased]] = []
         while len(leases) < limit and self._may_lease():
-            taken = self._slots.take(now)
+            taken = self._take(now)
             if taken is None:
                 if await self._backlog.refill():
                     continue
@@ -150,6 +151,9 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
             revision=self._revision,
             room=room,
         )
+
+    def _take(self, now: float) -> tuple[Slot, Waiting] | None:
+        return self._slots.take(now)
 
     def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[Leased]]) -> Lease:
         self._backlog.note_empty(slot, row.slot)

@@ -1,5 +1,5 @@
 -- add: add requests, with the progress of the seeds if they are some.
--- ARGV[5]: names, entries, seeds (token, position before, position after, whether it is done)
+-- ARGV: 5 names, entries, seeds (token, position before, position after, whether it is done), 6 see told()
 begin(true)
 local names, entries, seeds = unpack(decode(ARGV[5]))
 if seeds then
@@ -18,4 +18,4 @@ if seeds then
   end
 end
 local added, refused = insert(names, entries)
-return finish(added .. ' ' .. #entries - added - refused .. ' ' .. refused)
+return finish(added .. ' ' .. #entries - added - refused .. ' ' .. refused .. told())

@@ -1,6 +1,6 @@
 -- commit: close leases, each with its new requests, counters and output marks, or not at all.
--- ARGV[5]: names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record,
---          task)
+-- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record, task),
+--       6 see told()
 -- Returns a 1 or a 0 for each outcome: whether it was in time.
 local DONE, RETRY = 0, 1
 local names, outcomes = unpack(decode(ARGV[5]))
@@ -160,4 +160,4 @@ if plain then
     end
   end
 end
-return finish(table.concat(answer))
+return finish(table.concat(answer) .. told())

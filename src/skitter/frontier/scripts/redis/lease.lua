@@ -1,6 +1,7 @@
 -- lease: note which fetches have ended, then hand out what may be fetched now.
 -- ARGV: 5 worker, 6 how many, 7 first 6 bytes of the new ids, 8 '1' if this was asked before,
---       9 landings (id, latency, refused, retry-after)
+--       9 landings (id, latency, refused, retry-after), 10 slots whose turn it is (else: all that are ready)
+-- Where slots are given the last answer is {whether more could be leased, what became of each turn}.
 begin(false)
 local worker, wanted, prefix = ARGV[5], tonumber(ARGV[6]), ARGV[7]
 for _, landing in ipairs(decode(ARGV[9])) do
@@ -15,8 +16,10 @@ local more = wake()
 settle()
 local state, limit = current_state()
 local answer, leases, deadlines, granted = {}, {}, {}, {}
+local turns, handed_out = ARGV[10] and decode(ARGV[10]), {}
 
 local function hand_out(lease, slot, deadline)
+  handed_out[slot.name] = (handed_out[slot.name] or 0) + 1
   answer[#answer + 1] = lease.id .. pack('<dd', deadline, start_within(slot) or -1) .. lease.request
 end
 
@@ -51,7 +54,14 @@ if #answer == 0 and state == 'running' then
     local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
     wanted = min(wanted, config.limits.pages - pages - call('HLEN', LEASES))
   end
-  while #answer < wanted do
+  for _, name in ipairs(turns or {}) do
+    local slot = slot_of(name)
+    local has_place = slot.queued > 0 and slot.in_flight < slot.limits.parallelism
+    if #answer < wanted and has_place and ready_at(slot) <= now then
+      take(name)
+    end
+  end
+  while #answer < wanted and not turns do
     local first = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
     if not first[1] or tonumber(first[2]) > now then
       break
@@ -72,4 +82,26 @@ if config.max_queued then
   room = max(config.max_queued - queued - call('ZCARD', DELAYED) - leased,
     queued > 0 and pages + leased < most and 0 or 1)
 end
-return {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, meta[6], answer, room}
+
+-- 'g': granted; seconds until the slot is ready, 0 if it has no place; 'l': something may come back; 'x': nothing is left.
+local function fate(name)
+  local slot = slot_of(name)
+  if (handed_out[name] or 0) > 0 then
+    handed_out[name] = handed_out[name] - 1
+    return 'g'
+  elseif slot.queued > 0 then
+    return text(max(0, ready_at(slot) - now))
+  end
+  return (slot.leased > 0 or delayed[1]) and 'l' or 'x'
+end
+
+local result = {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, meta[6], answer, room}
+if turns then
+  local fates = {}
+  for i, name in ipairs(turns) do
+    fates[i] = fate(name)
+  end
+  local has_ready = ready[2] and tonumber(ready[2]) <= now
+  result[#result + 1] = {(state == 'running' and #answer < wanted and has_ready) and 1 or 0, fates}
+end
+return result

