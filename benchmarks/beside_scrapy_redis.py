@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crawlers import BENCH_PYTHON, HERE, Job, skitter
-from measure import measure
+from measure import Failed, measure
 from webserver import NotStarted, nginx, site_files
 
 sys.path.insert(0, str(HERE.parent / "tests"))  # its server fixtures
@@ -231,7 +231,7 @@ def main():
         for outcome in compare(chosen, given.pages, given.rounds, given.cache):
             print(outcome, flush=True)
             outcomes.append(outcome)
-    except NotStarted as error:
+    except (Failed, NotStarted) as error:
         sys.exit(str(error))
     print_table(outcomes)
     if given.json:

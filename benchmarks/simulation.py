@@ -289,10 +289,11 @@ class Simulation:
 
 
 def show(title, rows):
+    """Print a table, each row as soon as it is there."""
     print(f"\n{title}")
-    print("| " + " | ".join(rows[0]) + " |")
-    print("| ---: " * len(rows[0]) + "|")
-    for row in rows:
+    for number, row in enumerate(rows):
+        if not number:
+            print("| " + " | ".join(row) + " |\n" + "| ---: " * len(row) + "|")
         print("| " + " | ".join(_cell(value) for value in row.values()) + " |", flush=True)
 
 
@@ -312,19 +313,24 @@ def main():
     parser.add_argument("--workers", type=int, default=20)
     parser.add_argument("--delay", type=float, default=1.0)
     given = parser.parse_args()
-    rows = []
+    show("bound", bounds(given))
+    wide = Web(given.hosts, 100 * given.largest, given.skew)
+    show("partitions, largest over mean", (row._asdict() for row in balance(wide, (8, 32, 128, 512))))
+    show(f"events, {given.workers} workers with 32 in flight", events(given))
+
+
+def bounds(given):
     for hosts, rate in ((1_000_000, 1_000), (10_000_000, 10_000), (100_000_000, 100_000)):
         for largest in (10_000, 1_000_000):
             found = bound(Web(hosts, largest, given.skew), rate, given.delay)
-            rows.append({"hosts": hosts, "largest": largest, "pages/s": rate, **found._asdict()})
-    show("bound", rows)
-    wide = Web(given.hosts, 100 * given.largest, given.skew)
-    show("partitions, largest over mean", [row._asdict() for row in balance(wide, (8, 32, 128, 512))])
-    web, rows = Web(given.hosts, given.largest, given.skew), []
-    for partitions, batch in ((1, 1), (1, 8), (1, 32), (8, 8), (32, 8), (32, 32)):
+            yield {"hosts": hosts, "largest": largest, "pages/s": rate, **found._asdict()}
+
+
+def events(given):
+    web = Web(given.hosts, given.largest, given.skew)
+    for partitions, batch in ((1, 1), (1, 8), (8, 8), (32, 8), (1, 32), (32, 32)):
         fleet = Fleet(given.workers, 32, batch, partitions, given.delay)
-        rows.append({"partitions": partitions, "batch": batch, **Simulation(web, fleet).run()._asdict()})
-    show(f"events, {given.workers} workers with 32 in flight", rows)
+        yield {"partitions": partitions, "batch": batch, **Simulation(web, fleet).run()._asdict()}
 
 
 if __name__ == "__main__":
