@@ -118,8 +118,9 @@ def balance(web, counts):
 class Fleet(NamedTuple):
     workers: int
     concurrency: int = 32
-    batch: int = 8
-    """A worker asks for leases when it has room for so many, or has waited for a tenth of a second."""
+    gather: float = 0.002
+    """Seconds for which landed fetches gather before a worker asks for leases, unless a quarter of ``concurrency`` has
+    gathered before. The engine's are the default."""
     partitions: int = 1
     delay: float = 1.0
     known: float = 0.01
@@ -196,6 +197,7 @@ class Simulation:
         """When each worker asks next."""
         self._due = [[0.0] * fleet.partitions for _ in range(fleet.workers)]
         """When each worker takes each partition to have something."""
+        self._gathered = [0] * fleet.workers
         self._shortest = float("inf")
         self._last = {}
 
@@ -244,6 +246,7 @@ class Simulation:
     def _ask(self, worker, now):
         """Ask the partitions that may have something, longest due first, for equal shares; begin what they give."""
         room, answered, due = self._free[worker], now, self._due[worker]
+        self._gathered[worker] = 0
         again = AGAIN if len(due) == 1 else AGAIN_PARTS
         asked = sorted((index for index, at in enumerate(due) if at <= now), key=due.__getitem__)
         for turn, index in enumerate(asked):
@@ -261,9 +264,7 @@ class Simulation:
             for slot in slots:
                 self._begin(worker, partition, slot, at)
         self._free[worker] = room
-        self._ask_at(
-            worker, max(answered + 0.001, min(due)) if room >= self._fleet.batch else answered + AGAIN
-        )
+        self._ask_at(worker, max(answered + 0.001, min(due)) if room else answered + AGAIN)
 
     def _begin(self, worker, partition, slot, now):
         self._leased += 1
@@ -283,9 +284,13 @@ class Simulation:
         self._free[worker] += 1
         if self._ranks:
             self._reveal()
-        soonest = max(now + 0.002, min(self._due[worker]))
-        if self._free[worker] >= self._fleet.batch and self._asking[worker] > soonest:
-            self._ask_at(worker, soonest)
+        self._gathered[worker] += 1
+        if len(self._partitions) == 1:
+            self._due[worker][0] = now  # it is told of the landing in any case
+        if self._gathered[worker] == self._fleet.concurrency // 4:
+            self._ask_at(worker, now)
+        elif self._gathered[worker] == 1 and self._asking[worker] > now + self._fleet.gather:
+            self._ask_at(worker, now + self._fleet.gather)
 
 
 def show(title, rows):
@@ -311,12 +316,13 @@ def main():
     parser.add_argument("--largest", type=int, default=2_000, help="pages of the largest host in events")
     parser.add_argument("--skew", type=float, default=1.0)
     parser.add_argument("--workers", type=int, default=20)
+    parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--delay", type=float, default=1.0)
     given = parser.parse_args()
     show("bound", bounds(given))
     wide = Web(given.hosts, 100 * given.largest, given.skew)
     show("partitions, largest over mean", (row._asdict() for row in balance(wide, (8, 32, 128, 512))))
-    show(f"events, {given.workers} workers with 32 in flight", events(given))
+    show(f"events, {given.workers} workers with {given.concurrency} in flight", events(given))
 
 
 def bounds(given):
@@ -328,9 +334,9 @@ def bounds(given):
 
 def events(given):
     web = Web(given.hosts, given.largest, given.skew)
-    for partitions, batch in ((1, 1), (1, 8), (8, 8), (32, 8), (1, 32), (32, 32)):
-        fleet = Fleet(given.workers, 32, batch, partitions, given.delay)
-        yield {"partitions": partitions, "batch": batch, **Simulation(web, fleet).run()._asdict()}
+    for partitions, gather in ((1, 0.002), (8, 0.002), (32, 0.002), (1, 0.05), (8, 0.05)):
+        fleet = Fleet(given.workers, given.concurrency, gather, partitions, given.delay)
+        yield {"partitions": partitions, "gather": gather, **Simulation(web, fleet).run()._asdict()}
 
 
 if __name__ == "__main__":

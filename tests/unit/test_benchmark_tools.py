@@ -41,24 +41,24 @@ def test_a_crawl_lasts_as_long_as_its_largest_host_or_as_the_fleet_needs(simulat
     assert small_fleet.left == 0.0
 
 
-@pytest.mark.parametrize(("partitions", "batch"), [(1, 8), (8, 8)])
-def test_simulated_events_take_as_long_as_the_arithmetic_says(simulation, partitions, batch):
+@pytest.mark.parametrize("partitions", [1, 8])
+def test_simulated_events_take_as_long_as_the_arithmetic_says(simulation, partitions):
     web = simulation.Web(hosts=3_000, largest=60)
-    fleet = simulation.Fleet(workers=2, concurrency=64, batch=batch, partitions=partitions, known=1.0)
+    fleet = simulation.Fleet(workers=2, concurrency=64, partitions=partitions, known=1.0)
     result = simulation.Simulation(web, fleet).run()
     # Grants are spaced by the delay and its grace of a tenth; a fetch takes half a second.
     capacity = fleet.workers * fleet.concurrency / simulation.LATENCY
     expected = simulation.bound(web, capacity, delay=1.1)
     assert result.pages == expected.pages
-    assert expected.seconds <= result.end <= expected.seconds * 1.15 + 10
+    assert expected.seconds - 1.1 <= result.end <= expected.seconds * 1.15 + 10
     assert result.shortest >= 1.0
 
 
 def test_larger_lease_batches_cost_the_server_less(simulation):
     web = simulation.Web(hosts=3_000, largest=20)
     one, many = (
-        simulation.Simulation(web, simulation.Fleet(workers=4, batch=batch, known=1.0)).run()
-        for batch in (1, 16)
+        simulation.Simulation(web, simulation.Fleet(workers=4, gather=gather, known=1.0)).run()
+        for gather in (0.0, 0.1)
     )
     assert many.leases_per_call > 2 * one.leases_per_call
     assert many.server_us < one.server_us
