@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from services import nats_servers, nsq_servers
+from services.redis_cluster import running_cluster
 from services.redis_servers import running
 from skitter.errors import FrontierError
 from skitter.frontier.base import (
@@ -151,6 +152,24 @@ class OnRedis(OnValkey):
     name = "redis"
 
 
+class OnCluster(Backend):
+    """Three masters, each with a replica, that have several partitions each."""
+
+    name = "cluster"
+
+    async def start(self, politeness, options, clock):
+        from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
+
+        url = f"{running_cluster('valkey').url}?partitions=3"
+        self.frontier = RedisClusterFrontier(url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+        await self.frontier.open()
+        return self.frontier
+
+    async def stop(self):
+        await self.frontier.close()
+        await self.frontier.erase()
+
+
 # Everything stays in hand and is offered at each call, because the clock of the tests is not that of the broker.
 EAGER = Pace(hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.05, ready_for=0.0, patience=20.0)
 
@@ -224,7 +243,7 @@ class JetStreamOnSqlite(OnSqliteState):
 BACKENDS = {
     backend.name: backend
     for backend in (
-        InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, NsqOnSqlite, NsqOnValkey, JetStreamOnSqlite,
+        InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, NsqOnSqlite, NsqOnValkey, JetStreamOnSqlite, OnCluster,
     )
 }  # fmt: skip
 
@@ -233,14 +252,14 @@ class Sound:
     """A frontier whose counts are checked after each call."""
 
     def __init__(self, frontier) -> None:
-        self._frontier = frontier
+        self.unchecked = frontier
 
     def __getattr__(self, name):
-        method = getattr(self._frontier, name)
+        method = getattr(self.unchecked, name)
 
         async def call(*arguments, **named):
             result = await method(*arguments, **named)
-            check_counts(await self._frontier.status())
+            check_counts(await self.unchecked.status())
             return result
 
         return call
@@ -330,9 +349,10 @@ class Job:
         """Ask again and again until there is something; returns the seconds that took, and the lease."""
         begun = self.clock.now
         while self.clock.now - begun < patience:
-            leases = await self.lease(1, worker)
-            if leases:
-                return self.clock.now - begun, leases[0]
+            answer = await self.frontier.unchecked.lease(worker, 1)
+            if answer.leases:
+                check_counts(await self.status())
+                return self.clock.now - begun, answer.leases[0]
             await self.clock.advance(step)
         raise AssertionError(f"nothing was handed out within {patience} seconds")
 

@@ -211,8 +211,8 @@ async def test_a_crawl_delay_can_be_lowered_again(job):
 async def test_retry_after_holds_the_whole_slot(start):
     job = await start(SlotPolicy(delay=0.0, parallelism=10))
     await job.add(*range(5))
-    await job.add("a", host="other.test")
     first = await job.one()
+    await job.add("a", host="other.test")
     await job.landed(first, refused=True, retry_after=30.0)
     assert [lease.slot for lease in await job.lease()] == ["other.test"]
     await job.clock.advance(29.999)

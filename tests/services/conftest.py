@@ -5,9 +5,12 @@ import uuid
 import pytest
 import redis.asyncio
 
+from services.cluster_jobs import PARTITIONS
+from services.redis_cluster import ClusterServers, running_cluster
 from services.redis_servers import RedisServer, running
 from services.requests import FREE
 from skitter.frontier.base import FrontierOptions
+from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier
 
 
@@ -59,3 +62,47 @@ async def ask(server):
         server.url, protocol=2, socket_timeout=None, driver_info=None
     ) as client:
         yield client
+
+
+@pytest.fixture
+def cluster():
+    return running_cluster("valkey")
+
+
+@pytest.fixture
+def own_cluster(kind):
+    """Start a cluster that the test may hurt."""
+    started = []
+
+    def start(*options, **more) -> ClusterServers:
+        started.append(ClusterServers(kind, *options, **more))
+        return started[-1].start()
+
+    yield start
+    for servers in started:
+        servers.stop()
+
+
+@pytest.fixture
+async def join_cluster():
+    """Open a frontier on a cluster: ``frontier = await join_cluster(url)``; a second call joins the same job."""
+    opened = []
+
+    async def open_one(
+        url, job, politeness=FREE, clock=None, partitions=PARTITIONS, **options
+    ) -> RedisClusterFrontier:
+        frontier = RedisClusterFrontier(
+            f"{url}?partitions={partitions}", job, politeness, FrontierOptions(**options), clock=clock
+        )
+        await frontier.open()
+        opened.append(frontier)
+        return frontier
+
+    yield open_one
+    for frontier in opened:
+        await frontier.close()
+
+
+@pytest.fixture
+def job_name():
+    return f"job{uuid.uuid4().hex}"

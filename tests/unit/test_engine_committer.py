@@ -7,7 +7,7 @@ import pytest
 
 from engine_bench import Bench, Kept, Scripted
 from skitter import Request, Spider
-from skitter.errors import StoreError
+from skitter.errors import FrontierError, StoreError
 from skitter.frontier.base import JobState, Outcome, Resolution
 from skitter.frontier.memory import MemoryFrontier
 from skitter.testing import Answer
@@ -130,3 +130,56 @@ async def test_many_pages_are_committed_together(bench):
     ran = await crawl.run()
     assert ran.status.done == 101
     assert Counting.commits < 60
+
+
+class Halves(MemoryFrontier):
+    """Two parts. After the front page, one of them is away until the other has taken four pages."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.is_back = asyncio.Event()
+        self.taken = []
+
+    def lane_of(self, lease_id):
+        return lease_id % 2
+
+    async def unknown_of(self, fingerprints, slots):
+        assert len(slots) == len(fingerprints)
+        return await self.unknown(fingerprints)
+
+    async def commit(self, outcomes):
+        (lane,) = {self.lane_of(outcome.lease_id) for outcome in outcomes}
+        if self.taken and lane == 0:
+            await self.is_back.wait()
+        self.taken += [lane] * len(outcomes)
+        if len(self.taken) > 4:
+            self.is_back.set()
+        return await super().commit(outcomes)
+
+
+async def test_a_part_of_the_frontier_that_is_away_does_not_hold_up_the_others(bench):
+    crawl = bench()
+    context = crawl.frontier_context()
+    crawl.frontier = Halves(context.politeness, context.options)
+    async with asyncio.timeout(30):
+        ran = await crawl.run()
+    assert (ran.state, ran.status.done, len(ran.items)) == (JobState.FINISHED, 11, 11)
+    assert crawl.frontier.taken[1:5] == [1] * 4
+
+
+class Broken(Halves):
+    """Cannot commit to one of its parts."""
+
+    async def commit(self, outcomes):
+        if self.lane_of(outcomes[0].lease_id) == 0:
+            raise FrontierError("this part is gone", remedy="bring it back")
+        return await super().commit(outcomes)
+
+
+async def test_a_part_of_the_frontier_that_fails_fails_the_crawl(bench):
+    crawl = bench()
+    context = crawl.frontier_context()
+    crawl.frontier = Broken(context.politeness, context.options)
+    async with asyncio.timeout(30):
+        ran = await crawl.run()
+    assert str(ran.failure) == "this part is gone"

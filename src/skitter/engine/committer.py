@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from skitter.engine.callbacks import describe
 from skitter.engine.hooks import Hooks, Signal
@@ -16,7 +17,7 @@ from skitter.engine.overflow import Aside, Overflow
 from skitter.engine.page import Page
 from skitter.engine.room import Room
 from skitter.engine.verdict import Verdict
-from skitter.frontier.base import Entry, Frontier, Outcome, OutputMark, Resolution
+from skitter.frontier.base import Divided, Entry, Frontier, Outcome, OutputMark, Resolution
 from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
@@ -24,6 +25,8 @@ _LARGEST_BATCH = 256
 _LINGER = 0.001
 """Seconds for which the first pages of a batch wait for more: a commit costs nearly the same for one as for ten."""
 _WORTH_A_COMMIT = 16
+_PATIENCE = 0.1
+"""Seconds for which the slowest part of a divided frontier holds up commits to the others."""
 _WORTH_ASKING = 6
 """New links a page, on average, from which on the frontier is asked first which of them it knows."""
 
@@ -77,6 +80,11 @@ class Committer:
         self._waiting: list[Page] = []
         self._arrived = asyncio.Event()
         self._closing = False
+        self._divided = frontier if isinstance(frontier, Divided) else None
+        self._busy: dict[int, asyncio.Task[None]] = {}
+        """Commits under way, by the part of a divided frontier that they go to."""
+        self._failed: BaseException | None = None
+        self._closed: Callable[[Sequence[int]], None] = _ignore
 
     def put(self, page: Page) -> None:
         """Hand over a page whose verdict stands."""
@@ -103,25 +111,49 @@ class Committer:
 
     async def run(self, closed: Callable[[Sequence[int]], None]) -> None:
         """Commit until closed; ``closed`` hears of the leases that have ended."""
+        self._closed = closed
         try:
-            await self._run(closed)
+            await self._run()
+            self._check()
         finally:
+            for task in self._busy.values():
+                task.cancel()
             self._overflow.close()
 
-    async def _run(self, closed: Callable[[Sequence[int]], None]) -> None:
-        while self._waiting or not self._closing:
+    async def _run(self) -> None:
+        while self._waiting or self._busy or not self._closing:
             if self._overflow:
-                closed(await self._commit_set_aside())
-            if not self._waiting:
+                self._closed(await self._commit_set_aside())
+            if not self._can_go_on():
                 self._arrived.clear()
                 await self._arrived.wait()
                 continue
             await self._linger()
-            pages, self._waiting, self._items = self._waiting, [], 0
+            pages = self._next()
             marks = await self._store(pages)
             for start in range(0, len(pages), _LARGEST_BATCH):
                 end = start + _LARGEST_BATCH
-                closed(await self._commit(pages[start:end], marks[start:end]))
+                await self._commit(pages[start:end], marks[start:end])
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    def _can_go_on(self) -> bool:
+        self._check()
+        if not self._busy or self._divided is None:
+            return bool(self._waiting)
+        return any(self._divided.lane_of(page.lease.id) not in self._busy for page in self._waiting)
+
+    def _next(self) -> list[Page]:
+        """Take what waits; pages whose part of the frontier is away stay."""
+        waiting, self._waiting = self._waiting, []
+        if self._busy and self._divided is not None:
+            lane_of, busy = self._divided.lane_of, self._busy
+            self._waiting = [page for page in waiting if lane_of(page.lease.id) in busy]
+            waiting = [page for page in waiting if lane_of(page.lease.id) not in busy]
+        self._items = sum(len(page.items) for page in self._waiting)
+        return waiting
 
     async def _linger(self) -> None:
         """Wait for more pages if that makes a commit, or a write to a store that buffers, more worth its cost."""
@@ -160,8 +192,8 @@ class Committer:
                 _tell_late(page.url)
         return [page.outcome.lease_id for page in pages]
 
-    async def _commit(self, pages: list[Page], marks: list[list[OutputMark]]) -> list[int]:
-        """Commit pages, but for those that have to wait for room; returns the leases that ended."""
+    async def _commit(self, pages: list[Page], marks: list[list[OutputMark]]) -> None:
+        """Commit pages, but for those that have to wait for room."""
         for page, page_marks in zip(pages, marks, strict=True):
             if page.items and self._hooks["after_save"] and not await self._after_save(page):
                 page_marks.clear()
@@ -185,6 +217,38 @@ class Committer:
             self.set_aside(list(later))
             outcomes = [outcome for outcome in outcomes if outcome.lease_id not in later]
             pages = [page for page in pages if page.lease.id not in later]
+        if self._divided is None:
+            await self._close(pages, outcomes)
+        else:
+            await self._close_apart(self._divided, pages, outcomes)
+
+    async def _close_apart(self, frontier: Divided, pages: list[Page], outcomes: list[Outcome]) -> None:
+        """Commit to each part of the frontier by itself, and wait for none that is away."""
+        shares: dict[int, tuple[list[Page], list[Outcome]]] = {}
+        for page, outcome in zip(pages, outcomes, strict=True):
+            share = shares.setdefault(frontier.lane_of(page.lease.id), ([], []))
+            share[0].append(page)
+            share[1].append(outcome)
+        for lane, share in shares.items():
+            earlier = self._busy.get(lane)
+            task = asyncio.get_running_loop().create_task(self._close(*share, after=earlier))
+            self._busy[lane] = task
+            task.add_done_callback(partial(self._lane_is_free, lane))
+        if shares:
+            await asyncio.wait([self._busy[lane] for lane in shares], timeout=_PATIENCE)
+
+    def _lane_is_free(self, lane: int, task: asyncio.Task[None]) -> None:
+        if self._busy[lane] is task:
+            del self._busy[lane]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed = self._failed or error
+        self._arrived.set()
+
+    async def _close(
+        self, pages: list[Page], outcomes: list[Outcome], *, after: asyncio.Task[None] | None = None
+    ) -> None:
+        if after is not None:
+            await asyncio.wait([after])
         accepted = await self._frontier.commit(outcomes)
         for page, taken in zip(pages, accepted, strict=True):
             if taken:
@@ -194,7 +258,7 @@ class Committer:
                     self._learn(batch.urls)
             else:
                 _tell_late(page.lease.url)
-        return [page.lease.id for page in pages]
+        self._closed([page.lease.id for page in pages])
 
     def _task_of(self, page: Page) -> str:
         task = page.request.meta.get(self._task_key) if self._task_key is not None else None
@@ -246,11 +310,17 @@ class Committer:
             page.finish(Verdict(Resolution.RETRY, f"{where} failed the crawl", free=True))
         return signal is not Signal.FAIL
 
+    async def _ask_unknown(self, pages: list[Page], fingerprints: list[bytes]) -> list[bool]:
+        if self._divided is None:
+            return await self._frontier.unknown(fingerprints)
+        slots = [slot for page in pages for batch in page.batches for slot in batch.slots]
+        return await self._divided.unknown_of(fingerprints, slots)
+
     async def _new_entries(self, pages: list[Page]) -> list[list[Entry]]:
         """Build entries for the links that are new; the known ones, most of them, cost only their test."""
         fingerprints = [key for page in pages for batch in page.batches for key in batch.fingerprints]
         if len(fingerprints) > _WORTH_ASKING * len(pages):
-            unknown = iter(await self._frontier.unknown(fingerprints))
+            unknown = iter(await self._ask_unknown(pages, fingerprints))
         else:
             unknown = iter([True] * len(fingerprints))  # to send so few costs less than to ask
         entries = []

@@ -229,6 +229,19 @@ class SeedBatch(msgspec.Struct, array_like=True, frozen=True):
     seeds: list[OutsideSeed]
 
 
+@runtime_checkable
+class Divided(Protocol):
+    """A frontier whose parts lie on several servers, one of which may be away while the others go on."""
+
+    def lane_of(self, lease_id: int) -> int:
+        """Return the number of the part that gave a lease."""
+        ...
+
+    async def unknown_of(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
+        """Tell as :meth:`Frontier.unknown` which fingerprints are new, given their slots, but by asking less."""
+        ...
+
+
 def steady_clock() -> Callable[[], float]:
     """Return a clock of Unix time that never jumps: the wall clock of now, moved on by the monotonic one."""
     offset = time.time() - time.monotonic()

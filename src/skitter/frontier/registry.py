@@ -16,11 +16,25 @@ def _on_redis(url: str, context: FrontierContext) -> Frontier:
     try:
         from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra
     except ImportError as error:
-        raise FrontierError(
-            f"frontier kind {url.partition(':')[0]!r} needs a package that is missing: {error.name}",
-            remedy='pip install "skitter[redis]"',
-        ) from error
+        raise _missing(url, error) from error
     return RedisFrontier.from_url(url, context)
+
+
+def _on_cluster(url: str, context: FrontierContext) -> Frontier:
+    try:
+        from skitter.frontier.redis.cluster_frontier import (  # noqa: PLC0415 - its client is an extra
+            RedisClusterFrontier,
+        )
+    except ImportError as error:
+        raise _missing(url, error) from error
+    return RedisClusterFrontier.from_url(url, context)
+
+
+def _missing(url: str, error: ImportError) -> FrontierError:
+    return FrontierError(
+        f"frontier kind {url.partition(':')[0]!r} needs a package that is missing: {error.name}",
+        remedy='pip install "skitter[redis]"',
+    )
 
 
 def _on_nsq(url: str, context: FrontierContext) -> Frontier:
@@ -51,6 +65,8 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "redis+sentinel": _on_redis,
     "rediss+sentinel": _on_redis,
     "unix": _on_redis,
+    "redis+cluster": _on_cluster,
+    "rediss+cluster": _on_cluster,
     "nsq": _on_nsq,
     "nats": _on_jetstream,
 }

@@ -22,10 +22,10 @@ _SENTINEL_PORT = 26379
 TIMEOUT = 20.0
 """Seconds for which the answer to one call is waited for, unless the URL says ``?socket_timeout=``."""
 # The client's own limit of time swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
-_CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": 5.0, "protocol": 2}
+CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": 5.0, "protocol": 2}
 if find_spec("redis.driver_info") is not None:
     # Else each new connection looks on the disk for the version of the client, to tell it to the server.
-    _CLIENT_OPTIONS["driver_info"] = None
+    CLIENT_OPTIONS["driver_info"] = None
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Address(msgspec.Struct, frozen=True):
         """
         # A command is repeated by us, who know what may be repeated, and how long to wait.
         options = {
-            **_CLIENT_OPTIONS,
+            **CLIENT_OPTIONS,
             "retry": Retry(NoBackoff(), 0),
             "redis_connect_func": on_connect,
         }
@@ -67,7 +67,7 @@ class Address(msgspec.Struct, frozen=True):
             raise FrontierError(f"frontier {self.where}: {error}", remedy=_REMEDY) from error
 
     def _behind_sentinels(self, options: dict[str, Any]) -> list[redis.asyncio.Redis]:
-        for_sentinels = {**_CLIENT_OPTIONS, **self.sentinel_access}
+        for_sentinels = {**CLIENT_OPTIONS, **self.sentinel_access}
         watchers = Sentinel(list(self.sentinels), sentinel_kwargs=for_sentinels, **options)  # type: ignore[no-untyped-call]
         return [watchers.master_for(self.service, **self.access), *watchers.sentinels]
 

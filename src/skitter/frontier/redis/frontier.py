@@ -7,8 +7,10 @@ All decisions are made on the server, by the scripts in ``scripts/redis``, under
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
+
+import msgspec
 
 from skitter.frontier.base import (
     AddResult,
@@ -37,7 +39,7 @@ from skitter.frontier.redis.batches import (
     packed_ids,
 )
 from skitter.frontier.redis.config import JobConfig
-from skitter.frontier.redis.job import Job, jobs_of
+from skitter.frontier.redis.job import WHOLE, Job, Place, jobs_of
 from skitter.frontier.redis.records import (
     EntryWriter,
     encode,
@@ -57,7 +59,7 @@ from skitter.politeness import Politeness
 
 
 class RedisFrontier(Steering, SeedKeysOnRedis):
-    """A frontier on a Valkey or Redis server.
+    """A frontier on a Valkey or Redis server, which ``place`` names or is.
 
     ``patient``: also :meth:`open` waits for a server that is away, as every other call does. ``attach``: take
     the job as it is, its options included, and refuse to begin one.
@@ -68,7 +70,7 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
 
     def __init__(
         self,
-        url: str,
+        place: str | Server,
         job: str,
         politeness: Politeness | None = None,
         options: FrontierOptions | None = None,
@@ -79,12 +81,14 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
     ) -> None:
         self._options = options if options is not None else FrontierOptions()
         config = JobConfig(politeness if politeness is not None else Politeness(), self._options)
-        self._server = Server(parse_address(url))
+        self._server = place if isinstance(place, Server) else Server(parse_address(place))
         self._job = Job(self._server, job, config, clock)
         self._run, self._run_once = self._job.run, self._job.run_once
         self._patient = patient
         self._attach = attach
         self._seed_positions: dict[int, int] = {}
+        self._id_heads = 128
+        """First bytes that a lease's id may have: 63 bits in all."""
         self._restarts = 0
 
     @classmethod
@@ -107,12 +111,15 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
         Raises :class:`~skitter.errors.FrontierError` if the server cannot be reached or used, or if what is
         there under the job's name is no frontier of this format.
         """
+        return await self._join(WHOLE)
+
+    async def _join(self, place: Place) -> JobInfo:
         await self._server.connect(patient=self._patient)
         try:
             if self._attach:
                 info, self._options = await self._job.attach()
             else:
-                info = await self._job.join(self._options.lease_seconds, patient=self._patient)
+                info = await self._job.join(self._options.lease_seconds, place, patient=self._patient)
         except BaseException:
             await self._server.close()
             raise
@@ -160,23 +167,27 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
         size = ENTRIES_AT_ONCE if seeds is None else max(1, len(entries))
         added = known = banned = 0
         for start in range(0, max(1, len(entries)), size):
-            result = await self._add(entries[start : start + size], seeds)
+            result, _ = await self._add(entries[start : start + size], seeds)
             added, known, banned = added + result.added, known + result.known, banned + result.banned
         return AddResult(added, known, banned)
 
-    async def _add(self, entries: Sequence[Entry], seeds: SeedMark | None) -> AddResult:
+    async def _add(
+        self, entries: Sequence[Entry], seeds: SeedMark | None, parcels: Sequence[msgspec.Raw] = ()
+    ) -> tuple[AddResult, bool]:
+        """Return also whether the seeds were taken."""
         if not entries and seeds is None:
-            return AddResult(0, 0)
+            return AddResult(0, 0), True
         writer = EntryWriter(self._options.order, self._job.config.policy_of)
         written = [writer.write(entry) for entry in entries]
         progress = None
         if seeds is not None:
             before = self._seed_positions.get(seeds.token)
-            progress = (str(seeds.token), before, seeds.position, seeds.done)
+            progress = (str(seeds.token), before, seeds.position, seeds.done, parcels)
         answer = await self._run_once("add", encode((writer.names, written, progress)))
         if seeds is not None:
             self._seed_positions[seeds.token] = seeds.position
-        return AddResult(*(int(number) for number in answer.split()))
+        added, known, banned, taken = answer.split()
+        return AddResult(int(added), int(known), int(banned)), taken == b"1"
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
         """Take the duty of loading the seeds, if nobody has it."""
@@ -195,13 +206,16 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
         while True:
             wanted = min(limit - len(leases), LEASES_AT_ONCE)
             answer = await self._lease(worker, wanted, landed)
-            state, reason, now, ready, delayed, has_more, revision, found, room = answer
+            state, reason, now, ready, delayed, late, has_more, revision, found, room = answer
             leases += [read_lease(data) for data in found]
             landed = ()
             if len(leases) >= limit or not (has_more or len(found) == wanted):
                 break
         ask_again = wait_for(
-            float(ready) if ready else None, float(delayed) if delayed else float("inf"), float(now), leases
+            float(ready) if ready else None,
+            min((float(time) for time in (delayed, late) if time), default=float("inf")),
+            float(now),
+            leases,
         )
         return LeaseResult(
             leases, JobState(state.decode()), ask_again, reason.decode(), self._had_setback(),
@@ -210,7 +224,7 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
 
     async def _lease(self, worker: str, wanted: int, landed: Sequence[Landing]) -> Any:
         # The ids are ours: a server that has lost its last second must not give one of them to anybody else.
-        prefix = bytes((secrets.randbelow(128), *secrets.token_bytes(5)))
+        prefix = bytes((secrets.randbelow(self._id_heads), *secrets.token_bytes(5)))
         landings = encode([write_landing(landing) for landing in landed])
         return await self._run("lease", worker, wanted, prefix, b"0", landings, repeated=7)
 
@@ -241,11 +255,16 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each as a whole or not at all."""
+        return await self._commit(outcomes, {})
+
+    async def _commit(
+        self, outcomes: Sequence[Outcome], parcels: Mapping[int, Sequence[msgspec.Raw]]
+    ) -> list[bool]:
         accepted: list[bool] = []
         for batch in batches(outcomes):
             writer = EntryWriter(self._options.order, self._job.config.policy_of)
-            written = [write_outcome(outcome, writer) for outcome in batch]
-            answer = await self._run_once("commit", encode((writer.names, written)))
+            written = [write_outcome(outcome, writer, parcels.get(outcome.lease_id, ())) for outcome in batch]
+            answer = await self._run_once("commit", encode((writer.names, written, bool(parcels))))
             accepted += [taken == ord("1") for taken in answer]
         return accepted
 
@@ -317,7 +336,7 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
 
     async def recrawl(self) -> bool:
         """Begin a finished job again."""
-        return await self._run_once("recrawl") == b"1"
+        return await self._run_once("recrawl") != b"0"
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return committed byte ranges of each part file."""

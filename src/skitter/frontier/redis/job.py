@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import FrontierOptions, JobInfo
+from skitter.frontier.base import FrontierOptions, JobInfo, NoSuchJob
 from skitter.frontier.changes import Changes
 from skitter.frontier.redis.batches import SLOTS_AT_ONCE
 from skitter.frontier.redis.config import BegunWith, JobConfig
@@ -24,6 +24,20 @@ _read_changes = msgspec.msgpack.Decoder(Changes).decode
 _read_begun_with = msgspec.msgpack.Decoder(BegunWith).decode
 
 
+class Place(msgspec.Struct, frozen=True):
+    """What one partition of a job is told of the others when it is opened."""
+
+    shape: str
+    """Fixed when the job is begun: which of how many partitions it is, and what the slots are."""
+    generation: bytes = b""
+    """That of the first partition; empty for the first itself."""
+    must_exist: bool = False
+
+
+WHOLE = Place("")
+"""The job is not divided."""
+
+
 class Job:
     """A job's keys on a server. ``clock`` replaces that of the server, for tests."""
 
@@ -31,26 +45,33 @@ class Job:
         self, server: Server, name: str, config: JobConfig, clock: Callable[[], float] | None = None
     ) -> None:
         self._server = server
-        self.name = name
+        self.name = self.title = name
+        """The title is its name for people."""
         self.config = config
         self._clock = clock
         self.keys = keys_of(name)
-        self._generation: bytes = b""
+        self.generation: bytes = b""
         """Tells this job from one of the same name that was begun later."""
+        self.is_complete = False
+        """Whether all its partitions were there before."""
+        self.recrawls = 0
+        """How often it was begun again."""
         self._client_name = secrets.token_bytes(8)
         self._calling = asyncio.Lock()
         """One call at a time of those whose answer the server keeps."""
 
     # --- opening -----------------------------------------------------------------------------------------
 
-    async def join(self, lease_seconds: float, *, patient: bool) -> JobInfo:
+    async def join(self, lease_seconds: float, place: Place, *, patient: bool) -> JobInfo:
         """Create the job, or find it as it is. Raises :class:`~skitter.errors.FrontierError`."""
+        generation = place.generation or secrets.token_hex(8).encode()
         while True:
             config = self.config
             answer = await self._server.run(
                 "open", self.keys,
-                (FORMAT_VERSION, secrets.token_hex(8), secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
-                 config.rules, config.visits, encode(config.changes), encode(config.begun_with)),
+                (FORMAT_VERSION, generation, secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
+                 config.rules, config.visits, encode(config.changes), encode(config.begun_with),
+                 place.shape, int(place.must_exist), int(place.generation != b"")),
                 patient=patient,
             )  # fmt: skip
             if answer[0] != b"changed":
@@ -58,7 +79,10 @@ class Job:
             self.config = config.changed(_read_changes(answer[1]))
         if answer[0] != b"ok":
             raise self._refusal(*(word.decode() for word in answer))
-        _, self._generation, seed, version, has_other_rules = answer
+        _, self.generation, seed, version, has_other_rules, is_complete, recrawls = answer
+        if place.generation and self.generation != place.generation:
+            raise self._refusal("headless")
+        self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
         if has_other_rules == b"1":
             await self._assign_policies(config)
         return JobInfo(int(seed), int(version), lease_seconds)
@@ -68,7 +92,8 @@ class Job:
         answer = await self._server.run("attach", self.keys, (FORMAT_VERSION,), patient=False)
         if answer[0] != b"ok":
             raise self._refusal(*(word.decode() for word in answer))
-        _, self._generation, seed, version, begun_with, changes = answer
+        _, self.generation, seed, version, begun_with, changes, is_complete, recrawls = answer
+        self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
         begun = _read_begun_with(begun_with)
         self.config = JobConfig(begun.politeness(), begun.options, _read_changes(changes))
         return JobInfo(int(seed), int(version), begun.options.lease_seconds), begun.options
@@ -90,7 +115,7 @@ class Job:
         return config.changes
 
     def _refusal(self, kind: str, detail: str = "") -> FrontierError:
-        place = f"job {self.name!r} on {self._server.where}"
+        place = f"job {self.title!r} on {self._server.where}"
         if kind == "format":
             return FrontierError(
                 f"{place} has frontier format {detail}, this skitter reads {FORMAT_VERSION}",
@@ -101,8 +126,10 @@ class Job:
                 f"{place} was begun with {_VISITS[detail]} and cannot go on with {_VISITS[self.config.visits]}",
                 remedy="set visited_ttl and seen_filter as before, or start anew with --fresh",
             )
+        if kind == "shape":
+            return self._other_shape(detail)
         if kind == "none":
-            return FrontierError(
+            return NoSuchJob(
                 f"there is no {place}", remedy="`skitter top --frontier URL` shows the jobs there"
             )
         if kind == "headless":
@@ -113,6 +140,15 @@ class Job:
         return FrontierError(
             f"{self.keys[0]} on {self._server.where} is no frontier of skitter",
             remedy="choose another database or another --job",
+        )
+
+    def _other_shape(self, shape: str) -> FrontierError:
+        """Say that the job is divided otherwise; ``shape`` is its own."""
+        partitions = shape.partition(" ")[0].partition("/")[2]
+        return FrontierError(
+            f"job {self.title!r} on {self._server.where} was begun with {partitions} partitions and its own unit of"
+            " politeness",
+            remedy=f"write ?partitions={partitions} and the rules' units as before, or start anew with --fresh",
         )
 
     async def _assign_policies(self, before: JobConfig) -> None:
@@ -152,7 +188,7 @@ class Job:
 
     def _given(self, call: bytes, arguments: tuple[Argument, ...]) -> list[Argument]:
         now = "" if self._clock is None else repr(self._clock())
-        return [self._generation, now, self._client_name, call, *arguments]
+        return [self.generation, now, self._client_name, call, *arguments]
 
 
 async def jobs_of(server: Server) -> list[str]:

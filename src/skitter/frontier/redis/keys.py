@@ -9,7 +9,7 @@ FORMAT_VERSION = "2"
 _NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
     "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_task", "banned",
-    "claimed",
+    "claimed", "outbox", "delivered",
 )  # fmt: skip
 """In the order in which the scripts expect them."""
 

@@ -130,8 +130,10 @@ def _shortened(entry: Entry) -> bytes:
     return b"".join(((scheme << 24 | len(url)).to_bytes(4, "big"), url, bytes((at,)), head, tail))
 
 
-def write_outcome(outcome: Outcome, writer: EntryWriter) -> tuple[Any, ...]:
-    """Return an outcome for the scripts."""
+def write_outcome(
+    outcome: Outcome, writer: EntryWriter, parcels: Sequence[msgspec.Raw] = ()
+) -> tuple[Any, ...]:
+    """Return an outcome for the scripts; ``parcels``: ids and values of requests for other partitions."""
     return (
         text(id_bytes(outcome.lease_id)),
         _CODES[outcome.resolution],
@@ -143,6 +145,7 @@ def write_outcome(outcome: Outcome, writer: EntryWriter) -> tuple[Any, ...]:
         outcome.free,
         None if outcome.record is None else text(b"\xff" + outcome.record),
         text(to_bytes(outcome.task)),
+        parcels,
     )
 
 

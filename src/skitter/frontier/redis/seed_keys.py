@@ -39,11 +39,20 @@ class SeedKeysOnRedis:
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
     ) -> bool:
         """Turn a batch into requests and dead letters."""
+        return await self._settle(token, entries, rejected, [])
+
+    async def _settle(
+        self,
+        token: int,
+        entries: Sequence[Entry],
+        rejected: Sequence[tuple[Entry, str]],
+        parcels: Sequence[msgspec.Raw],
+    ) -> bool:
         writer = EntryWriter(self._options.order, self._job.config.policy_of)
         written = [writer.write(entry) for entry in entries]
         letters = [(writer.write(entry), text(to_bytes(error))) for entry, error in rejected]
         answer = await self._job.run_once(
-            "settle_seeds", str(token), encode((writer.names, written, letters))
+            "settle_seeds", str(token), encode((writer.names, written, letters, parcels))
         )
         return answer == b"1"
 

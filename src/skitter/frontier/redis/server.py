@@ -75,6 +75,11 @@ class Server:
             raise FrontierError(
                 f"frontier {self.where} is Redis {version}", remedy="use Valkey, or Redis 6.2 or later"
             )
+        if info.get("cluster_enabled"):
+            raise FrontierError(
+                f"frontier {self.where} is a node of a cluster",
+                remedy="write redis+cluster://HOST:PORT,HOST:PORT/ with some of its nodes",
+            )
         if info.get("role") == "slave":
             raise FrontierError(
                 f"frontier {self.where} is a read-only replica",

@@ -33,6 +33,7 @@ _TROUBLES = (
     Trouble(kinds.ResponseError, "BUSY ", "it is busy with a script", "see what SLOWLOG says on the server"),
     Trouble(kinds.ClusterDownError, "CLUSTERDOWN ", "its cluster is down", "start the nodes of the cluster"),
     Trouble(kinds.TryAgainError, "TRYAGAIN ", "its cluster moves keys", "wait until it has moved them"),
+    Trouble(kinds.ClusterError, "", "its cluster moves keys", "wait until it has moved them"),
     Trouble(kinds.ConnectionError, "", "it does not answer", _AWAY),
     Trouble(kinds.TimeoutError, "", "it does not answer in time", _AWAY),
 )  # fmt: skip

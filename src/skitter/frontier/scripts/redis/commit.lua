@@ -1,10 +1,10 @@
 -- commit: close leases, each with its new requests, counters and output marks, or not at all.
--- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record, task),
---       6 see told()
+-- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record, task, parcels),
+--         whether there are parcels; 6 see told()
 -- Returns a 1 or a 0 for each outcome: whether it was in time.
 local DONE, RETRY = 0, 1
-local names, outcomes = unpack(decode(ARGV[5]))
-begin(#names > 0)
+local names, outcomes, has_parcels = unpack(decode(ARGV[5]))
+begin(#names > 0 or has_parcels)
 local is_behind = wake()
 local parts = {}
 
@@ -78,6 +78,7 @@ local function close(lease, outcome)
   for _, range in ipairs(outcome[5]) do
     mark(range[1], range[2], range[3])
   end
+  post(outcome[11])
 end
 
 local function plus(packed, sums)

@@ -49,6 +49,9 @@ if ARGV[8] == '1' then
     end
   end
 end
+if call('HEXISTS', LEASES, prefix .. '\0\0') == 1 then
+  wanted = 0 -- these ids are in force: asked before, or drawn twice
+end
 if #answer == 0 and state == 'running' then
   if config.limits and config.limits.pages then
     local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
@@ -74,6 +77,7 @@ end
 finish('')
 local ready = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
 local delayed = call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')
+local late = call('ZRANGE', DEADLINES, 0, 0, 'WITHSCORES') -- may come back then
 local room = -1
 if config.max_queued then
   local queued, leased = call('ZCARD', QUEUE), call('HLEN', LEASES)
@@ -95,7 +99,9 @@ local function fate(name)
   return (slot.leased > 0 or delayed[1]) and 'l' or 'x'
 end
 
-local result = {state, limit, text(now), ready[2] or '', delayed[2] or '', more and 1 or 0, meta[6], answer, room}
+local result = {
+  state, limit, text(now), ready[2] or '', delayed[2] or '', late[2] or '', more and 1 or 0, meta[6], answer, room,
+}
 if turns then
   local fates = {}
   for i, name in ipairs(turns) do

@@ -1,29 +1,32 @@
 -- open: create the job, or find it as it is. Stands alone, without the prelude.
 -- ARGV: format, new generation, new fingerprint seed, fingerprint version, config, rules, kind of visits, changes
---       that the config holds, what the job is begun with
+--       that the config holds, what the job is begun with; of a partition also its shape ('' of a whole job), '1' if it
+--       is not to be created, and '1' if no seeds are loaded here
 local JOB = KEYS[1]
 local kind = redis.call('TYPE', JOB).ok
 if kind == 'none' then
-  if redis.call('EXISTS', unpack(KEYS)) > 0 then
+  if ARGV[11] == '1' or redis.call('EXISTS', unpack(KEYS)) > 0 then
     return {'headless'}
   end
   redis.call('HSET', JOB, 'format', ARGV[1], 'generation', ARGV[2], 'fingerprint_seed', ARGV[3],
     'fingerprint_version', ARGV[4], 'config', ARGV[5], 'rules', ARGV[6], 'visits', ARGV[7], 'sequence', '0',
-    'changes', ARGV[8], 'revision', '0', 'begun_with', ARGV[9],
-    'state', 'running', 'done', '0', 'seeds_done', '0', 'seed_position', '0')
-  return {'ok', ARGV[2], ARGV[3], ARGV[4], '0'}
+    'changes', ARGV[8], 'revision', '0', 'begun_with', ARGV[9], 'shape', ARGV[10],
+    'state', 'running', 'done', '0', 'seeds_done', ARGV[12], 'seed_position', '0')
+  return {'ok', ARGV[2], ARGV[3], ARGV[4], '0', '0', '0'}
 end
 local job = kind == 'hash' and redis.call('HMGET', JOB, 'format', 'generation', 'fingerprint_seed',
-  'fingerprint_version', 'rules', 'visits', 'changes') or {}
+  'fingerprint_version', 'rules', 'visits', 'changes', 'shape', 'complete', 'recrawls') or {}
 if not job[1] then
   return {'foreign'}
 elseif job[1] ~= ARGV[1] then
   return {'format', job[1]}
 elseif job[6] ~= ARGV[7] then
   return {'visits', job[6]}
+elseif (job[8] or '') ~= ARGV[10] then
+  return {'shape', job[8] or ''}
 elseif job[7] ~= ARGV[8] then
   return {'changed', job[7]}
 end
 redis.call('HDEL', JOB, 'active_at', 'grows') -- a full server lets who wants to join pass
 redis.call('HSET', JOB, 'config', ARGV[5], 'rules', ARGV[6], 'begun_with', ARGV[9])
-return {'ok', job[2], job[3], job[4], job[5] == ARGV[6] and '0' or '1'}
+return {'ok', job[2], job[3], job[4], job[5] == ARGV[6] and '0' or '1', job[9] or '0', job[10] or '0'}

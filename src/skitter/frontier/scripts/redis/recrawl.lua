@@ -1,4 +1,4 @@
--- recrawl: begin a finished job again. Returns 1, or 0 if it is not finished.
+-- recrawl: begin a finished job again. Returns how often it was, or 0 if it is not finished.
 begin(false)
 if current_state() ~= 'finished' then
   return finish('0')
@@ -8,4 +8,4 @@ if not config.visited_ttl then
   call('HDEL', JOB, 'seen')
 end
 call('HSET', JOB, 'seeds_done', '0', 'seed_position', '0')
-return finish('1')
+return finish(tostring(call('HINCRBY', JOB, 'recrawls', 1)))

@@ -31,6 +31,8 @@ end)
 look_through(ANSWERS, 'tidied_answers', function(_, answer)
   return struct.unpack('<d', answer, 9) <= now - A_DAY
 end)
+call_with_many('ZREM', DELIVERED, call('ZRANGE', DELIVERED, '-inf', text(now - A_DAY), 'BYSCORE', 'LIMIT', 0,
+  ARGV[5]))
 if config.visited_ttl then
   call_with_many('ZREM', SEEN, call('ZRANGE', SEEN, '-inf', text(now), 'BYSCORE', 'LIMIT', 0, ARGV[5]))
 end

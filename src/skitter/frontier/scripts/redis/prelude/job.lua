@@ -4,7 +4,7 @@
 -- ARGV: 1 generation, 2 time ('' for the server's), 3 client, 4 call ('' if it may be repeated blindly),
 --       5.. what the script says.
 local JOB, QUEUE, DELAYED, READY, SLOTS, BUSY, GRANTS, LEASES, DEADLINES, GRANTED, SEEN, DEAD, COUNTERS,
-  OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_TASK, BANNED, CLAIMED = unpack(KEYS)
+  OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_TASK, BANNED, CLAIMED, OUTBOX, DELIVERED = unpack(KEYS)
 local call, pack, decode = redis.call, struct.pack, cmsgpack.unpack
 local sub, byte, format = string.sub, string.byte, string.format
 local min, max = math.min, math.max

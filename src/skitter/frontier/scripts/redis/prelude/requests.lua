@@ -70,7 +70,8 @@ end
 
 -- Add new requests; names: of slots and their policies; returns how many were not known, and how many refused.
 -- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
-local function insert(names, entries)
+-- counted_before: what is known is not to be counted as refused.
+local function insert(names, entries, counted_before)
   local added, refused = 0, 0
   local fingerprints = {}
   for i, entry in ipairs(entries) do
@@ -95,13 +96,21 @@ local function insert(names, entries)
       taken[#taken + 1] = '0'
     end
   end
-  if added + refused < #entries then
+  if added + refused < #entries and not counted_before then
     count('refused/duplicate', #entries - added - refused)
   end
   if refused > 0 then
     count('refused/banned', refused)
   end
   return added, refused
+end
+
+-- Keep requests for other partitions until they are there: id, value, id, value... docs/cluster-frontier.md
+local function post(parcels)
+  for i = 2, #parcels, 2 do
+    parcels[i] = pack('<d', now) .. parcels[i]
+  end
+  call_with_many('HSET', OUTBOX, parcels)
 end
 
 local function lease_of(id)

@@ -1,0 +1,1 @@
+"""One job divided into partitions by politeness slot, each of which is a frontier."""

@@ -1,0 +1,79 @@
+"""Lane: one partition, and what this worker knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from skitter.frontier.base import JobState, Landing, Lease, LeaseResult
+from skitter.frontier.partitions.base import Partition
+
+
+class Lane:
+    """The way to one partition. ``clock``: the one that all partitions agree on more or less."""
+
+    def __init__(self, number: int, partition: Partition, clock: Callable[[], float]) -> None:
+        self.number = number
+        self.partition = partition
+        self._clock = clock
+        self.due = float("-inf")
+        """When asking it for leases may give some."""
+        self.state: JobState | None = None
+        """What it said last of itself, ``FINISHED`` if it was quiet; ``None`` if that may have changed since."""
+        self.landings: list[Landing] = []
+        self.asking: asyncio.Task[Any] | None = None
+        self.revision = 0
+        """Of the settings, as it said last."""
+        self.is_fruitful = False
+        """Whether it gave all it was asked for last."""
+        self._answers: list[tuple[str, float, LeaseResult]] = []
+
+    def touch(self) -> None:
+        """Take note that there may be something new in it."""
+        self.due = min(self.due, self._clock())
+        self.state = None
+
+    def is_free(self) -> bool:
+        """Tell whether it can be asked: not while it still owes an answer."""
+        return self.asking is None or self.asking.done()
+
+    async def ask(self, worker: str, wanted: int) -> None:
+        """Ask for leases; :meth:`collect` gives them."""
+        landings, self.landings = self.landings, []
+        asked = asyncio.get_running_loop().time()
+        self.due, self.state = float("inf"), None
+        result = await self.partition.lease(worker, wanted, landings)
+        self._answers.append((worker, asked, result))
+        self.revision = result.revision
+        self.is_fruitful = len(result.leases) == wanted > 0
+        if self.due == float("inf"):  # nothing new came meanwhile
+            self.state = result.state
+            may_have_more = self.is_fruitful or not wanted
+            self.due = self._clock() + (0.0 if may_have_more else result.ask_again)
+
+    def collect(self, worker: str, since: float, room: int) -> tuple[list[Lease], list[int], bool]:
+        """Take what has come for a worker: leases to hand out, ids of those that came too late, whether a setback.
+
+        ``since``: loop time at which the present call began. Whoever gets a lease measures from there.
+        """
+        leases: list[Lease] = []
+        spent: list[int] = []
+        had_setback = False
+        waiting, self._answers = self._answers, []
+        for asker, asked, result in waiting:
+            if asker != worker or len(leases) + len(result.leases) > max(room, 0):
+                self._answers.append((asker, asked, result))
+                continue
+            had_setback |= result.setback
+            for lease in result.leases:
+                within = lease.start_within
+                if within is not None and asked < since:
+                    within -= since - asked
+                if within is not None and within < 0:
+                    spent.append(lease.id)
+                else:
+                    leases.append(msgspec.structs.replace(lease, start_within=within))
+        return leases, spent, had_setback

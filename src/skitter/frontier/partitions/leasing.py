@@ -1,0 +1,118 @@
+"""Leasing: one question for leases becomes a few to partitions, in turn, together, and only where it is worth while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from skitter.frontier.base import JobState, Lease
+from skitter.frontier.partitions.errands import Errands
+from skitter.frontier.partitions.lane import Lane
+from skitter.frontier.partitions.parts import Parts
+
+_SHORTEST = 0.002
+_LONGEST = 0.5
+"""Seconds between two questions while nothing is there."""
+
+
+class Taken:
+    """What the partitions gave for one question."""
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self.had_setback = False
+
+
+class Leasing:
+    """Asks the partitions of a job for leases."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        errands: Errands,
+        clock: Callable[[], float],
+    ) -> None:
+        self._parts = parts
+        self._lanes = parts.lanes
+        self._errands = errands
+        self._clock = clock
+        self._taking = asyncio.Lock()
+
+    async def take(self, worker: str, limit: int) -> Taken:
+        """Take at most ``limit`` leases.
+
+        Those that may have some are asked for equal shares, beginning with the one that is due for the longest time;
+        what some could not give is asked of the rest.
+        """
+        async with self._taking:
+            return await self._take(worker, limit)
+
+    async def _take(self, worker: str, limit: int) -> Taken:
+        begun = asyncio.get_running_loop().time()
+        taken = Taken()
+        self._collect(taken, worker, begun, limit)
+        candidates = sorted(self._lanes, key=lambda lane: (round(lane.due, 3), lane.number))
+        while True:
+            short = limit - len(taken.leases)
+            now = self._clock()
+            asked = [
+                lane
+                for lane in candidates
+                if lane.is_free() and (lane.landings or (short > 0 and lane.due <= now))
+            ]
+            shares = _shares(short, asked, now)
+            tasks = {}
+            for lane, share in zip(asked, shares, strict=True):
+                if share or lane.landings:
+                    lane.asking = self._errands.start(lane.ask(worker, share))
+                    tasks[lane.asking] = lane.partition
+            if not tasks:
+                return taken
+            await self._errands.wait(tasks)
+            self._collect(taken, worker, begun, limit)
+            candidates = [
+                lane for lane, share in zip(asked, shares, strict=True) if not share or lane.is_fruitful
+            ]
+
+    def _collect(self, taken: Taken, worker: str, begun: float, limit: int) -> None:
+        for lane in self._lanes:
+            leases, spent, had_setback = lane.collect(worker, begun, limit - len(taken.leases))
+            taken.leases += [
+                msgspec.structs.replace(lease, id=self._parts.outer(lane.number, lease.id))
+                for lease in leases
+            ]
+            taken.had_setback |= had_setback
+            if spent:
+                self._errands.start(lane.partition.release(spent))
+
+    def state(self) -> JobState | None:
+        """Return the state that the partitions agree on; ``None`` if all were quiet when they were last asked."""
+        known = {lane.state for lane in self._lanes}
+        for state in (JobState.STOPPING, JobState.PAUSED):
+            if state in known:
+                return state
+        return None if known == {JobState.FINISHED} else JobState.RUNNING
+
+    def ask_again(self) -> float:
+        """Return the seconds after which asking again may give more."""
+        now = self._clock()
+        soonest = min((lane.due - now for lane in self._lanes if lane.is_free()), default=_LONGEST)
+        return min(max(soonest, _SHORTEST), _LONGEST)
+
+
+def _shares(wanted: int, lanes: Sequence[Lane], now: float) -> list[int]:
+    """Divide what is wanted among those that may have some."""
+    ready = sum(lane.due <= now for lane in lanes)
+    if wanted <= 0 or not ready:
+        return [0] * len(lanes)
+    each, more = divmod(wanted, ready)
+    shares = []
+    for lane in lanes:
+        share = 0
+        if lane.due <= now:
+            share = each + (more > 0)
+            more -= 1
+        shares.append(share)
+    return shares

@@ -1,0 +1,45 @@
+"""Parts: the partitions of a job, and which of them has what."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import xxhash
+
+from skitter.frontier.partitions.base import Partition
+from skitter.frontier.partitions.lane import Lane
+
+
+class Parts:
+    """All lanes of one frontier, by number. The first partition also has what belongs to the job as a whole."""
+
+    def __init__(self, partitions: Sequence[Partition], clock: Callable[[], float]) -> None:
+        self.lanes = [Lane(number, partition, clock) for number, partition in enumerate(partitions)]
+        self.home = partitions[0]
+
+    def __len__(self) -> int:
+        return len(self.lanes)
+
+    def outer(self, lane: int, inner: int) -> int:
+        """Return the id, for others, of a lease or a dead letter of a partition."""
+        return inner * len(self.lanes) + lane
+
+    def by_lane(self, ids: Iterable[int]) -> dict[Lane, list[int]]:
+        """Return ids as their partitions know them."""
+        sorted_ids: dict[Lane, list[int]] = defaultdict(list)
+        for number in ids:
+            inner, lane = divmod(number, len(self.lanes))
+            sorted_ids[self.lanes[lane]].append(inner)
+        return sorted_ids
+
+    def of_slot(self, slot: str) -> Lane:
+        """Return the lane of a slot, or of a note."""
+        # A change of this function is a change of the format.
+        digest = xxhash.xxh3_64_intdigest(slot.encode("utf-8", "surrogatepass"))
+        return self.lanes[digest % len(self.lanes)]
+
+    def touch(self) -> None:
+        """Take note that there may be something new in any of them."""
+        for lane in self.lanes:
+            lane.touch()

@@ -1,0 +1,11 @@
+-- advance: follow the first partition when the job was begun again. Does nothing the second time.
+-- ARGV[5]: how often it was
+begin(false)
+if tonumber(call('HGET', JOB, 'recrawls') or 0) < tonumber(ARGV[5]) then
+  if not config.visited_ttl then
+    call('UNLINK', SEEN)
+    call('HDEL', JOB, 'seen')
+  end
+  call('HSET', JOB, 'recrawls', ARGV[5])
+end
+return 1

@@ -1,0 +1,101 @@
+"""A real Valkey or Redis Cluster on free loopback ports: three masters, each with a replica."""
+
+import atexit
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from services.redis_servers import RedisServer, free_port
+
+SLOTS = 16384
+MASTERS = 3
+
+
+class ClusterServers:
+    """All nodes of one cluster; each can be killed and started again."""
+
+    def __init__(self, kind: str, *options: str, replicas: bool = True) -> None:
+        self.masters = [_node(kind, options) for _ in range(MASTERS)]
+        self.replicas = [_node(kind, options) for _ in range(MASTERS if replicas else 0)]
+        self.nodes = self.masters + self.replicas
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        self.url = f"redis+cluster://{hosts}/"
+
+    def start(self) -> "ClusterServers":
+        """Start all nodes; return when they are one cluster and every replica follows its master."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(RedisServer.start, self.nodes))
+        for number, master in enumerate(self.masters):
+            first, after = SLOTS * number // MASTERS, SLOTS * (number + 1) // MASTERS
+            master.ask("CLUSTER", "ADDSLOTSRANGE", first, after - 1)
+            master.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for node in self.nodes[1:]:
+            self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, node.cluster_port)
+        for node in self.nodes:
+            node.wait_for(lambda node=node: self._knows_all(node), 30)
+        for master, replica in zip(self.masters, self.replicas, strict=False):
+            replica.ask("CLUSTER", "REPLICATE", master.ask("CLUSTER", "MYID"))
+        for node in self.nodes:
+            node.wait_for(lambda node=node: b"cluster_state:ok" in node.ask("CLUSTER", "INFO"), 30)
+        for replica in self.replicas:
+            replica.wait_for(lambda node=replica: follows(node), 30)
+        return self
+
+    def _knows_all(self, node) -> bool:
+        lines = node.ask("CLUSTER", "NODES").splitlines()
+        return len(lines) == len(self.nodes) and not any(b"handshake" in line for line in lines)
+
+    def serving(self) -> list[RedisServer]:
+        """Return the nodes that are masters now, as they say themselves."""
+        return [
+            node for node in self.nodes if node.is_alive and b"role:master" in node.ask("INFO", "replication")
+        ]
+
+    def wait_until_whole(self) -> None:
+        """Return when all slots are served again, as every living node sees it."""
+        deadline = time.monotonic() + 30
+        alive = [node for node in self.nodes if node.is_alive]
+        for node in alive:
+            while not _is_whole(node.ask("CLUSTER", "INFO")):
+                assert time.monotonic() < deadline, node.log.read_text()
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End all nodes."""
+        for node in self.nodes:
+            node.stop()
+
+
+class _Node(RedisServer):
+    cluster_port = 0
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+def _node(kind, options) -> _Node:
+    port = free_port()
+    node = _Node(
+        kind, "--cluster-enabled", "yes", "--cluster-port", str(port), "--cluster-node-timeout", "1000",
+        "--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0", *options,
+    )  # fmt: skip
+    node.cluster_port = port
+    return node
+
+
+def follows(replica) -> bool:
+    """Tell whether a replica has its master's data and hears of every change."""
+    return b"master_link_status:up" in replica.ask("INFO", "replication")
+
+
+def _is_whole(info: bytes) -> bool:
+    return b"cluster_state:ok" in info and b"cluster_slots_ok:16384" in info
+
+
+@cache
+def running_cluster(kind: str) -> ClusterServers:
+    """Return a cluster for all tests of this process that do not hurt it, or skip the test with the reason."""
+    servers = ClusterServers(kind)
+    atexit.register(servers.stop)
+    return servers.start()

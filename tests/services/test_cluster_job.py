@@ -1,0 +1,108 @@
+"""A job on a cluster as people see it: found by its name, steered while it runs, fed from outside."""
+
+import pytest
+
+from services.cluster_jobs import PARTITIONS, host_in, node_of
+from services.requests import FREE, counts, done, entries
+from skitter.errors import FrontierError
+from skitter.frontier.base import FrontierOptions, JobState, Limits, NoSuchJob, SeedMark
+from skitter.frontier.changes import Changes
+from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
+from skitter.frontier.tally import Tally, TallyGroup
+
+
+@pytest.fixture
+async def attach(cluster):
+    """Take a job as it is, knowing nothing but its name."""
+    opened = []
+
+    async def attach_to(job):
+        frontier = RedisClusterFrontier(cluster.url, job, attach=True)
+        opened.append(frontier)
+        await frontier.open()
+        return frontier
+
+    yield attach_to
+    for frontier in opened:
+        await frontier.close()
+
+
+async def test_who_knows_its_name_only_finds_a_job_with_all_its_partitions(
+    cluster, join_cluster, attach, job_name
+):
+    frontier = await join_cluster(cluster.url, job_name, partitions=5, limits=Limits(pages=3))
+    await frontier.add([e for n in range(PARTITIONS) for e in entries("a", "b", host=host_in(n))])
+    found = await attach(job_name)
+    assert await counts(found) == {"queued": 12}
+    leases = (await found.lease("w", 10)).leases
+    assert len(leases) == 3
+    await found.commit(done(*leases, counters={"pages": 1}))
+    assert (await frontier.status()).reason == "3 pages"
+    assert job_name in await RedisClusterFrontier(cluster.url, "none").jobs()
+
+
+async def test_a_job_that_nobody_began_is_not_begun_by_looking_at_it(cluster, attach, job_name):
+    with pytest.raises(NoSuchJob, match=job_name):
+        await attach(job_name)
+    assert job_name not in await RedisClusterFrontier(cluster.url, "none").jobs()
+
+
+async def test_a_run_without_a_number_of_partitions_takes_those_of_the_job(cluster, join_cluster, job_name):
+    await join_cluster(cluster.url, job_name, partitions=3)
+    frontier = RedisClusterFrontier(cluster.url, job_name, FREE)
+    await frontier.open()
+    assert frontier.lane_of(10) == 10 % 3
+    await frontier.close()
+
+
+async def test_a_changed_limit_holds_for_workers_that_were_there_before(cluster, join_cluster, job_name):
+    one, other = [await join_cluster(cluster.url, job_name) for _ in range(2)]
+    await one.add([e for n in range(PARTITIONS) for e in entries("a", "b", host=host_in(n))])
+    await one.commit(done(*(await one.lease("w", 4)).leases, counters={"pages": 1}))
+    await other.change(Changes(max_pages=4))
+    answers = [await one.lease("w", 4) for _ in range(2)]
+    assert (answers[-1].state, answers[-1].reason) == (JobState.STOPPING, "4 pages")
+    await other.change(Changes(max_pages=None))
+    assert (await one.lease("w", 4)).state is JobState.RUNNING
+
+
+async def test_a_change_that_did_not_reach_all_partitions_does_when_the_job_is_opened(
+    cluster, join_cluster, job_name
+):
+    frontier = await join_cluster(cluster.url, job_name)
+    await frontier._parts.home.change(Changes(parallelism=1))  # and then whoever changed it died
+    later = await join_cluster(cluster.url, job_name)
+    await later.add(entries("a", "b", host=host_in(3)))
+    assert len((await later.lease("w", 10)).leases) == 1
+
+
+async def test_what_is_counted_by_worker_is_the_sum_over_all_partitions(cluster, join_cluster, job_name):
+    frontier = await join_cluster(cluster.url, job_name)
+    await frontier.add([e for n in range(PARTITIONS) for e in entries("a", host=host_in(n))])
+    await frontier.commit(done(*(await frontier.lease("w", 10)).leases, counters={"pages": 1, "items": 2}))
+    assert await frontier.tallies(TallyGroup.WORKER) == [Tally("w", pages=6, items=12)]
+    assert len(await frontier.tallies(TallyGroup.HOST)) == PARTITIONS
+
+
+async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
+    cluster, join_cluster, job_name
+):
+    key = f"{{{job_name}/0}}:seeds"
+    frontier = await join_cluster(cluster.url, job_name, seed_keys=(key,))
+    claim = await frontier.claim_seeds("w")
+    await frontier.add([], SeedMark(claim.token, 0, done=True))
+    node_of(cluster, job_name, 0).ask("LPUSH", key, "one", "two")
+    assert (await frontier.status()).state is JobState.RUNNING
+    batch = await frontier.take_seeds(10)
+    assert [seed.value for seed in batch.seeds] == [b"one", b"two"]
+    found = [e for n in range(PARTITIONS) for e in entries("seed", host=host_in(n))]
+    assert await frontier.settle_seeds(batch.token, found, [])
+    assert not await frontier.settle_seeds(batch.token, found, [])
+    assert await counts(frontier) == {"queued": PARTITIONS}
+
+
+@pytest.mark.parametrize("options", [{"seed_keys": ("somewhere:seeds",)}, {"task_counter_prefix": "tasks:"}])
+async def test_keys_that_would_lie_on_other_nodes_are_refused(cluster, job_name, options):
+    frontier = RedisClusterFrontier(cluster.url, job_name, FREE, FrontierOptions(**options))
+    with pytest.raises(FrontierError, match="node"):
+        await frontier.open()

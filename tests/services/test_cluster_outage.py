@@ -1,0 +1,212 @@
+"""Nodes of a cluster that go away, come back, are replaced or hand their slots on, while a job is at work."""
+
+import asyncio
+import logging
+import os
+import signal
+
+import pytest
+from redis.crc import key_slot
+
+from services.cluster_jobs import PARTITIONS, apart, eventually, finish_all, host_in, keys_of, node_of
+from services.requests import counts, done, entries
+from skitter.frontier.base import JobState, SeedMark
+
+LOGGED = ("--appendonly", "yes", "--appendfsync", "always")
+
+
+@pytest.fixture
+def kind():
+    return "valkey"
+
+
+async def no_seeds(frontier):
+    claim = await frontier.claim_seeds("seeder")
+    await frontier.add([], SeedMark(claim.token, claim.position, done=True))
+
+
+async def lease_from_each(frontier):
+    """Lease one request of every partition; returns them by partition."""
+    leases = (await frontier.lease("w", PARTITIONS)).leases
+    return {frontier.lane_of(lease.id): lease for lease in leases}
+
+
+async def work_to_the_end(frontier, worker="w"):
+    """Lease and commit until the job is finished; returns the URLs, and whether a setback was told."""
+    urls, had_setback = [], False
+    async with asyncio.timeout(60):
+        while (answer := await frontier.lease(worker, 10)).state is not JobState.FINISHED:
+            had_setback |= answer.setback
+            accepted = await frontier.commit(done(*answer.leases))
+            urls += [lease.url for lease, taken in zip(answer.leases, accepted, strict=True) if taken]
+            await asyncio.sleep(min(answer.ask_again, 0.05))
+    return sorted(urls), had_setback
+
+
+async def test_the_rest_goes_on_while_a_node_is_away_and_one_message_tells_it(
+    own_cluster, join_cluster, job_name, caplog
+):
+    cluster = own_cluster(*LOGGED, replicas=False)
+    frontier = await join_cluster(cluster.url, job_name)
+    await no_seeds(frontier)
+    pages = [e for n in range(PARTITIONS) for e in entries("a", "b", "c", host=host_in(n))]
+    await frontier.add(pages)
+    held = await lease_from_each(frontier)
+    there, away = apart(cluster, job_name)
+    node = node_of(cluster, job_name, away)
+    lost = {n for n in range(PARTITIONS) if node_of(cluster, job_name, n) is node}
+    with caplog.at_level(logging.WARNING, "skitter.frontier"):
+        node.kill()
+        child = entries("child", host=host_in(away))
+        waiting = [asyncio.create_task(frontier.commit(done(held[n]))) for n in sorted(lost)]
+        going = await frontier.commit(
+            [o for n in held if n not in lost for o in done(held[n], entries=child if n == there else [])]
+        )
+        assert all(going)
+        others = await finish_all(frontier)
+        assert len(others) == 2 * (PARTITIONS - len(lost))
+        assert (await frontier.lease("w", 10)).state is JobState.RUNNING
+        assert (
+            await frontier.renew(
+                "w", [lease.id for lease in held.values() if frontier.lane_of(lease.id) in lost]
+            )
+            == []
+        )
+        assert not any(task.done() for task in waiting)
+        node.start()
+        async with asyncio.timeout(60):
+            assert await asyncio.gather(*waiting) == [[True]] * len(lost)
+        rest, _ = await work_to_the_end(frontier)
+    assert sorted({*rest, *others, *(lease.url for lease in held.values())}) == sorted(
+        entry.url for entry in pages + child
+    )
+    assert await counts(frontier) == {"done": len(pages) + 1}
+    told = [record.getMessage() for record in caplog.records]
+    assert len([text for text in told if "is waited for" in text]) == 1, told
+    assert len([text for text in told if "all parts of the cluster are there" in text]) == 1, told
+
+
+async def test_a_replica_takes_over_and_nothing_is_lost(own_cluster, join_cluster, job_name):
+    cluster = own_cluster()
+    frontiers = [await join_cluster(cluster.url, job_name) for _ in range(2)]
+    await no_seeds(frontiers[0])
+    pages = [e for n in range(PARTITIONS) for e in entries(*range(10), host=host_in(n))]
+    await frontiers[0].add(pages)
+    for frontier in frontiers:
+        held = await lease_from_each(frontier)
+        await frontier.commit(done(*held.values()))
+    _, away = apart(cluster, job_name)
+    node_of(cluster, job_name, away).kill()
+    results = await asyncio.gather(*(work_to_the_end(f, f"w{n}") for n, f in enumerate(frontiers)))
+    assert all(had_setback for _, had_setback in results)
+    assert await counts(frontiers[0]) == {"done": len(pages)}
+    urls = sorted(url for urls, _ in results for url in urls)
+    assert len(urls) == len(pages) - 2 * PARTITIONS
+    assert len(set(urls)) == len(urls)
+
+
+async def test_what_a_replica_never_got_from_another_partition_is_delivered_again(
+    own_cluster, join_cluster, job_name
+):
+    cluster = own_cluster()
+    frontier = await join_cluster(cluster.url, job_name)
+    await no_seeds(frontier)
+    here, there = apart(cluster, job_name)
+    await frontier.add(entries("parent", host=host_in(here)))
+    (parent,) = (await frontier.lease("w", 1)).leases
+    master = node_of(cluster, job_name, there)
+    replica = cluster.replicas[cluster.masters.index(master)]
+    os.kill(replica.process.pid, signal.SIGSTOP)
+    try:
+        master.ask("CLIENT", "KILL", "TYPE", "replica")  # it hears of nothing that happens from now on
+        master.wait_for(lambda: b"connected_slaves:0" in master.ask("INFO", "replication"))
+        children = entries("x", "y", host=host_in(there)) + entries("z", host=host_in(there), dedup=False)
+        assert await frontier.commit(done(parent, entries=children)) == [True]
+        assert await counts(frontier) == {"queued": 3, "done": 1}
+        for _ in range(3):
+            await frontier._courier.confirm()
+        assert (await frontier._parts.lanes[here].partition.pulse()).outbox == 3
+        master.kill()
+    finally:
+        os.kill(replica.process.pid, signal.SIGCONT)
+    urls, had_setback = await work_to_the_end(frontier)
+    assert had_setback
+    assert urls == sorted(child.url for child in children)
+    assert await counts(frontier) == {"done": 4}
+
+
+async def test_nothing_is_safe_while_a_replica_has_not_got_it(own_cluster, join_cluster, job_name):
+    cluster = own_cluster()
+    frontier = await join_cluster(cluster.url, job_name)
+    await no_seeds(frontier)
+    here, there = apart(cluster, job_name)
+    await frontier.add(entries("parent", host=host_in(here)))
+    (parent,) = (await frontier.lease("w", 1)).leases
+    replica = cluster.replicas[cluster.masters.index(node_of(cluster, job_name, there))]
+    os.kill(replica.process.pid, signal.SIGSTOP)
+    try:
+        await frontier.commit(done(parent, entries=entries("x", host=host_in(there))))
+        (child,) = (await frontier.lease("w", 1)).leases
+        await frontier.commit(done(child))
+        assert (await frontier.lease("w", 1)).state is JobState.RUNNING  # its being done may be forgotten yet
+    finally:
+        os.kill(replica.process.pid, signal.SIGCONT)
+    await work_to_the_end(frontier)
+
+
+def move_slot(cluster, job, partition):
+    """Move all keys of a partition to another master, one after the other, as ``redis-cli --cluster reshard`` does."""
+    source = node_of(cluster, job, partition)
+    target = next(node for node in cluster.masters if node is not source)
+    slot = key_slot(keys_of(job, partition).encode())
+    names = {node: node.ask("CLUSTER", "MYID") for node in (source, target)}
+    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
+    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
+    while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 2):
+        source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+    for node in (target, source, *(n for n in cluster.masters if n not in (source, target))):
+        node.ask("CLUSTER", "SETSLOT", slot, "NODE", names[target])
+
+
+async def test_a_slot_may_be_moved_to_another_node_at_any_time(own_cluster, join_cluster, job_name):
+    cluster = own_cluster()
+    frontier = await join_cluster(cluster.url, job_name)
+    await no_seeds(frontier)
+    pages = [e for n in range(PARTITIONS) for e in entries(*range(30), host=host_in(n))]
+    await frontier.add(pages)
+    working = asyncio.create_task(work_slowly(frontier))
+    for partition in (1, 2, 3):
+        await asyncio.to_thread(move_slot, cluster, job_name, partition)
+    async with asyncio.timeout(60):
+        urls = await working
+    assert sorted(urls) == sorted(page.url for page in pages)
+    assert await counts(frontier) == {"done": len(pages)}
+
+
+async def work_slowly(frontier):
+    urls = []
+    while (answer := await frontier.lease("w", 3)).state is not JobState.FINISHED:
+        assert all(await frontier.commit(done(*answer.leases)))
+        urls += [lease.url for lease in answer.leases]
+        await asyncio.sleep(0.005)
+    return urls
+
+
+async def test_a_note_of_a_partition_that_is_away_is_not_waited_for(own_cluster, join_cluster, job_name):
+    cluster = own_cluster(*LOGGED, replicas=False)
+    frontier = await join_cluster(cluster.url, job_name)
+    _, away = apart(cluster, job_name)
+    host = host_in(away)
+    await frontier.remember(host, b"note", 1000.0)
+    node = node_of(cluster, job_name, away)
+    node.kill()
+    async with asyncio.timeout(30):
+        assert await frontier.recall(host) is None
+        await frontier.remember(host, b"later", 1000.0)
+        assert await frontier.unknown_of([b"\1" * 16], [host]) == [True]
+    node.start()
+    await eventually(lambda: is_there(frontier, host))
+
+
+async def is_there(frontier, host):
+    return await frontier.recall(host) == b"later"

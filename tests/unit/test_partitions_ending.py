@@ -1,0 +1,108 @@
+"""The end of a job in partitions: two readings, whatever happens while they are made."""
+
+import itertools
+
+import pytest
+
+from skitter.frontier.base import JobState
+from skitter.frontier.partitions.base import Pulse
+from skitter.frontier.partitions.ending import is_ended, read_pulses
+from skitter.frontier.partitions.lane import Lane
+
+
+class Counted:
+    """A partition that is only counts. ``before_reading`` is called before each reading, with its number."""
+
+    readings = 0
+
+    def __init__(self, left=0):
+        self.left, self.sequence, self.done, self.outbox = left, left, 0, 0
+
+    def add(self):
+        self.left += 1
+        self.sequence += 1
+
+    def finish(self):
+        self.left -= 1
+        self.done += 1
+
+    async def pulse(self):
+        Counted.before_reading(next(Counted.readings))
+        changes = (self.sequence, self.done)
+        return Pulse(self.left, 0, 0, self.outbox, False, True, JobState.RUNNING, changes, 0, {}, 0)
+
+
+@pytest.fixture
+def scan():
+    """Scan partitions for the end while ``story`` goes on: steps by the number of the reading they come before."""
+
+    async def begin(partitions, story):
+        Counted.readings = itertools.count()
+        Counted.before_reading = staticmethod(lambda number: story.get(number, lambda: None)())
+        lanes = [Lane(number, partition, lambda: 0.0) for number, partition in enumerate(partitions)]
+        return await is_ended(lanes, await read_pulses(lanes))
+
+    return begin
+
+
+async def test_two_equal_quiet_readings_are_the_end(scan):
+    assert await scan([Counted(), Counted(), Counted()], {})
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_one_request_anywhere_is_not_the_end(scan, place):
+    partitions = [Counted(), Counted(), Counted()]
+    partitions[place].add()
+    assert not await scan(partitions, {})
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_what_waits_in_an_outbox_is_not_the_end(scan, place):
+    partitions = [Counted(), Counted(), Counted()]
+    partitions[place].outbox = 1
+    assert not await scan(partitions, {})
+
+
+async def test_a_request_that_always_is_where_nobody_looks_is_not_missed(scan):
+    """It wanders behind the back of the reader, in both readings."""
+    first, second = Counted(), Counted(left=1)
+
+    def to_first():
+        first.add()
+        second.finish()
+
+    def to_second():
+        second.add()
+        first.finish()
+
+    # Reading 0 sees the first one, 1 the second; 2 and 3 the same again.
+    assert not await scan([first, second], {1: to_first, 2: to_second, 3: to_first})
+
+
+@pytest.mark.parametrize("moments", list(itertools.combinations_with_replacement(range(1, 5), 2)))
+async def test_a_job_that_has_a_request_all_the_time_never_ends(scan, moments):
+    """Whenever it moves, there and back again, between the readings of two partitions."""
+    first, second = Counted(), Counted(left=1)
+    there, back = moments
+
+    def move(source, target):
+        target.add()
+        source.finish()
+
+    story = {there: lambda: move(second, first)}
+    if back == there:
+        story = {there: lambda: (move(second, first), move(first, second))}
+    else:
+        story[back] = lambda: move(first, second)
+    assert not await scan([first, second], story)
+
+
+async def test_a_request_that_was_replayed_and_done_again_shows(scan):
+    """It is no new request, yet the partition was not quiet."""
+    first, second = Counted(), Counted()
+
+    def replayed_and_done():
+        first.done += 1
+        second.left += 1
+
+    assert not await scan([first, second], {2: replayed_and_done, 3: lambda: setattr(second, "left", 0)})
