@@ -72,6 +72,15 @@ def test_partitions_are_those_of_the_hash_and_none_is_forgotten(simulation):
     assert 1.0 < eight.hosts < eight.pages < 8.0
 
 
+def test_the_simulation_puts_a_host_where_a_cluster_frontier_does(simulation):
+    from skitter.frontier.partitions.parts import Parts
+
+    parts = Parts([None] * 12, clock=float)
+    for rank in range(100):
+        host = simulation.name_of(rank)
+        assert simulation.partition_of(host, 12) == parts.of_slot(host).number
+
+
 class Careless:
     """Fetches some pages, one twice, and keeps fewer items."""
 
