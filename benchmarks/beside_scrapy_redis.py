@@ -14,7 +14,9 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+import psutil
 from crawlers import BENCH_PYTHON, HERE, Job, skitter
 from measure import Failed, measure
 from webserver import NotStarted, nginx, site_files
@@ -102,7 +104,7 @@ class Outcome(NamedTuple):
 
     crawler: str
     killed_at: int
-    """Pages served when one of the workers was killed; 0: none was."""
+    """Pages served when one of the workers was to be killed; it is later if the victim had nothing in work; 0: none was."""
     never_fetched: int
     fetched_twice: int
     items_missing: int
@@ -165,7 +167,7 @@ def with_kill(contender, site, place, kill_at):
             workers.append(subprocess.Popen(command, cwd=place.worker(number), stdin=subprocess.DEVNULL))
         survivor, victim = workers
         deadline = time.monotonic() + PATIENCE
-        while site.served() < kill_at:
+        while site.served() < kill_at or not is_fetching(victim.pid, site.start):
             if victim.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"{contender.name}: nothing was left to kill after {site.served()} pages")
             time.sleep(0.01)
@@ -175,6 +177,16 @@ def with_kill(contender, site, place, kill_at):
         for worker in workers:
             worker.kill()
             worker.wait()
+
+
+def is_fetching(pid, start):
+    """Tell whether a process is connected with the site: a victim that has not begun proves nothing."""
+    port = urlsplit(start).port
+    try:
+        links = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:  # it has ended
+        return False
+    return any(link.raddr and link.raddr.port == port for link in links)
 
 
 def server_cpu(server):
