@@ -11,13 +11,14 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # its server fixtures
 
 from services.redis_servers import RedisServer
-from skitter.frontier.base import Entry, FrontierOptions, Outcome, OutputMark, Resolution
+from skitter.frontier.base import Entry, FrontierOptions, JobState, Outcome, OutputMark, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.politeness import Politeness, SlotPolicy
 from skitter.request import Request, encode_request, fingerprint_of_url
 
 PER_HOST = 50
-ROUNDS, PAGES_PER_ROUND = 100, 32
+PAGES = 3_200
+IDLE_CALLS = 2_000
 NEW = 1
 """New links a page: the queue stays as long as it is. Others are asked about."""
 COUNTERS = {"pages": 1, "items": 1, "links": 50, "bytes": 20_000, "status/200": 1, "refused/duplicate": 30}
@@ -36,6 +37,8 @@ class Figures(NamedTuple):
     bytes_out: float
     server_us: float
     client_us: float
+    idle_us: float
+    """CPU of the server for a question for work to which the answer is none."""
 
 
 def url_of(number):
@@ -55,11 +58,11 @@ async def fill(frontier, count):
         await frontier.add([entry_of(number) for number in range(start, min(count, start + 2_000))])
 
 
-async def crawl(frontier, first_new, links):
+async def crawl(frontier, first_new, links, batch):
     """Lease, ask and commit as workers do."""
     position = 0
-    for _ in range(ROUNDS):
-        leases = (await frontier.lease("bench", PAGES_PER_ROUND)).leases
+    for _ in range(PAGES // batch):
+        leases = (await frontier.lease("bench", batch)).leases
         asked = [lease.fingerprint for lease in leases for _ in range(links - NEW)]
         new = [entry_of(first_new + n) for n in range(len(leases))]
         first_new += len(leases)
@@ -99,7 +102,7 @@ def load_of(server):
     }
 
 
-async def measure(kind, queued, options, append, links):
+async def measure(kind, queued, options, append, links, batch):
     server = RedisServer(
         kind, *(("--appendonly", "yes", "--appendfsync", "everysec") if append else ())
     ).start()
@@ -120,20 +123,24 @@ async def measure(kind, queued, options, append, links):
             return sum(server.ask("MEMORY", "USAGE", key, "SAMPLES", 0) or 0 for key in keys)
 
         sizes = [size("queue"), size("seen"), size("slots", "ready", "busy", "grants")]
-        await crawl(frontier, queued, links)  # warms up scripts and buffers
+        await crawl(frontier, queued, links, batch)  # warms up scripts and buffers
         first, began = load_of(server), perf_counter()
-        await crawl(frontier, 2 * queued, links)
+        await crawl(frontier, 2 * queued, links, batch)
         last, seconds = load_of(server), perf_counter() - began
+        await frontier.control(JobState.PAUSED)
+        for _ in range(IDLE_CALLS):
+            await frontier.lease("bench", batch)
+        idle = (load_of(server)["cpu"] - last["cpu"]) / IDLE_CALLS
         await frontier.close()
     finally:
         server.stop()
-    pages = ROUNDS * PAGES_PER_ROUND
+    pages = PAGES // batch * batch
     spent = {name: (last[name] - first[name]) / pages for name in last}
     hosts = -(-queued // PER_HOST)
     return Figures(
         kind, options.get("seen_filter", "exact"), queued, sizes[0] / queued, sizes[1] / queued, sizes[2] / hosts,
         total / queued, spent["commands"], spent["in"], spent["out"], spent["cpu"] * 1e6,
-        seconds / pages * 1e6 - spent["cpu"] * 1e6,
+        seconds / pages * 1e6 - spent["cpu"] * 1e6, idle * 1e6,
     )  # fmt: skip
 
 
@@ -143,13 +150,18 @@ def main():
     parser.add_argument("--queued", default="10000,100000,1000000")
     parser.add_argument("--set", default="{}", help="options of the frontier, as JSON")
     parser.add_argument("--links", type=int, default=20, help="links a page that the frontier is asked about")
+    parser.add_argument("--batch", type=int, default=32, help="pages leased and committed together")
     parser.add_argument("--append", action="store_true", help="with appendonly yes, everysec")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     rows = []
     for kind in given.kinds.split(","):
         for queued in map(int, given.queued.split(",")):
-            rows.append(asyncio.run(measure(kind, queued, json.loads(given.set), given.append, given.links)))
+            rows.append(
+                asyncio.run(
+                    measure(kind, queued, json.loads(given.set), given.append, given.links, given.batch)
+                )
+            )
             print("  ".join(f"{name} {value:.0f}" if isinstance(value, float) else f"{name} {value}"
                             for name, value in rows[-1]._asdict().items()), flush=True)  # fmt: skip
     if given.json:

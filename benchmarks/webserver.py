@@ -21,7 +21,8 @@ http {{
     types {{ text/html html; }}
     default_type text/html;
     charset utf-8;
-    access_log off;
+    log_format target '$request_uri';
+    access_log {log};
     sendfile on;
     tcp_nopush on;
     keepalive_requests 100000000;
@@ -73,13 +74,17 @@ def write_files(site, folder, origins):
 
 
 @contextlib.contextmanager
-def nginx(folder, pages, port):
-    """Serve ``pages`` on a port while the block lasts; ``folder`` takes its own files."""
+def nginx(folder, pages, port, log=None):
+    """Serve ``pages`` on a port while the block lasts; ``folder`` takes its own files.
+
+    ``log``: a file that gets the path of each request when it is answered.
+    """
     program = shutil.which("nginx") or shutil.which("nginx", path=f"/usr/sbin:/usr/local/sbin:{os.defpath}")
     if program is None:
         raise NotStarted("nginx is not installed; Debian: apt-get install nginx-light")
     config = Path(folder, "nginx.conf")
-    config.write_text(CONFIG.format(folder=folder, pages=pages, port=port))
+    logging = f"{log} target" if log else "off"
+    config.write_text(CONFIG.format(folder=folder, pages=pages, port=port, log=logging))
     process = subprocess.Popen([program, "-e", f"{folder}/error.log", "-c", str(config)])
     try:
         _wait_for(port, process, folder)

@@ -1,0 +1,235 @@
+"""The deployment files say what skitter understands, and give workers the time they need to drain."""
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from skitter.cli.main import skitter
+from skitter.engine.loading import find_spider
+from skitter.engine.orders import DRAIN_SECONDS
+from skitter.engine.seed_format import read_seed
+from skitter.store.outputs import open_output
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+UNIT = DEPLOY / "systemd" / "skitter@.service"
+LEAST_GRACE = DRAIN_SECONDS + 5 + 10
+"""Seconds: the owner ends workers 5 s after the drain; then outputs are merged."""
+KINDS = {
+    "Deployment": "apps/v1", "StatefulSet": "apps/v1", "Job": "batch/v1", "PodDisruptionBudget": "policy/v1", "Service": "v1",
+}  # fmt: skip
+POD = {
+    "automountServiceAccountToken", "containers", "restartPolicy", "securityContext", "terminationGracePeriodSeconds", "volumes",
+}  # fmt: skip
+CONTAINER = {
+    "args", "env", "image", "name", "ports", "readinessProbe", "resources", "securityContext", "volumeMounts",
+}  # fmt: skip
+SPEC = {
+    "Deployment": {"replicas", "selector", "strategy", "template"},
+    "StatefulSet": {"replicas", "selector", "serviceName", "template", "volumeClaimTemplates"},
+    "Job": {"backoffLimit", "parallelism", "podFailurePolicy", "template", "ttlSecondsAfterFinished"},
+    "PodDisruptionBudget": {"maxUnavailable", "selector"},
+    "Service": {"ports", "selector"},
+}
+
+
+def compose():
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def kustomization():
+    return yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
+
+
+def objects():
+    """Give every Kubernetes object with its file."""
+    for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
+        for each in yaml.safe_load_all(path.read_text()):
+            yield path.name, each
+
+
+def pods():
+    return {
+        f"{name}:{each['metadata']['name']}": each for name, each in objects() if "template" in each["spec"]
+    }
+
+
+def unit():
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str
+    parser.read_string(UNIT.read_text())
+    return parser["Service"]
+
+
+def commands():
+    """Give the arguments of each call of skitter, with variables as they may be."""
+    found = {
+        f"compose:{name}": service["command"]
+        for name, service in compose()["services"].items()
+        if service["image"] == "skitter" and "command" in service
+    }
+    for place, each in pods().items():
+        for container in each["spec"]["template"]["spec"]["containers"]:
+            if container["image"] == "skitter":
+                found[place] = container["args"]
+    found["systemd"] = shlex.split(unit()["ExecStart"])[1:]
+    values = {"SKITTER_FRONTIER": "redis://cache/0", "SKITTER_OUTPUT": "items.jsonl", "SKITTER_WORKERS": "2"}
+    return {
+        place: [
+            re.sub(r"\$[({](\w+)[^})]*[})]", lambda name: values.get(name[1], "secret"), word)
+            for word in words
+        ]
+        for place, words in found.items()
+    }
+
+
+def parsed(words):
+    """Let click read a command line; returns what the command would be given."""
+    name, command, rest = skitter.resolve_command(skitter.make_context("skitter", ["jobs"]), words)
+    return command.make_context(name, rest).params
+
+
+def every_place():
+    return [pytest.param(words, id=place) for place, words in commands().items()]
+
+
+@pytest.mark.parametrize("words", every_place())
+def test_every_command_of_the_deployment_files_is_one_that_skitter_understands(words):
+    given = parsed(words)
+    assert given["frontier"].startswith("redis://")
+    for target in given.get("outputs", ()):
+        open_output(target)
+
+
+def test_there_is_a_command_in_every_way_to_run_it():
+    assert set(commands()) == {
+        "compose:worker", "compose:seeds", "workers.yaml:workers", "crawl-job.yaml:crawl", "seeds.yaml:seeds", "systemd",
+    }  # fmt: skip
+
+
+def test_seeds_go_to_the_job_and_the_server_that_the_workers_work_on():
+    calls = {place: parsed(words) for place, words in commands().items()}
+    for seeds, workers in (
+        ("compose:seeds", "compose:worker"),
+        ("seeds.yaml:seeds", "workers.yaml:workers"),
+        ("seeds.yaml:seeds", "crawl-job.yaml:crawl"),
+    ):
+        assert calls[seeds]["job"] == calls[workers]["job"]
+        assert calls[seeds]["frontier"] == calls[workers]["frontier"]
+
+
+def test_workers_that_are_always_started_again_wait_for_seeds_and_those_of_a_job_end():
+    waits = {
+        place: parsed(words)["keep_alive"]
+        for place, words in commands().items()
+        if "keep_alive" in parsed(words)
+    }
+    assert waits["compose:worker"] and waits["workers.yaml:workers"]
+    assert not waits["crawl-job.yaml:crawl"] and not waits["systemd"]
+
+
+def test_every_way_to_stop_leaves_the_time_to_drain():
+    graces = {"systemd": float(unit()["TimeoutStopSec"])}
+    graces["compose"] = float(compose()["services"]["worker"]["stop_grace_period"].removesuffix("s"))
+    for name in ("workers.yaml:workers", "crawl-job.yaml:crawl"):
+        graces[name] = pods()[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert min(graces.values()) >= LEAST_GRACE, graces
+
+
+def test_the_unit_signals_the_owner_alone_and_takes_an_interrupted_crawl_for_a_stop():
+    service = unit()
+    assert (service["KillMode"], service["KillSignal"]) == ("mixed", "SIGTERM")
+    assert (service["Restart"], service["SuccessExitStatus"]) == ("on-failure", "130")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here to verify a unit")
+def test_systemd_takes_the_unit_as_it_is(tmp_path):
+    program = Path(sys.executable).with_name("skitter")
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace("/opt/skitter/bin/skitter", str(program)))
+    result = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(copy)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    complaints = [line for line in result.stderr.splitlines() if "skitter@" in line]
+    assert not complaints
+
+
+def test_every_object_has_its_kind_and_only_fields_that_the_kind_has():
+    for name, each in objects():
+        assert KINDS[each["kind"]] == each["apiVersion"], name
+        assert re.fullmatch(r"[a-z][a-z0-9-]*", each["metadata"]["name"])
+        assert set(each["spec"]) <= SPEC[each["kind"]], name
+    for name, each in pods().items():
+        pod = each["spec"]["template"]["spec"]
+        assert set(pod) <= POD, name
+        for container in pod["containers"]:
+            assert set(container) <= CONTAINER, name
+            assert container["resources"]["limits"]["memory"], name
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False, name
+        assert (each["kind"] == "Job") == ("restartPolicy" in pod), name
+
+
+def test_what_is_mounted_selected_and_read_is_there():
+    generated = {each["name"] for each in kustomization()["configMapGenerator"]}
+    labels = {
+        name: each["spec"]["template"]["metadata"].get("labels", {}).items() for name, each in pods().items()
+    }
+    for name, each in pods().items():
+        pod = each["spec"]["template"]["spec"]
+        volumes = {volume["name"]: volume for volume in pod.get("volumes", ())}
+        claimed = {claim["metadata"]["name"] for claim in each["spec"].get("volumeClaimTemplates", ())}
+        for container in pod["containers"]:
+            mounts = {mount["name"] for mount in container["volumeMounts"]}
+            assert mounts == volumes.keys() | claimed, name
+            known = {variable["name"] for variable in container.get("env", ())}
+            assert {*re.findall(r"\$\((\w+)\)", " ".join(container["args"]))} <= known, name
+            secrets = [variable["valueFrom"]["secretKeyRef"]["name"] for variable in container["env"]]
+            assert set(secrets) == {"skitter"}, name
+        assert {
+            volume["configMap"]["name"] for volume in volumes.values() if "configMap" in volume
+        } <= generated
+        if each["kind"] != "Job":
+            assert each["spec"]["selector"]["matchLabels"].items() == labels[name]
+    for name, each in objects():
+        if each["kind"] in {"PodDisruptionBudget", "Service"}:
+            selector = each["spec"]["selector"]
+            selector = selector.get("matchLabels", selector)
+            assert any(selector.items() <= found for found in labels.values()), name
+
+
+def test_the_files_that_are_put_together_are_there():
+    put = kustomization()
+    files = [*put["resources"], *(file for each in put["configMapGenerator"] for file in each["files"])]
+    assert all((DEPLOY / file).is_file() for file in files)
+    mounted = [
+        volume.split(":")[0]
+        for service in compose()["services"].values()
+        for volume in service.get("volumes", ())
+    ]
+    assert all((DEPLOY / file).is_file() for file in mounted if file.startswith("./"))
+
+
+def test_no_password_stands_in_a_file():
+    for path in DEPLOY.rglob("*.*"):
+        for found in re.findall(r"(?i)(?:password|://[^\s/]*?):([^\s/@]+)@", path.read_text()):
+            assert found.startswith(("$", "PASSWORD")), (path.name, found)
+
+
+def test_the_spider_and_the_seeds_that_are_shipped_are_some():
+    name, spider = find_spider(str(DEPLOY / "pages.py"))
+    assert name.endswith("pages.py:Pages")
+    assert spider.name == "pages"
+    lines = [line for line in (DEPLOY / "seeds.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [read_seed(line.encode()).url for line in lines] == [
+        "https://example.com/", "https://www.example.org/",
+    ]  # fmt: skip
