@@ -236,6 +236,11 @@ def registered_domain(host: str) -> str:
     return _suffixes().privatesuffix(name) or name
 
 
+def is_public_suffix(domain: str) -> bool:
+    """Tell whether a name with dots, such as ``co.uk``, is one under which everybody may register."""
+    return "." in domain and not _is_ip(domain) and _suffixes().privatesuffix(domain) is None
+
+
 def _without_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() and (":" not in name or name.endswith("]")) else host

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine_bench import Bench, Scripted, page
+from engine_bench import Bench, Scripted, page, redirect
 from skitter import Request, Spider
 from skitter.engine.hooks import POINTS, Hooks, Signal
 from skitter.errors import SpiderError
@@ -322,3 +322,12 @@ async def test_an_error_text_that_is_no_valid_unicode_is_kept_readable(run, capl
     ran = await run(spider_class=Odd)
     assert "\\udc80 half a pair" in ran.letters["/a"]
     assert paths(ran) == ["/", "/b"]
+
+
+async def test_on_error_hears_of_what_is_already_decided_and_changes_nothing_about_it(run):
+    """A redirect that leads nowhere; the hook fails besides, and its answer would be an IGNORE."""
+    for answer in (ValueError("in the hook"), Signal.IGNORE):
+        ran = await run({("on_error", "/loop"): answer}, {"/": ["/loop"], "/loop": redirect("/loop")})
+        assert ("on_error", "/loop") in ran.spider.calls
+        assert ran.letters["/loop"].startswith("redirect/loop: ")
+        assert (ran.state, ran.status.done) == (JobState.FINISHED, 1)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from skitter.engine.equipment import Equipment
 from skitter.engine.hooks import Hooks
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.engine.loading import build_spider, load_spider_class
 from skitter.errors import SpiderError, UsageError
-from skitter.frontier.base import Frontier, FrontierContext, FrontierOptions, JobInfo, JobState, Limits
+from skitter.frontier.base import Entry, Frontier, FrontierContext, FrontierOptions, JobInfo, JobState, Limits
 from skitter.scope import Scope
 from skitter.settings import Settings, build_settings
 from skitter.spider import Spider
@@ -33,18 +34,27 @@ _DEFAULTS = Settings()
 class Assembly:
     """The parts of one job in this process, made from its spec.
 
-    ``spider_class`` is the spider if it is at hand; otherwise it is found by its name.
+    ``spider_class`` is the spider if it is at hand; otherwise it is found by its name. ``equipment`` is what this
+    process adds.
 
     Raises, when made, the errors of a spider that cannot be loaded and of settings that do not fit.
     """
 
-    def __init__(self, spec: JobSpec, spider_class: type[Spider] | None = None) -> None:
+    equipment = Equipment()
+
+    def __init__(
+        self, spec: JobSpec, spider_class: type[Spider] | None = None, equipment: Equipment | None = None
+    ) -> None:
         self.spec = spec
+        if equipment is not None:
+            self.equipment = equipment
         self.folder = JobFolder(spec.job, spec.home)
         self.spider: Spider = build_spider(
             load_spider_class(spec.spider) if spider_class is None else spider_class, spec.arguments
         )
-        self.settings: Settings = build_settings(self.spider.custom_settings, spec.settings)
+        self.settings: Settings = build_settings(
+            {**self.spider.custom_settings, **self.equipment.settings}, spec.settings
+        )
         _refuse_objects(spec.settings)
         self.scope = _scope(self.spider, self.settings)
         self.settings.politeness()  # a bad limit rule is found now, not by the first worker
@@ -82,12 +92,42 @@ class Assembly:
         return make_fetcher(self.settings, notes)
 
     def hooks(self) -> Hooks:
-        """Return the spider's hooks: its methods named like a point, and its ``hooks`` collections."""
+        """Return this process's hooks, and the spider's: methods named like a point, and its ``hooks`` collections."""
         hooks = Hooks()
+        for collection in self.equipment.hooks:
+            hooks.register_all(collection)
         hooks.register_all(self.spider)
         for collection in getattr(self.spider, "hooks", ()):
             hooks.register_all(collection)
         return hooks
+
+    def first_entries(self, info: JobInfo) -> list[Entry]:
+        """Return the requests that this process adds, as entries for the frontier.
+
+        Raises :class:`~skitter.errors.UsageError` for one that the scope refuses.
+        """
+        if not self.equipment.first:
+            return []
+        from skitter.engine.gather import Gatherer  # noqa: PLC0415 - see above
+
+        settings = self.settings
+        gatherer = Gatherer(
+            self.scope,
+            settings.politeness(),
+            info.fingerprint_seed,
+            fingerprint_keys=settings.fingerprint_keys,
+            task_key=settings.task_key,
+        )
+        entries = []
+        for request in self.equipment.first:
+            entry = gatherer.entry(request)
+            if isinstance(entry, str):
+                raise UsageError(
+                    f"first request {request.url!r} is refused: {entry}",
+                    remedy="give an absolute http(s) URL within the scope of the crawl",
+                )
+            entries.append(entry)
+        return entries
 
     async def work(self, frontier: Frontier, info: JobInfo, name: str, running: list[Worker]) -> JobState:
         """Run one worker in this process until the job is finished or stopped.

@@ -17,6 +17,7 @@ from skitter.engine.overflow import Aside, Overflow
 from skitter.engine.page import Page
 from skitter.engine.room import Room
 from skitter.engine.verdict import Verdict
+from skitter.errors import StoreError
 from skitter.frontier.base import Divided, Entry, Frontier, Outcome, OutputMark, Resolution
 from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
 
@@ -277,7 +278,7 @@ class Committer:
                 elif isinstance(answer, GroupError) and pages[index].items:
                     marks[index] = []
                     refused.append(ItemGroup(pages[index].lease.fingerprint, []))
-                    self._fail(pages[index], f"store: {answer.error}")
+                    await self._fail(pages[index], answer.error)
             if refused:
                 for earlier in self._stores[:number]:
                     await earlier.write(refused)  # one page more without items: they keep nothing of it
@@ -289,10 +290,12 @@ class Committer:
             for kept, page in zip(marks, pages, strict=True)
         ]
 
-    def _fail(self, page: Page, error: str) -> None:
-        log.error("%s: %s", page.lease.url, error)
+    async def _fail(self, page: Page, error: str) -> None:
+        log.error("%s: store: %s", page.lease.url, error)
         page.counters = {}
-        page.finish(Verdict(Resolution.FAILED, error))
+        page.finish(Verdict(Resolution.FAILED, f"store: {error}"))
+        if self._hooks["on_error"]:
+            await self._hooks.tell(page.request, StoreError(error))
 
     async def _after_save(self, page: Page) -> bool:
         """Ask the hooks; returns whether the page is to be committed."""

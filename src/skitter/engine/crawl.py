@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skitter.engine.assembly import Assembly, worker_name
+from skitter.engine.equipment import Equipment
 from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
 from skitter.engine.orders import ChildOrder
@@ -83,6 +84,8 @@ class Crawl:
         End a pause; without it a paused job stays paused and the run ends at once.
     ``spider_class``
         The spider, if this process has it at hand; worker processes find it by its name in any case.
+    ``equipment``
+        What this process adds. Hooks and objects need ``workers=1``.
     """
 
     def __init__(
@@ -96,9 +99,10 @@ class Crawl:
         log_level: str = "info",
         log_format: str = "text",
         spider_class: type[Spider] | None = None,
+        equipment: Equipment | None = None,
     ) -> None:
         self.spec = spec
-        self._assembly = Assembly(spec, spider_class)
+        self._assembly = Assembly(spec, spider_class, equipment)
         self._watcher = watcher
         self._fresh = fresh
         self._recrawl = recrawl
@@ -155,7 +159,7 @@ class Crawl:
             )  # not before: a run that cannot begin leaves no job
             if server is not None:
                 await server.start()
-            before = await self._begin(frontier)
+            before = await self._begin(frontier, info)
             if before.state is JobState.RUNNING and not self._stop_reason:
                 await self._work(frontier, info, began)
                 if self._assembly.settings.retry_failed_at_end and await self._replay(frontier):
@@ -169,13 +173,16 @@ class Crawl:
             finally:
                 await frontier.close()
 
-    async def _begin(self, frontier: Frontier) -> FrontierStatus:
+    async def _begin(self, frontier: Frontier, info: JobInfo) -> FrontierStatus:
         status = await frontier.status()
         # A stop that was asked for ends with the run; a shared frontier does not notice when that is.
         if self._resume or (frontier.shared and status.state is JobState.STOPPING):
             await frontier.control(JobState.RUNNING)
             status = await frontier.status()
         if self._recrawl and await frontier.recrawl():
+            status = await frontier.status()
+        if entries := self._assembly.first_entries(info):
+            await frontier.add(entries)
             status = await frontier.status()
         return status
 
@@ -250,6 +257,10 @@ class Crawl:
         for pid in self.worker_pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    async def reading(self) -> FrontierStatus | None:
+        """Return one consistent reading of the job while it is at work; otherwise ``None``."""
+        return None if self._frontier is None else await self._frontier.status()
 
     @property
     def worker_pids(self) -> list[int]:

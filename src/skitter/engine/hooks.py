@@ -8,6 +8,7 @@ point are not asked. An exception in a hook is an outcome of that request: it fa
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +37,8 @@ class Signal(StrEnum):
     """Hand this request back and fail the crawl: it ends with an error, and a rerun resumes."""
 
 
+log = logging.getLogger("skitter.engine")
+
 POINTS = (
     "before_request", "before_send", "on_headers", "after_request", "before_save", "after_save", "on_error",
     "on_start", "on_stop",
@@ -56,7 +59,8 @@ POINTS = (
 ``after_save(response, items)``
     When the items are durable, before the request is committed.
 ``on_error(request, error)``
-    At each failed attempt, before the retry rules.
+    At each failed attempt, before the retry rules. The answer is not looked at where nothing is left to decide:
+    a record that cannot be read, robots.txt, a redirect that leads nowhere, an item that no store takes.
 ``on_start(worker)``, ``on_stop(worker)``
     At the beginning and the end of a worker process; the answer is not looked at.
 """
@@ -96,6 +100,14 @@ class Hooks:
             if answer is not None and answer is not Signal.GO_ON:
                 return _signal(answer, hook)
         return Signal.GO_ON
+
+    async def tell(self, request: Request, error: BaseException) -> None:
+        """Let all of ``on_error`` hear of a failure that stands; an error in a hook changes nothing about it."""
+        for hook in self._hooks["on_error"]:
+            try:
+                await call(hook, request, error)
+            except (Exception, SystemExit):
+                log.exception("%s: hook on_error", request.url)
 
     async def rewrite(self, request: Request, point: str = "before_request") -> tuple[Request, Signal]:
         """Run ``before_request`` or ``before_send``; each hook gets the request as the one before it left it."""

@@ -73,6 +73,7 @@ class Walk:
         except UndecodableRecord as error:
             page = Page(lease, Request(lease.url))
             page.finish(Verdict(Resolution.FAILED, f"record: {error}"))
+            await self._tell(page, error)
             return page
         try:
             request = await self._before_request(page) if self._rewriting else page.request
@@ -116,6 +117,8 @@ class Walk:
         if answer.passage is not Passage.OPEN:
             turn.land()
             self._turn_away(page, answer.passage, answer.seconds, answer.error)
+            if answer.error:
+                await self._tell(page, FetchError(f"robots: {answer.error}"))
             return False
         return True
 
@@ -182,7 +185,7 @@ class Walk:
         if 200 <= status < 300 or status in self._settings.accept_statuses:
             return True
         if status in REDIRECTS:
-            self._redirect(page, response)
+            await self._redirect(page, response)
             return False
         wish = _retry_after(response)
         blocked = status in self._blocked_statuses
@@ -191,11 +194,12 @@ class Walk:
         )
         return await self._failed(page, StatusError(status, response), verdict)
 
-    def _redirect(self, page: Page, response: Response) -> None:
+    async def _redirect(self, page: Page, response: Response) -> None:
         try:
             request = redirected(page.request, response, self._settings.max_redirects)
         except RedirectError as error:
             page.finish(Verdict(Resolution.FAILED, str(error)))
+            await self._tell(page, error)
             return
         page.count("redirects")
         entry = self._gatherer.entry(request)
@@ -271,6 +275,11 @@ class Walk:
             log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
             page.finish(Verdict(Resolution.FAILED, f"{verdict.error}; then {describe(second)}"))
         return False
+
+    async def _tell(self, page: Page, error: Exception) -> None:
+        """Let ``on_error`` hear of a failure on which it has nothing to decide."""
+        if self._hooks["on_error"]:
+            await self._hooks.tell(page.request, error)
 
     async def _give_up_or_retry(self, page: Page, error: BaseException, verdict: Verdict) -> bool:
         if self._hooks["on_error"]:

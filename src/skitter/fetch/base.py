@@ -19,6 +19,8 @@ class FetchError(SkitterError):
     """Whether the same request may well succeed later."""
     free = False
     """Whether the attempt is not to count: it failed on our side and never came to the server."""
+    module = ""
+    """Id of the downloader, where there are several."""
 
 
 class ConnectError(FetchError):

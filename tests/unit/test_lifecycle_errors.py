@@ -1,0 +1,252 @@
+"""Errors of a managed crawl: bounded, for any number of readers or none, sorted by component."""
+
+import asyncio
+
+import pytest
+
+from engine_bench import QUICK, Bench, Scripted, redirect
+from skitter import Request, Signal, Spider
+from skitter.frontier.base import Entry, SeedMark
+from skitter.frontier.memory import MemoryFrontier
+from skitter.lifecycle import Analyzer, Component, CrawlArguments, Downloader, ManagedCrawl, Pipeline
+from skitter.lifecycle.feed import ErrorFeed
+from skitter.lifecycle.observer import Observer
+from skitter.testing import Answer
+
+
+def tell(feed, *numbers):
+    for number in numbers:
+        feed.tell(Component.ANALYZER, ValueError(), f"error {number}")
+
+
+async def got(reader):
+    return [error.message async for error in reader]
+
+
+async def test_without_a_reader_the_feed_keeps_the_last_and_counts_what_it_drops():
+    feed = ErrorFeed(3)
+    tell(feed, *range(100_000))
+    assert (feed.total, feed.dropped, len(feed._kept)) == (100_000, 99_997, 3)
+    feed.close()
+    reader = feed.read()
+    assert await got(reader) == ["error 99997", "error 99998", "error 99999"]
+    assert reader.missed == 99_997
+
+
+async def test_an_error_is_cut_so_that_the_feed_is_bounded_in_bytes_too():
+    feed = ErrorFeed(1)
+    feed.tell(Component.DOWNLOADER, ValueError(), "x" * 1_000_000, url="y" * 1_000_000)
+    [kept] = feed._kept
+    assert (len(kept.message), len(kept.url)) == (2000, 2000)
+
+
+async def test_each_reader_gets_all_errors_and_a_slow_one_misses_only_for_itself():
+    feed = ErrorFeed(2)
+    quick, slow = feed.read(), feed.read()
+    seen = []
+    for number in range(5):
+        tell(feed, number)
+        seen.append((await anext(quick)).message)
+    feed.close()
+    assert seen == [f"error {number}" for number in range(5)]
+    assert await got(slow) == ["error 3", "error 4"]
+    assert (quick.missed, slow.missed, feed.dropped) == (0, 3, 0)
+
+
+async def test_a_reader_waits_for_errors_and_ends_with_the_run():
+    feed = ErrorFeed()
+    reading = asyncio.create_task(got(feed.read()))
+    await asyncio.sleep(0)
+    tell(feed, 1)
+    await asyncio.sleep(0)
+    tell(feed, 2)
+    assert not reading.done()
+    feed.close()
+    assert await reading == ["error 1", "error 2"]
+    feed.open()
+    feed.close()
+    assert await got(feed.read()) == ["error 1", "error 2"]
+
+
+async def test_a_reader_that_gives_up_leaves_nothing_behind():
+    feed = ErrorFeed()
+    reading = asyncio.create_task(got(feed.read()))
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert feed._waiting == set()
+
+
+def fail_on_b(response):
+    if response.url.endswith("/b"):
+        raise ValueError("no b")
+    return {"url": response.url}
+
+
+def links(response):
+    yield response.follow_all("a")
+
+
+def refuse_c(item):
+    if item["url"].endswith("/c"):
+        raise KeyError("c")
+
+
+async def ended(crawl):
+    """Wait for the end of a run; returns all errors that were told."""
+    found = [error async for error in crawl.errors()]
+    await crawl.wait()
+    return found
+
+
+async def test_errors_are_told_by_component_and_module(serve, tmp_path):
+    pages = {
+        "/": ["/gone", "/b", "/c", "/loop"], "/gone": Answer(status=404), "/b": [], "/c": [],
+        "/loop": redirect("/loop"),
+    }  # fmt: skip
+    crawl = ManagedCrawl()
+    await crawl.initialize(
+        CrawlArguments(
+            job="errors",
+            analyzers=[Analyzer(links, fail_on_b, id="reader")],
+            pipelines=[Pipeline(refuse_c, id="items")],
+            settings=QUICK,
+            home=str(tmp_path),
+        )
+    )
+    await crawl.start(serve(Scripted(pages)).url)
+    told = {
+        (error.url.rpartition("/")[2], str(error.component), error.module, error.kind)
+        for error in await ended(crawl)
+    }
+    assert told == {
+        ("gone", "downloader", "", "StatusError"),
+        ("b", "analyzer", "reader", "ValueError"),
+        ("c", "pipeline", "items", "KeyError"),
+        ("loop", "downloader", "", "RedirectError"),
+    }
+    errors = (await crawl.summary()).errors
+    assert (errors.total, errors.dropped) == (4, 0)
+    assert errors.by_component == {"downloader": 2, "analyzer": 1, "pipeline": 1, "scheduler": 0}
+
+
+async def test_a_downloader_that_gets_no_answer_is_named(free_port, tmp_path):
+    crawl = ManagedCrawl()
+    await crawl.initialize(
+        CrawlArguments(
+            job="dead", analyzers=[Analyzer(links)], downloaders=[Downloader(id="plain")],
+            settings={**QUICK, "max_retries": 0}, home=str(tmp_path),
+        )
+    )  # fmt: skip
+    await crawl.start(f"http://127.0.0.1:{free_port}/")
+    [error] = await ended(crawl)
+    assert (error.component, error.module, error.kind) == (Component.DOWNLOADER, "plain", "ConnectError")
+
+
+async def test_a_robots_txt_that_cannot_be_had_is_told_while_its_pages_wait(serve, tmp_path):
+    crawl = ManagedCrawl()
+    await crawl.initialize(
+        CrawlArguments(
+            job="robots", analyzers=[Analyzer(links)], settings={**QUICK, "robots": True}, home=str(tmp_path)
+        )
+    )
+    await crawl.start(serve(Scripted({"/robots.txt": Answer(status=503)})).url)
+    error = await anext(crawl.errors())
+    assert (error.component, error.message.partition(":")[0]) == (Component.DOWNLOADER, "robots")
+    assert not await crawl.idle()
+    await crawl.stop()
+
+
+async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_path):
+    feed, bench = ErrorFeed(), Bench(Unstorable(), tmp_path)
+    bench.spider.hooks = [Observer(feed)]
+    context = bench.frontier_context()
+    bench.frontier = MemoryFrontier(context.politeness, context.options)
+    claim = await bench.frontier.claim_seeds("w0")
+    await bench.frontier.add(
+        [Entry(b"x" * 16, "127.0.0.1", "http://127.0.0.1/odd", b"")], SeedMark(claim.token, 0, done=True)
+    )
+    await bench.run()
+    feed.close()
+    assert [(error.component, error.url) async for error in feed.read()] == [
+        (Component.SCHEDULER, "http://127.0.0.1/odd")
+    ]
+
+
+class Unstorable(Spider):
+    """Its items are of no kind that a file can hold, its hooks hide errors, and one page asks for a retry."""
+
+    url = ""
+
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        return {"response": response}
+
+    def on_error(self, request, error):
+        return Signal.IGNORE
+
+
+async def test_what_a_store_cannot_take_is_an_error_of_the_pipeline(serve, tmp_path):
+    crawl = ManagedCrawl()
+    await crawl.initialize(
+        CrawlArguments(
+            job="store", spider=Unstorable, arguments={"url": serve(Scripted({"/": []})).url}, settings=QUICK,
+            outputs=[str(tmp_path / "out.jsonl")], home=str(tmp_path),
+        )
+    )  # fmt: skip
+    await crawl.start()
+    [error] = await ended(crawl)
+    assert (error.component, error.kind) == (Component.PIPELINE, "StoreError")
+    assert (await crawl.wait()).status.failed == 1
+
+
+async def test_a_hook_of_the_spider_hides_no_error(serve, tmp_path):
+    crawl = ManagedCrawl()
+    url = serve(Scripted({"/": Answer(status=404)})).url
+    await crawl.initialize(
+        CrawlArguments(
+            job="hidden", spider=Unstorable, arguments={"url": url}, settings=QUICK, home=str(tmp_path)
+        )
+    )
+    await crawl.start()
+    assert [error.kind for error in await ended(crawl)] == ["StatusError"]
+    assert (await crawl.wait()).status.failed == 0
+
+
+class Seedless(Unstorable):
+    async def start(self):
+        raise ValueError("no seeds today")
+        yield
+
+
+async def test_a_crawl_that_fails_tells_so_as_the_scheduler_and_is_stopped(tmp_path):
+    crawl = ManagedCrawl()
+    await crawl.initialize(
+        CrawlArguments(job="seedless", spider=Seedless, settings=QUICK, home=str(tmp_path))
+    )
+    await crawl.start()
+    told = [error async for error in crawl.errors()]
+    assert [(error.component, "no seeds today" in error.message) for error in told] == [
+        (Component.SCHEDULER, True)
+    ]
+    assert crawl.status == "stopped"
+    assert "no seeds today" in (await crawl.summary()).reason
+    with pytest.raises(Exception, match="no seeds today"):
+        await crawl.wait()
+
+
+async def test_a_crawl_whose_errors_nobody_reads_comes_to_its_end(serve, tmp_path):
+    """Two hundred errors, room for three."""
+    pages = {"/": [f"/{number}" for number in range(200)]}
+    crawl = ManagedCrawl()
+    await crawl.initialize(
+        CrawlArguments(
+            job="unread", analyzers=[Analyzer(links)], settings=QUICK, error_capacity=3, home=str(tmp_path)
+        )
+    )
+    await crawl.start(serve(Scripted(pages)).url)
+    assert (await crawl.wait()).status.failed == 200
+    errors = (await crawl.summary()).errors
+    assert (errors.total, errors.dropped) == (200, 197)

@@ -1,0 +1,489 @@
+"""Modules of a managed crawl: registration, balancing, processors, parsers, downloaders, primary domains."""
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+from engine_bench import QUICK, Scripted
+from skitter import Request, Signal, Spider
+from skitter.errors import UsageError
+from skitter.fetch.base import ConnectError
+from skitter.lifecycle import (
+    Analyzer,
+    Component,
+    Counts,
+    CrawlArguments,
+    Downloader,
+    ManagedCrawl,
+    ModuleError,
+    Pipeline,
+    least_in_hand,
+    lowest_score,
+    primary_domain,
+    seed_score,
+)
+from skitter.lifecycle.registry import Registry
+from skitter.response import Response
+from skitter.testing import Answer
+
+
+def parse(response):
+    yield {"path": "/" + response.url.rpartition("/")[2]}
+    yield response.follow_all("a")
+
+
+@pytest.fixture
+def crawled(serve, tmp_path):
+    """Crawl a site to the end; returns the crawl, its result, its items and the site."""
+
+    async def crawl_it(pages, settings=None, job="modules", **arguments):
+        site, crawl = Scripted(pages), ManagedCrawl()
+        out = tmp_path / f"{job}.jsonl"
+        await crawl.initialize(
+            CrawlArguments(
+                job=job, settings={**QUICK, **(settings or {})}, outputs=[str(out)], home=str(tmp_path),
+                **{"analyzers": [Analyzer(parse)], **arguments},
+            )
+        )  # fmt: skip
+        await crawl.start(serve(site).url)
+        result = await crawl.wait()
+        items = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+        return crawl, result, sorted(items, key=str), site
+
+    return crawl_it
+
+
+# --- registration ------------------------------------------------------------------------------------------
+
+
+def test_ids_are_given_in_order_and_one_that_is_taken_is_refused():
+    registry = Registry([Downloader(), Downloader(id="downloader-3"), Analyzer(parse)])
+    assert [module.id for module in registry.all()] == ["analyzer-1", "downloader-1", "downloader-3"]
+    assert registry.register(Downloader()) == "downloader-4"
+    for taken in (Downloader(id="analyzer-1"), registry.get("downloader-1")):
+        with pytest.raises(UsageError, match="already"):
+            registry.register(taken)
+    assert len(registry.all()) == 4
+
+
+def test_what_is_no_module_is_refused_and_so_is_one_that_does_nothing():
+    with pytest.raises(UsageError, match="no module"):
+        Registry([None])
+    for make in (Analyzer, Pipeline, lambda: Analyzer(3), lambda: Pipeline("x"), lambda: Downloader(3)):
+        with pytest.raises(UsageError):
+            make()
+
+
+def test_the_last_of_a_kind_stays_so_that_no_page_is_without_a_module():
+    registry = Registry([Downloader(id="a"), Downloader(id="b")])
+    assert registry.unregister("a").id == "a"
+    with pytest.raises(UsageError, match="last downloader"):
+        registry.unregister("b")
+    with pytest.raises(UsageError, match="no module 'a'"):
+        registry.unregister("a")
+    assert [module.id for module in registry.of(Component.DOWNLOADER)] == ["b"]
+
+
+# --- balance -----------------------------------------------------------------------------------------------
+
+
+def worked(name, *, called=0, handling=0, setbacks=0):
+    module = Downloader(id=name)
+    module.counts = Counts(called=called, accepted=called, completed=called, handling=handling)
+    module.setbacks = setbacks
+    return module
+
+
+def picks(registry, amount):
+    return Counter(registry.pick(Component.DOWNLOADER).id for _ in range(amount))
+
+
+def test_who_has_least_in_hand_is_chosen_and_equals_take_turns():
+    registry = Registry([worked("a"), worked("b"), worked("c", handling=1)])
+    assert picks(registry, 10) == {"a": 5, "b": 5}
+
+
+def test_a_newcomer_takes_its_share_and_not_all():
+    """The score of the seed is a sum for ever, so that a newcomer gets everything until it has caught up."""
+    modules = [worked("old", called=10_000), worked("new")]
+    assert picks(Registry(modules), 100) == {"old": 50, "new": 50}
+
+
+def test_a_module_that_fails_at_once_does_not_look_idle():
+    registry = Registry([worked("failing", setbacks=3), worked("busy", handling=2)])
+    assert picks(registry, 10) == {"busy": 10}
+    registry.get("busy").counts.handling = 9
+    registry.get("failing").setbacks = 1000
+    assert picks(registry, 1) == {"failing": 1}  # under load it is tried again
+
+
+def test_a_failure_counts_until_the_next_success():
+    module = Downloader(id="a")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"), module.at_work():
+            assert module.counts.handling == 1
+            raise ValueError("no")
+    assert (module.setbacks, module.counts) == (2, Counts(called=2))
+    with module.at_work():
+        pass
+    assert (module.setbacks, module.counts) == (0, Counts(called=3, completed=1))
+
+
+def test_the_score_of_the_seed_or_one_of_your_own_may_choose():
+    assert seed_score(Counts(called=1, accepted=1, completed=1, handling=1)) == 23
+    modules = [worked("one", called=10), worked("two", called=1)]
+    assert picks(Registry(modules, lowest_score()), 10) == {"two": 10}
+    assert picks(Registry(modules, lowest_score(lambda counts: -counts.called)), 10) == {"one": 10}
+    assert least_in_hand(modules).id == "one"
+
+
+# --- analyzers ---------------------------------------------------------------------------------------------
+
+
+async def test_every_parser_reads_every_page_and_what_they_give_is_joined(crawled):
+    async def paths(response):
+        return {"path": "/" + response.url.rpartition("/")[2]}
+
+    def links(response):
+        yield response.follow_all("a")
+
+    async def lengths(response):
+        yield {"length": len(response.body)}
+
+    crawl, result, items, _ = await crawled(
+        {"/": ["/a"], "/a": []}, analyzers=[Analyzer(paths, links, lengths), Analyzer(paths, links, lengths)]
+    )
+    assert sorted(item["path"] for item in items if "path" in item) == ["/", "/a"]
+    assert sum("length" in item for item in items) == 2
+    assert [module.counts.completed for module in crawl.modules()] == [1, 1]
+    assert result.counters["pages"] == 2
+
+
+async def test_a_page_of_which_one_parser_fails_is_a_dead_letter_with_all_their_errors(crawled):
+    def one(response):
+        raise ValueError("first")
+
+    def two(response):
+        raise KeyError("second")
+
+    crawl, result, items, _ = await crawled({"/": []}, analyzers=[Analyzer(parse, one, two, id="three")])
+    assert (items, result.status.failed, result.counters["failed/callback"]) == ([], 1, 1)
+    [module] = crawl.modules()
+    assert (module.counts.called, module.counts.completed, module.counts.handling) == (1, 0, 0)
+    analyzer = Analyzer(parse, one, two, id="x")
+    with pytest.raises(ModuleError, match=r"analyzer x: ValueError: first .*; KeyError: 'second'"):
+        await analyzer.analyze(Response("http://a.example/"))
+
+
+async def test_the_depth_of_a_child_is_forced_whatever_a_parser_says(crawled):
+    def liar(response):
+        yield {"path": "/" + response.url.rpartition("/")[2]}
+        for link in response.css("a"):
+            yield response.follow(link).replace(depth=0)
+
+    _, result, items, _ = await crawled(
+        {"/": ["/1"], "/1": ["/2"], "/2": ["/3"]}, analyzers=[Analyzer(liar)], max_depth=1
+    )
+    assert [item["path"] for item in items] == ["/", "/1"]
+    assert result.counters["refused/depth"] == 1
+
+
+# --- pipelines ---------------------------------------------------------------------------------------------
+
+
+def upper(item):
+    return {"path": item["path"].upper()}
+
+
+def look(item):
+    assert item["path"] == item["path"].upper()
+
+
+async def drop_b(item):
+    return Signal.DROP if item["path"] == "/B" else item | {"kept": True}
+
+
+def fail_on_c(item):
+    if item["path"] == "/C":
+        raise ValueError("no c")
+    return item | {"passed": True}
+
+
+THREE = {"/": ["/b", "/c"], "/b": [], "/c": []}
+
+
+async def test_processors_work_in_order_replace_keep_and_drop(crawled):
+    crawl, result, items, _ = await crawled(THREE, pipelines=[Pipeline(upper, look, drop_b)])
+    assert items == [{"path": "/", "kept": True}, {"path": "/C", "kept": True}]
+    assert (result.counters["items"], result.status.failed) == (2, 0)
+    pipeline = crawl.modules()[-1]
+    assert pipeline.extra() == {"processors": 3, "fail_fast": False, "dropped": 1}
+    assert (pipeline.counts.called, pipeline.counts.completed) == (3, 3)
+
+
+async def test_a_processor_that_fails_is_skipped_and_told(crawled):
+    crawl, result, items, _ = await crawled(THREE, pipelines=[Pipeline(upper, fail_on_c, drop_b)])
+    assert [item["path"] for item in items] == ["/", "/C"]
+    assert [item.get("passed", False) for item in items] == [True, False]
+    [error] = [error async for error in crawl.errors()]
+    assert error.message.startswith("pipeline pipeline-1: fail_on_c: ValueError: no c (line ")
+    assert (crawl.modules()[-1].counts.completed, result.status.failed) == (2, 0)
+
+
+async def test_fail_fast_fails_the_page_and_keeps_it_for_a_replay(crawled):
+    _, result, items, _ = await crawled(THREE, pipelines=[Pipeline(upper, fail_on_c, drop_b, fail_fast=True)])
+    assert [item["path"] for item in items] == ["/"]
+    assert result.status.failed == 1
+
+
+async def test_a_processor_that_returns_no_item_fails(crawled):
+    crawl, _, items, _ = await crawled({"/": []}, pipelines=[Pipeline(lambda item: 3)])
+    assert items == [{"path": "/"}]
+    [error] = [error async for error in crawl.errors()]
+    assert "int, which is no item" in error.message
+
+
+async def test_items_of_other_kinds_pass_and_several_pipelines_share_them(crawled):
+    @dataclass
+    class Found:
+        path: str
+
+    def found(response):
+        yield Found("/" + response.url.rpartition("/")[2])
+        yield response.follow_all("a")
+
+    pipelines = [Pipeline(lambda item: None, id=f"p{number}") for number in range(3)]
+    _, _, items, _ = await crawled(THREE, analyzers=[Analyzer(found)], pipelines=pipelines)
+    assert [item["path"] for item in items] == ["/", "/b", "/c"]
+    assert [pipeline.counts.called for pipeline in pipelines] == [1, 1, 1]
+
+
+class Own(Spider):
+    """A spider with hooks of its own."""
+
+    url = ""
+
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        return {"path": "/x"}
+
+    def before_save(self, response, items):
+        items[:] = [item | {"seen": item["path"]} for item in items]
+        return Signal.STOP
+
+
+async def test_pipelines_go_with_any_spider_before_its_own_hooks(crawled, serve):
+    url = serve(Scripted({"/": []})).url
+    _, _, items, _ = await crawled(
+        {"/": []}, analyzers=(), spider=Own, arguments={"url": url}, pipelines=[Pipeline(upper)]
+    )
+    assert {item["seen"] for item in items} == {"/X"}
+
+
+# --- downloaders -------------------------------------------------------------------------------------------
+
+
+class Local:
+    """A fetcher that needs no network; ``opened`` and ``closed`` count over all of them."""
+
+    def __init__(self, log, answer=b"", gate=None):
+        self._log = log
+        self._answer = answer
+        self._gate = gate
+
+    async def open(self):
+        self._log["opened"] += 1
+
+    async def fetch(self, request):
+        self._log["fetched"] += 1
+        self._log["at once"] += 1
+        self._log["most at once"] = max(self._log["most at once"], self._log["at once"])
+        if self._gate is not None and request.depth:
+            if self._log["at once"] == 2:
+                self._gate.set()
+            await self._gate.wait()
+        self._log["at once"] -= 1
+        if callable(self._answer):
+            return self._answer()
+        if self._answer is None:
+            raise ConnectError("down")
+        return Response(
+            request.url, 200, headers={"Content-Type": "text/html"}, body=self._answer, request=request
+        )
+
+    async def close(self):
+        self._log["closed"] += 1
+
+
+PAGE = b'<a href="/1">x</a><a href="/2">x</a><a href="/3">x</a><a href="/4">x</a>'
+
+
+async def test_downloaders_share_the_requests_and_work_at_once(crawled):
+    """The seed downloads one page at a time however many downloaders it has; here two answer only together."""
+    log, gate = Counter(), asyncio.Event()
+    downloaders = [Downloader(lambda context: Local(log, PAGE, gate)) for _ in range(2)]
+    _, result, items, site = await crawled({}, downloaders=downloaders)
+    assert (len(items), result.status.done, site.counts) == (5, 5, {})
+    assert sum(module.counts.completed for module in downloaders) == 5
+    assert min(module.counts.completed for module in downloaders) >= 1
+    assert log["most at once"] >= 2
+    assert (log["opened"], log["closed"]) == (2, 2)
+
+
+async def test_a_fetcher_lives_for_a_run_and_its_downloader_for_all(crawled):
+    log = Counter()
+    downloader = Downloader(lambda context: Local(log, PAGE))
+    crawl, *_ = await crawled({}, downloaders=[downloader])
+    await crawl.start()
+    await crawl.wait()
+    assert (log["opened"], log["closed"], downloader.counts.called) == (2, 2, 10)
+
+
+async def test_what_one_downloader_cannot_get_another_may(crawled):
+    broken, whole = Counter(), Counter()
+    downloaders = [
+        Downloader(lambda context: Local(broken, None), id="broken"),
+        Downloader(lambda context: Local(whole, PAGE), id="whole"),
+    ]
+    crawl, result, items, _ = await crawled({}, downloaders=downloaders)
+    assert (len(items), result.status.failed) == (5, 0)
+    assert {error.module async for error in crawl.errors()} == {"broken"}
+    assert broken["fetched"] <= whole["fetched"]
+
+
+async def test_a_downloader_that_is_broken_itself_is_named_too(crawled):
+    crawl, result, *_ = await crawled(
+        {}, downloaders=[Downloader(lambda c: Local(Counter(), lambda: 1 / 0), id="z")]
+    )
+    [error] = [error async for error in crawl.errors()]
+    assert (error.component, error.module, error.kind) == ("downloader", "z", "ZeroDivisionError")
+    assert result.status.failed == 1
+
+
+async def test_modules_come_and_go_in_the_middle_of_a_run(tmp_path):
+    log, late = Counter(), Counter()
+    crawl = ManagedCrawl()
+
+    class Second(Local):
+        async def fetch(self, request):
+            if not request.url.rpartition("/")[2]:  # the first page of all
+                crawl.register(Downloader(lambda context: Local(late, PAGE), id="late"))
+                crawl.unregister("early")
+            return await super().fetch(request)
+
+    await crawl.initialize(
+        CrawlArguments(
+            job="change", analyzers=[Analyzer(parse)], settings=QUICK, home=str(tmp_path),
+            downloaders=[Downloader(lambda context: Second(log, PAGE), id="early")],
+        )
+    )  # fmt: skip
+    await crawl.start("http://127.0.0.1:9/")
+    assert (await crawl.wait()).status.done == 5
+    assert (log["fetched"], late["fetched"]) == (1, 4)
+    assert (late["opened"], late["closed"], log["closed"]) == (1, 1, 1)
+    with pytest.raises(UsageError, match="no pipelines"):
+        crawl.register(Pipeline(upper))
+
+
+async def test_cookies_are_the_same_for_all_downloaders(crawled):
+    sent = []
+
+    def note(visit):
+        sent.append(visit.headers.get("cookie"))
+        return Answer()
+
+    first = Answer(b'<a href="/a">x</a><a href="/b">x</a>', headers={"Set-Cookie": "who=me"})
+    downloaders = [Downloader(), Downloader()]
+    await crawled({"/": first, "/a": note, "/b": note}, downloaders=downloaders)
+    assert sent == ["who=me", "who=me"]
+    assert [module.counts.called > 0 for module in downloaders] == [True, True]
+
+
+class Choosy(Own):
+    def on_headers(self, response):
+        return Signal.DROP
+
+    def before_save(self, response, items):
+        raise AssertionError("there is no page")
+
+
+async def test_hooks_see_the_headers_through_downloaders_too(crawled, serve):
+    url = serve(Scripted({"/": []})).url
+    _, result, items, _ = await crawled(
+        {"/": []}, analyzers=(), spider=Choosy, arguments={"url": url}, downloaders=[Downloader()]
+    )
+    assert (items, result.status.failed, result.counters["refused/hook"]) == ([], 0, 2)
+
+
+# --- domains -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "domain"),
+    [
+        ("http://news.bbc.co.uk/x", "bbc.co.uk"), ("news.bbc.co.uk:8080", "bbc.co.uk"),
+        ("WWW.Example.COM", "example.com"), ("https://a.b.example.museum/", "example.museum"),
+        ("cs.tsinghua.edu.cn", "tsinghua.edu.cn"), ("127.0.0.1", "127.0.0.1"), ("http://127.0.0.1:81/", "127.0.0.1"),
+        ("http://[::1]:8080/", "[::1]"), ("http://[2001:DB8::1]/", "[2001:db8::1]"), ("localhost:8000", "localhost"),
+        ("www.bücher.example", "xn--bcher-kva.example"), ("user.github.io", "user.github.io"),
+    ],
+)  # fmt: skip
+def test_the_primary_domain_is_what_somebody_registered(text, domain):
+    assert primary_domain(text) == domain
+
+
+@pytest.mark.parametrize("text", ["", "co.uk", "http://edu.cn/", "github.io", "http://", "a b"])
+def test_what_has_no_primary_domain_is_refused(text):
+    with pytest.raises(UsageError) as refused:
+        primary_domain(text)
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("accepted", "refused"),
+    [((), 2), (["x.example.org"], 1), (None, 0), (["http://x.example.org", "example.net"], 0)],
+)
+async def test_first_requests_and_what_is_named_are_accepted_and_all_else_is_counted(
+    crawled, accepted, refused
+):
+    page = b'<a href="http://www.example.org/">x</a><a href="http://b.a.example.net:99/">x</a>'
+    _, result, _, _ = await crawled(
+        {}, downloaders=[Downloader(lambda context: Local(Counter(), page))], accepted_domains=accepted
+    )
+    assert (result.status.done, result.counters.get("refused/host", 0) > 0) == (3 - refused, refused > 0)
+
+
+class Wide(Own):
+    """Says itself that it stays on one site."""
+
+    allowed_domains = ("example.com",)
+
+    async def start(self):
+        return
+        yield
+
+    def before_save(self, response, items):
+        return None
+
+    def parse(self, response):
+        yield response.follow_all(["http://a.example.com/", "http://b.example.net/"])
+
+
+@pytest.mark.parametrize(
+    ("accepted", "done"), [((), 2), (["www.example.net"], 2), (["example.com", "example.net"], 3)]
+)
+async def test_accepted_domains_take_the_place_of_those_of_a_spider(tmp_path, accepted, done):
+    crawl = ManagedCrawl()
+    await crawl.initialize(
+        CrawlArguments(
+            job="wide", spider=Wide, accepted_domains=accepted, settings=QUICK, home=str(tmp_path),
+            downloaders=[Downloader(lambda context: Local(Counter()))],
+        )
+    )  # fmt: skip
+    await crawl.start("http://www.example.com/x" if not accepted else "http://10.0.0.1/")
+    assert (await crawl.wait()).status.done == done

@@ -1,0 +1,148 @@
+"""The status machine of a managed crawl: every call in every status, and what a refused one does."""
+
+import threading
+
+import pytest
+
+from skitter.errors import SkitterError, UsageError
+from skitter.lifecycle import LEGAL, CrawlArguments, IllegalTransition, ManagedCrawl, Status
+from skitter.lifecycle.status import StatusMachine
+
+WISHES = (Status.INITIALIZING, Status.STARTING, Status.STOPPING)
+ALLOWED = {
+    (Status.UNINITIALIZED, Status.INITIALIZING), (Status.INITIALIZED, Status.INITIALIZING),
+    (Status.INITIALIZED, Status.STARTING), (Status.STARTED, Status.STOPPING),
+    (Status.STOPPED, Status.INITIALIZING), (Status.STOPPED, Status.STARTING),
+}  # fmt: skip
+"""As the seed has it (gopcp.v2, chapter 6)."""
+
+WAY = (Status.INITIALIZING, Status.STARTING, Status.STOPPING)
+"""Begun and completed one after the other they lead through all statuses."""
+
+
+def machine_at(status):
+    machine = StatusMachine()
+    for wish in WAY:
+        if machine.status is status:
+            break
+        machine.begin(wish)
+        if machine.status is status:
+            break
+        machine.complete()
+    assert machine.status is status
+    return machine
+
+
+@pytest.mark.parametrize("wish", Status)
+@pytest.mark.parametrize("status", Status)
+def test_only_the_calls_of_the_table_are_legal_and_a_refused_one_changes_nothing(status, wish):
+    machine = machine_at(status)
+    if (status, wish) in ALLOWED:
+        machine.begin(wish)
+        assert machine.status is wish
+        return
+    before = vars(machine).copy()
+    with pytest.raises(IllegalTransition) as refused:
+        machine.begin(wish)
+    assert vars(machine) == before
+    assert refused.value.remedy
+
+
+def test_the_table_that_is_published_is_the_seeds():
+    assert {(status, wish) for status, wishes in LEGAL.items() for wish in wishes} == ALLOWED
+
+
+def test_each_status_refuses_with_words_of_its_own():
+    told = set()
+    for status in Status:
+        with pytest.raises(IllegalTransition) as refused:
+            machine_at(status).begin(Status.STOPPED)
+        told.add(str(refused.value))
+    assert len(told) == len(Status)
+
+
+@pytest.mark.parametrize(("status", "wish"), sorted(ALLOWED))
+def test_success_completes_and_failure_returns_to_the_status_before(status, wish):
+    machine = machine_at(status)
+    with pytest.raises(ValueError, match="no"), machine.passing(wish):
+        raise ValueError("no")
+    assert machine.status is status
+    with machine.passing(wish):
+        pass
+    assert (
+        str(machine.status)
+        == {"initializing": "initialized", "starting": "started", "stopping": "stopped"}[wish]
+    )
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_a_refused_call_does_not_undo_what_another_has_begun_meanwhile(wish):
+    """The seed writes the old status back when it refuses, and may so be stuck."""
+    machine = machine_at(Status.STARTING)
+    with pytest.raises(IllegalTransition), machine.passing(wish):
+        pytest.fail("it was let in")
+    assert machine.status is Status.STARTING
+    machine.complete()
+    assert machine.status is Status.STARTED
+
+
+def test_of_many_threads_one_gets_in():
+    for _ in range(50):
+        machine = machine_at(Status.INITIALIZED)
+        gate = threading.Barrier(8)
+        got_in = []
+
+        def attempt(machine=machine, gate=gate, got_in=got_in):
+            gate.wait()
+            try:
+                machine.begin(Status.STARTING)
+            except IllegalTransition:
+                return
+            got_in.append(True)
+
+        threads = [threading.Thread(target=attempt) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert got_in == [True]
+
+
+async def test_before_initialize_a_crawl_refuses_its_calls_and_can_be_summed_up():
+    crawl = ManagedCrawl()
+    for call in (crawl.start, crawl.stop):
+        with pytest.raises(IllegalTransition, match="not been initialized"):
+            await call()
+    with pytest.raises(UsageError, match="not been started"):
+        await crawl.wait()
+    assert crawl.status is Status.UNINITIALIZED
+    assert (await crawl.summary()).status == "uninitialized"
+    assert await crawl.idle()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({}, "spider or analyzers"),
+        ({"job": "a/b", "spider": "x.py"}, "no name for a job"),
+        ({"analyzers": [print]}, "analyzers has"),
+        ({"spider": "x.py", "downloaders": [print]}, "downloaders has"),
+        ({"spider": "x.py", "pipelines": [None]}, "pipelines has"),
+        ({"spider": "x.py", "max_depth": -1}, "max_depth is -1"),
+        ({"spider": "x.py", "workers": 0}, "workers is 0"),
+        ({"spider": "x.py", "workers": 2, "accepted_domains": ["example.com"]}, "of this process"),
+        ({"spider": "x.py", "accepted_domains": ["co.uk"]}, "public suffix"),
+        ({"spider": "x.py", "error_capacity": 0}, "room for 0 errors"),
+        ({"spider": "there_is_no.py"}, "no file"),
+        ({"spider": "skitter.page_spider:PageSpider", "settings": {"concurency": 3}}, "concurency"),
+        ({"spider": "skitter.page_spider:PageSpider", "outputs": ["x.what"]}, "x.what"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_refused_by_name_and_change_nothing(tmp_path, wrong, told):
+    crawl = ManagedCrawl()
+    before = await crawl.summary()
+    with pytest.raises(SkitterError, match=told) as refused:
+        await crawl.initialize(CrawlArguments(**{"job": "lifecycle", "home": str(tmp_path), **wrong}))
+    assert refused.value.remedy
+    assert crawl.status is Status.UNINITIALIZED
+    assert await crawl.summary() == before
