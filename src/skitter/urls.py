@@ -115,10 +115,12 @@ def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
     starts = None if doubtful else _starts_of(folder)
     if starts is None:
         return _join_all(base_url, hrefs)
+    root = starts["/"]
     urls: list[str | None] = []
     others: list[int] = []
     for href in hrefs:
-        if (plain := _PLAIN_HREF(href)) is None:
+        plain = _PLAIN_HREF(href, len(root) - 1 if href.startswith(root) else 0)
+        if plain is None:
             others.append(len(urls))
             urls.append(None)
         else:

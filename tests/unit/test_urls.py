@@ -206,7 +206,13 @@ PLAIN_BASES = [
     "http://u@h.example/a",
     "http://h.example/a/b/c/?d#e",
 ]
-NEARLY_PLAIN = st.text("abA0/.?#~_-%=&+:\\ \n;@|", max_size=12)
+NEARLY_PLAIN = st.builds(
+    str.__add__,
+    st.sampled_from(
+        ["", "", "http://h.example", "http://h.example/", "https://h.example:8080/", "http://h.example:80/"]
+    ),
+    st.text("abA0/.?#~_-%=&+:\\ \n;@|", max_size=12),
+)
 
 
 @settings(max_examples=500)

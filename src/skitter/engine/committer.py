@@ -57,7 +57,7 @@ class Committer:
     ) -> None:
         self._frontier = frontier
         self._stores = stores
-        self._hooks = hooks
+        self._hooks, self._after_saving = hooks, hooks["after_save"]
         self._signal = signal
         self._learn = learn
         """Hears of URLs that are in the frontier now."""
@@ -89,9 +89,9 @@ class Committer:
 
     def put(self, page: Page) -> None:
         """Hand over a page whose verdict stands."""
-        if not self._hooks["after_save"]:
+        if not self._after_saving:
             page.response = None  # many pages may wait, and a body is larger than its items
-        if not self._waiting:
+        if self._buffering is not None and not self._waiting:
             self._since = asyncio.get_running_loop().time()
         self._waiting.append(page)
         self._items += len(page.items)
@@ -196,7 +196,7 @@ class Committer:
     async def _commit(self, pages: list[Page], marks: list[list[OutputMark]]) -> None:
         """Commit pages, but for those that have to wait for room."""
         for page, page_marks in zip(pages, marks, strict=True):
-            if page.items and self._hooks["after_save"] and not await self._after_save(page):
+            if self._after_saving and page.items and not await self._after_save(page):
                 page_marks.clear()
         entries = await self._new_entries(pages)
         outcomes = [

@@ -21,8 +21,6 @@ DUPLICATE = "duplicate"
 _ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
 _HOST_WIDE = ("/", "http://", "https://")
 """How hrefs begin that mean the same on all pages of a host; ``http.html`` and ``http:x`` are relative."""
-_FEW = 6
-"""Hrefs that are put in order by looking each of them up on the page."""
 
 
 class LinkMemory:
@@ -106,22 +104,20 @@ class FolderMemory:
         self.known: set[str] = set()
 
     def sort_out(self, hrefs: Sequence[str], counts: defaultdict[str, int]) -> list[str]:
-        """Count the hrefs that need no second look, by what becomes of them; return the others, each once.
-
-        The known ones, nearly all, are taken out by set operations for the whole page.
-        """
-        strange = set(hrefs).difference(self._host.known)
+        """Count the hrefs that need no second look, by what becomes of them; return the others, each once."""
+        on_host, parent, known = self._host.known, self._parent, self.known
+        strange = [href for href in hrefs if href not in on_host]
         if strange:
-            strange = strange.difference(self._parent)
-            if strange:
-                strange = strange.difference(self.known)
+            strange = [href for href in strange if href not in parent and href not in known]
+        if len(strange) > 1:
+            strange = list(dict.fromkeys(strange))
         if len(strange) < len(hrefs):
             counts[DUPLICATE] += len(hrefs) - len(strange)
-        if not strange:
-            return []
+        if not strange or not self._host.refused:
+            return strange
         left = []
         refused = self._host.refused
-        for href in _in_order(strange, hrefs):
+        for href in strange:
             if (reason := refused.get(href)) is not None:
                 counts[reason] += 1
             else:
@@ -144,10 +140,3 @@ class FolderMemory:
         """Remember an absolute href that the scope refuses."""
         if href.startswith(_ABSOLUTE):
             self._host.refused[href] = reason
-
-
-def _in_order(strange: set[str], hrefs: Sequence[str]) -> list[str]:
-    """Return the strange ones in the order of the page."""
-    if len(strange) < _FEW:
-        return sorted(strange, key=hrefs.index)
-    return list(dict.fromkeys(href for href in hrefs if href in strange))
