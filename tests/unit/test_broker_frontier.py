@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from skitter.errors import FrontierError
 from skitter.frontier.base import Entry, FrontierOptions, JobState, Landing, Outcome, Resolution, SeedMark
 from skitter.frontier.broker.frontier import BrokerFrontier
 from skitter.frontier.broker.hand import LONGEST_DEFERRAL, Pace
@@ -295,3 +296,30 @@ async def test_a_delayed_request_is_published_with_its_delay_and_not_offered_bef
     assert await lease(frontier) == []
     ((word, seconds),) = broker.delivered[0].said
     assert (word, round(seconds)) == ("defer", 30)
+
+
+class AwayFirst(Broker):
+    """Cannot be opened the first time."""
+
+    def __init__(self):
+        super().__init__()
+        self.tries = 0
+
+    async def open(self):
+        self.tries += 1
+        if self.tries == 1:
+            raise FrontierError("nobody answers")
+
+
+@pytest.mark.parametrize("patient", [True, False])
+async def test_only_who_joins_a_crawl_waits_for_a_broker_that_is_away(tmp_path, monkeypatch, patient):
+    monkeypatch.setattr("skitter.frontier.broker.frontier._OPEN_AGAIN", 0.0)
+    broker = AwayFirst()
+    frontier = BrokerFrontier(SqliteState(tmp_path / "f.db", Politeness(FREE)), broker, patient=patient)
+    if patient:
+        await frontier.open()
+        await frontier.close()
+    else:
+        with pytest.raises(FrontierError, match="nobody answers"):
+            await frontier.open()
+    assert broker.tries == 1 + patient

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from skitter.errors import SkitterError
+from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.base import (
     AddResult,
     Entry,
@@ -49,6 +49,9 @@ _MOST_SWEPT = 20_000
 _TOO_OFTEN = 50
 """Deliveries after which a message that finds its slot empty is let go: the sweep helps if that was wrong."""
 _LETTERS_AT_ONCE = 1_000
+_PATIENCE = 3600.0
+"""Seconds for which one who joins a crawl waits for a broker that is away."""
+_OPEN_AGAIN = 0.5
 
 
 class _Working(msgspec.Struct):
@@ -70,6 +73,7 @@ class BrokerFrontier:
         broker: Broker,
         *,
         known_for_ever: bool = True,
+        patient: bool = False,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -77,6 +81,8 @@ class BrokerFrontier:
         self._known_for_ever = known_for_ever
         """Whether a fingerprint stays known, so that one that is unknown was never added or has been lost."""
         self._pace = pace if pace is not None else Pace()
+        self._patient = patient
+        """Whether a broker that is away is waited for also to open it: others are at work on the job."""
         self._messages = Messages(broker, self._pace, clock)
         self._hand = self._messages.hand
         self._outbox = self._messages.outbox
@@ -106,11 +112,28 @@ class BrokerFrontier:
         """Open state and broker. Raises :class:`~skitter.errors.FrontierError`."""
         info = await self._state.open()
         try:
-            await self._messages.open(mark_of(info.fingerprint_seed))
+            await self._open_broker(mark_of(info.fingerprint_seed))
         except BaseException:
             await self._state.close()
             raise
         return info
+
+    async def _open_broker(self, mark: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (_PATIENCE if self._patient else 0.0)
+        is_told = False
+        while True:
+            try:
+                await self._messages.open(mark)
+            except FrontierError as error:
+                if loop.time() >= deadline:
+                    raise
+                if not is_told:
+                    is_told = True
+                    log.warning("%s; waiting for it", error)
+                await asyncio.sleep(_OPEN_AGAIN)
+            else:
+                return
 
     async def close(self) -> None:
         """Send what is on its way, put back what is in hand, and close both."""

@@ -31,6 +31,7 @@ def make_broker_frontier(
         _state(address.state, context),
         make_broker(address, context),
         known_for_ever=options.visited_ttl is None and options.failed_stay_known,
+        patient=context.joining,
     )
     return cast(Frontier, frontier)  # what is not its own is the state's
 
