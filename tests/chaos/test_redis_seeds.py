@@ -90,6 +90,8 @@ def test_every_seed_is_crawled_and_every_item_comes_once_whoever_dies(server, ma
         assert time.monotonic() < deadline, (crawls[0].counts(), crawls[0].errors)
         taken += take(server)
         time.sleep(0.05)
+    for crawl in crawls:  # one that begins after the stop would take it back
+        assert crawl.wait_for(crawl.workers, "a worker"), crawl.errors
     ended = skitter("stop", "job", "--frontier", server.url, cwd=crawls[0].folder.parent)
     assert ended.returncode == 0, ended.stderr
     for crawl in crawls:
