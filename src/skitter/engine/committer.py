@@ -23,7 +23,7 @@ from skitter.store.base import Buffering, GroupError, ItemGroup, Store, bufferin
 
 log = logging.getLogger("skitter.engine")
 _LARGEST_BATCH = 256
-_LINGER = 0.003
+_LINGER = 0.001
 """Seconds for which the first pages of a batch wait for more: a commit costs nearly the same for one as for ten."""
 _WORTH_A_COMMIT = 16
 _PATIENCE = 0.1

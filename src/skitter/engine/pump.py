@@ -16,7 +16,7 @@ _LOOK_EVERY = 0.1
 """Seconds between two looks at the job while there is no room for more, or nothing is given out."""
 
 _GATHER_LANDINGS = 0.002
-"""Seconds for which ended fetches gather before the frontier is asked for more, unless half of the
+"""Seconds for which ended fetches gather before the frontier is asked for more, unless a quarter of the
 concurrency has gathered before: one call for several."""
 _UNCOMMITTED_PER_FETCH = 1
 """Pages that may wait for their commit, per fetch in flight, where no store buffers more."""
@@ -182,7 +182,7 @@ class Pump:
         self._fetching -= 1
         self._landings.append(landing)
         gathered = len(self._landings)
-        if gathered * 2 >= self.concurrency:
+        if gathered * 4 >= self.concurrency:
             self._wake.set()
         elif gathered == 1:
             self._loop.call_later(_GATHER_LANDINGS, self._wake.set)
