@@ -107,8 +107,8 @@ class Worker:
             self.spider, settings, self._fetcher, self._hooks, self._robots, self._gatherer, self._obey
         )
         self._pumping = asyncio.create_task(self._pump.run(walk.through, self._committer.put))
+        committing = self._undertake(self._committer.run(self._pump.closed))
         for duty in (
-            self._committer.run(self._pump.closed),
             self._pump.renew_forever(info.lease_seconds / 3),
             self._load_seeds(),
             self._announcer.run(),
@@ -116,6 +116,9 @@ class Worker:
             self._undertake(duty)
         try:
             state = await self._pumping
+            self._committer.close()
+            # The frontier may know of the end before the answer to the last commit is here.
+            await asyncio.wait([committing])
             if self._stopping is not None:
                 state = await self._stopping
         except asyncio.CancelledError:
@@ -168,11 +171,12 @@ class Worker:
         with contextlib.suppress(SkitterError):  # a frontier that is gone has nothing to take back
             await self._pump.break_off()
 
-    def _undertake(self, duty: Coroutine[Any, Any, Any]) -> None:
+    def _undertake(self, duty: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something beside the pump; if it fails the crawl fails."""
         task = asyncio.get_running_loop().create_task(duty)
         self._errands.add(task)
         task.add_done_callback(self._duty_ended)
+        return task
 
     def _duty_ended(self, duty: asyncio.Task[Any]) -> None:
         self._errands.discard(duty)
