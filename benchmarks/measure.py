@@ -44,7 +44,7 @@ def measure(command, folder, time_limit=900, env=None):
     wrapper = subprocess.Popen(
         [sys.executable, __file__, str(result), "--", *command],
         cwd=folder,
-        env={**os.environ, **(env or {})},
+        env={**_with_compiled_modules(), **(env or {})},
         start_new_session=True,
     )
     memory = _watch(wrapper, time_limit)
@@ -54,6 +54,11 @@ def measure(command, folder, time_limit=900, env=None):
     if numbers["status"] != 0:
         raise Failed(f"ended with status {numbers['status']}: {' '.join(command)}")
     return Usage(numbers["cpu"], numbers["wall"], *memory)
+
+
+def _with_compiled_modules():
+    """Return the environment without what would let each run compile all modules anew, as no user's machine does."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _watch(wrapper, time_limit):

@@ -15,12 +15,14 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Mapping
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from skitter.errors import SkitterError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 _DOTTED = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)(?::(.*))?", re.DOTALL)
 
@@ -40,7 +42,7 @@ class PartKind(msgspec.Struct, frozen=True):
         """Return what a plain name stands for, or ``None``."""
         if name in self.built_in:
             return self.built_in[name]
-        for point in entry_points(group=self.group, name=name):
+        for point in _offered(self.group).select(name=name):
             try:
                 return point.load()
             except (ImportError, AttributeError) as error:
@@ -88,7 +90,14 @@ class PartKind(msgspec.Struct, frozen=True):
 
     def known(self) -> list[str]:
         """Return the names that are built in or installed."""
-        return sorted({*self.built_in, *(point.name for point in entry_points(group=self.group))})
+        return sorted({*self.built_in, *(point.name for point in _offered(self.group))})
+
+
+def _offered(group: str) -> EntryPoints:
+    # Most jobs name only built-in parts, and need not wait for the machinery that reads installed packages.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    return entry_points(group=group)
 
 
 def _exists(module: str) -> bool:

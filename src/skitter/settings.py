@@ -15,8 +15,7 @@ import msgspec
 
 from skitter.errors import SettingsError
 from skitter.politeness import LimitRule, Politeness, Rate, SlotPolicy, SlotUnit
-
-VERSION = "0.1.0"
+from skitter.version import VERSION
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -162,7 +162,9 @@ def test_the_fields_of_a_job_and_of_a_limit_rule_are_in_the_manual():
 
 def every_command(group=skitter, path="skitter"):
     """Give each command with its full name."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from every_command(command, f"{path} {name}")
@@ -203,7 +205,7 @@ def test_the_commands_page_has_no_command_and_no_shared_option_that_does_not_exi
     sections = cli_sections()
     known = {path for path, _ in every_command()}
     assert {title for title in sections if title.startswith("skitter")} == known
-    crawl = options_of(skitter.commands["crawl"])
+    crawl = options_of(dict(every_command())["skitter crawl"])
     shared = named_options(sections["Options of a job"]) | named_options(sections["Options of a run"])
     assert shared <= crawl
 

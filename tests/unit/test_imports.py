@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
+
+from skitter.version import VERSION
 
 HEAVY = ("pycurl", "turbohtml", "lxml", "parsel", "selectolax", "redis", "IPython")
 
@@ -23,3 +26,16 @@ def test_a_worker_loads_nothing_of_the_life_cycle_that_it_does_not_use():
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
+
+
+def test_a_command_does_not_wait_for_what_only_others_need():
+    program = (
+        "import sys; from skitter.cli.main import run; run(['run', 'nothing.py']);"
+        "print([name for name in ('skitter.cli.serve', 'skitter.cli.shell', 'importlib.metadata') if name in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_the_version_is_that_of_the_package():
+    assert version("skitter") == VERSION

@@ -5,7 +5,6 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from skitter import parts
 from skitter.engine.assembly import Assembly
 from skitter.engine.job import JobSpec
 from skitter.engine.outfit import make_fetcher
@@ -59,7 +58,7 @@ def installed(monkeypatch):
             EntryPoint("gone", "own_gone:X", "skitter.user_agents"),
         ]
     )
-    monkeypatch.setattr(parts, "entry_points", points.select)
+    monkeypatch.setattr("importlib.metadata.entry_points", points.select)
 
 
 def dressed(**settings):
@@ -130,7 +129,7 @@ def test_an_unknown_name_is_told_those_that_are_known(installed):
 
 def test_a_built_in_name_wins_over_an_installed_one_and_that_over_a_path(monkeypatch):
     monkeypatch.setattr(
-        parts, "entry_points", EntryPoints([EntryPoint("json", "own_parts:agents", "g")]).select
+        "importlib.metadata.entry_points", EntryPoints([EntryPoint("json", "own_parts:agents", "g")]).select
     )
     kind = PartKind("part", "g", {"mine": 1}, StoreError)
     assert kind.find("mine:x") == (1, "x")

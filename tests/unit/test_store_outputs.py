@@ -4,7 +4,6 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from skitter import parts
 from skitter.errors import StoreError
 from skitter.store.base import OutputContext
 from skitter.store.file_output import FileOutput
@@ -91,7 +90,7 @@ def installed(monkeypatch):
             EntryPoint("other", f"{__name__}:another_output", "someone.elses"),
         ]
     )
-    monkeypatch.setattr(parts, "entry_points", points.select)
+    monkeypatch.setattr("importlib.metadata.entry_points", points.select)
 
 
 @pytest.mark.parametrize(

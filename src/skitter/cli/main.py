@@ -2,45 +2,55 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from typing import Any
+from importlib import import_module
 
 import click
 
-from skitter.cli import (
-    add,
-    control,
-    crawl,
-    demo,
-    export,
-    failures,
-    fetch,
-    new,
-    recipe,
-    serve,
-    shell,
-    steer,
-    task,
-    watch,
-)
 from skitter.cli.say import complain
 from skitter.errors import SkitterError
+from skitter.version import VERSION
 
 USAGE = 2
 INTERRUPTED = 130
+_MODULES = {
+    "crawl": "crawl", "run": "crawl", "resume": "control", "status": "watch", "top": "watch", "pause": "control",
+    "stop": "control", "jobs": "control", "add": "add", "set": "steer", "drop-host": "steer", "counters": "steer",
+    "export": "export", "failures": "failures", "fetch": "fetch", "shell": "shell", "new": "new", "recipe": "recipe",
+    "task": "task", "serve": "serve", "demo": "demo",
+}  # fmt: skip
+"""The commands, in the order of the help, and the module of this package that has each."""
+
+
+class Commands(click.Group):
+    """All commands; each is loaded when it is asked for, so that none waits for what only the others need."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
+        """Return the names of all commands, in the order of the help."""
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+        """Load a command; ``None`` if there is no such."""
+        module = _MODULES.get(cmd_name)
+        if module is None:
+            return None
+        loaded = import_module(f"skitter.cli.{module}")
+        command = getattr(loaded, "set_" if cmd_name == "set" else cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
 
 
 def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from skitter.settings import VERSION  # noqa: PLC0415 - no other command's start-up pays for it
-
         click.echo(f"skitter {VERSION}")
         context.exit()
 
 
 @click.group(
     name="skitter",
+    cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 done; 1 failed, or requests given up with --fail-on-errors; 2 usage; 130 interrupted.",
@@ -62,18 +72,11 @@ def skitter(context: click.Context) -> int:
     return 0
 
 
-_COMMANDS: tuple[Any, ...] = (
-    crawl.crawl, crawl.run, control.resume, watch.status, watch.top, control.pause, control.stop, control.jobs,
-    add.add, steer.set_, steer.drop_host, steer.counters, export.export, failures.failures, fetch.fetch, shell.shell, new.new,
-    recipe.recipe, task.task, serve.serve, demo.demo,
-)  # fmt: skip
-for command in _COMMANDS:
-    skitter.add_command(command)
-
-
 def main() -> None:
     """Run the command line and exit with its status."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a crawl knows
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

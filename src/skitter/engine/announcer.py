@@ -14,7 +14,7 @@ from skitter.errors import SkitterError
 from skitter.frontier.base import Frontier
 from skitter.frontier.roster import WorkerReport
 from skitter.observe.figures import Pace
-from skitter.settings import VERSION
+from skitter.version import VERSION
 
 EVERY = 2.0
 """Seconds between two announcements."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -110,6 +111,7 @@ def main() -> int:
     except SkitterError as error:
         end = ChildEnd(str(error)[:8000], error.remedy[:8000])
     _report(pipe, msgspec.json.encode(end))
+    gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a worker knows
     return 1 if end.failure else 0
 
 

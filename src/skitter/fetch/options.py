@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import msgspec
 
 from skitter.errors import SettingsError
+from skitter.version import VERSION
 
-DEFAULT_USER_AGENT = f"skitter/{version('skitter')}"
+DEFAULT_USER_AGENT = f"skitter/{VERSION}"
 
 DEFAULT_HEADERS = {
     "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",

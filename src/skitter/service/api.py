@@ -21,7 +21,7 @@ from skitter.service.errors import Refusal
 from skitter.service.node import Node
 from skitter.service.nouns import NAME, Job, Recipe
 from skitter.service.problems import add_handlers
-from skitter.settings import VERSION
+from skitter.version import VERSION
 
 NamePath = Annotated[str, Path(pattern=f"^{NAME}$", max_length=64)]
 _PROBLEMS: dict[int | str, dict[str, Any]] = {

@@ -26,7 +26,7 @@ from skitter.politeness import Politeness
 from skitter.service.desk import Desk
 from skitter.service.nouns import Job, NodeNote, Run, Trouble, decode
 from skitter.service.running import Running, RunStart
-from skitter.settings import VERSION
+from skitter.version import VERSION
 
 log = logging.getLogger("skitter.service")
 
