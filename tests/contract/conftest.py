@@ -76,6 +76,9 @@ class Backend:
         """Let go of everything that a SIGKILL would take away."""
         raise NotImplementedError
 
+    async def noted(self) -> None:
+        """Return when it is durable what a lease leaves to be written a moment later."""
+
 
 class InMemory(Backend):
     name = "memory"
@@ -100,6 +103,9 @@ class OnSqlite(Backend):
 
     async def stop(self):
         await self.owner.close()
+
+    async def noted(self):
+        await self.owner._journal.flush()
 
     async def kill(self):
         """Go on with what the file system held at this moment: what a killed owner leaves behind."""

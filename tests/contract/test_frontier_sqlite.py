@@ -1,11 +1,14 @@
 """What only a frontier that keeps its queue heads in memory and the rest in a file can get wrong."""
 
 import asyncio
+import contextlib
+import sqlite3
 
 import pytest
 
 from skitter.errors import FrontierError
 from skitter.frontier import backlog, seen_disk
+from skitter.politeness import SlotPolicy
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
@@ -114,3 +117,59 @@ async def test_a_seen_set_on_disk_stays_exact_while_its_recent_keys_change(start
     await job.add(*range(10))
     for first in range(0, 60, 3):
         assert await job.add(*range(first, first + 13)) == 3
+
+
+async def until(true):
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110 - what another thread does sets no event
+            await asyncio.sleep(0.001)
+
+
+def lease_notes(backend):
+    """Return how many batches of leases a killed owner would leave behind at this moment."""
+    with contextlib.closing(sqlite3.connect(backend.folder / "frontier.db")) as file:
+        return file.execute("SELECT count(*) FROM leases WHERE id > 0").fetchone()[0]
+
+
+async def test_a_lease_is_noted_soon_without_anybody_asking(job, backend):
+    await job.add("a")
+    await job.one()
+    await until(lambda: lease_notes(backend) == 1)
+
+
+async def test_a_promised_distance_is_noted_before_the_lease_is_given(start, backend):
+    job = await start(SlotPolicy(delay=30.0))
+    await job.add("a")
+    await job.one()
+    assert lease_notes(backend) == 1
+
+
+async def test_after_a_kill_each_lease_is_noted_before_it_is_given(job, backend):
+    await job.add("a", "b")
+    await job.kill()
+    await job.lease(1)
+    assert lease_notes(backend) == 1
+    await job.lease(1)
+    assert lease_notes(backend) == 2
+
+
+async def test_after_an_orderly_end_nothing_says_that_the_owner_was_killed(job, backend):
+    await job.add("a", "b")
+    await job.lease(1)
+    await job.reopen()
+    assert not backend.owner._careful
+    await job.kill()
+    assert backend.owner._careful
+
+
+async def test_a_note_that_cannot_be_written_is_an_error_of_the_next_call(job, backend, monkeypatch):
+    def fail(_):
+        raise FrontierError("disk full", remedy="make room")
+
+    await job.add("a", "b")
+    monkeypatch.setattr(backend.owner._journal, "_write", fail)
+    lease = await job.one()
+    await until(lambda: backend.owner._journal._failure is not None)
+    with pytest.raises(FrontierError, match="disk full"):
+        await job.done(lease)
+    await job.kill()

@@ -27,6 +27,8 @@ _CACHE_KIB = 8 * 1024
 _ROWS_AT_ONCE = (64, 16)
 """What is left of these is written in one step more. Each number of rows is a statement of its own."""
 _STATEMENTS_KEPT = 512
+_SOON = 0.005
+"""Seconds within which what nobody waits for is written, if no other group takes it along."""
 _STATEMENTS = named_statements("transitions.sql")
 
 Answer = TypeVar("Answer")
@@ -45,6 +47,7 @@ class Journal:
         self._pending: dict[str, dict[Any, Row]] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._writer: asyncio.Task[None] | None = None
+        self._soon: asyncio.TimerHandle | None = None
         self._failure: FrontierError | None = None
 
     async def open(self) -> bool:
@@ -109,8 +112,18 @@ class Journal:
             self._writer = asyncio.create_task(self._write_groups())
         await waiter
 
+    def flush_soon(self) -> None:
+        """See that what was appended is written within :data:`_SOON`. A failure shows at the next :meth:`flush`."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(_SOON, self._write_what_waits)
+
+    def _write_what_waits(self) -> None:
+        self._soon = None
+        if self._pending and self._writer is None and self._failure is None:
+            self._writer = asyncio.create_task(self._write_groups())
+
     async def _write_groups(self) -> None:
-        while self._waiters:
+        while True:
             pending, self._pending = self._pending, {}
             waiters, self._waiters = self._waiters, []
             try:
@@ -125,6 +138,8 @@ class Journal:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+            if not self._waiters:
+                break
         self._writer = None
 
     async def read(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
@@ -155,6 +170,8 @@ class Journal:
 
     async def close(self) -> None:
         """Write what is left, fold the log into the file and close it."""
+        if self._soon is not None:
+            self._soon.cancel()
         if self._connection is None:
             self._thread.stop()
             return

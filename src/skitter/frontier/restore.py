@@ -48,11 +48,14 @@ class Past(msgspec.Struct):
     tallies: list[tuple[str, str, int, int, int, int, int]]
     changes: bytes
     """Packed; empty: none."""
+    killed: bool
+    """Whether the last owner ended without closing the file."""
 
 
 def restore(file: sqlite3.Connection, options: FrontierOptions, now: float) -> Past:
     """Take back the leases of the old life and read the whole state."""
     job = _job(file)
+    killed = _count(file, "leases") > 0
     buried = _take_back_leases(file, options, now)
     counters = Counter(dict(file.execute("SELECT name, value FROM counters")))
     state, done, sequence, position, seeds_done, seed, version, on_disk = job
@@ -75,7 +78,7 @@ def restore(file: sqlite3.Connection, options: FrontierOptions, now: float) -> P
         seen=None if on_disk else _seen(file, options),
         banned={key for (key,) in file.execute("SELECT key FROM bans WHERE banned")},
         tallies=list(file.execute('SELECT "group", key, pages, items, bytes, failed, retried FROM tallies')),
-        changes=changed[0] if changed else b"",
+        changes=changed[0] if changed else b"", killed=killed,
     )  # fmt: skip
 
 

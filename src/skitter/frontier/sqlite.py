@@ -71,6 +71,7 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
             fresh = await self._journal.open()
             self._seen = MemorySeen() if self._options.visited_ttl is None else TimedSeen()
             await self._load(fresh=fresh)
+            await self._journal.flush()
         except BaseException:
             await self._journal.close()
             await asyncio.to_thread(self._lock.release)
@@ -81,6 +82,7 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
         """Hand all leases back, write what is left and give the file free."""
         try:
             await self.release([held.id for held in self._leases])
+            self._note_end()
         finally:
             await self._journal.close()
             await asyncio.to_thread(self._lock.release)
@@ -121,7 +123,7 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
     # --- leases ------------------------------------------------------------------------------------------
 
     async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
-        """Hand out what may be fetched now; the leases are noted on disk when they are given."""
+        """Hand out what may be fetched now; see :meth:`_must_be_noted` for when it is on disk."""
         now = self._clock()
         resting = self._leases.land(landed, now)
         for slot in resting:
@@ -140,8 +142,10 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
         if held:
             self._note_leases(held)
             self._note_job()
-        if held or resting:
+        if resting or (held and self._must_be_noted(held)):
             await self._journal.flush()
+        elif held:
+            self._journal.flush_soon()
         room = self._options.room(self._queued, self._delayed, len(self._leases), self._counters)
         return LeaseResult(
             leases,
@@ -176,6 +180,13 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
         for held in leases:
             held.request.batch = batch
         self._note_batch(batch)
+
+    def _must_be_noted(self, held: list[HeldLease[Leased]]) -> bool:
+        """Tell whether leases are to be in the file before they are given, not only soon after.
+
+        A crash forgets what is not there: that they were in hand, and when their slots granted them.
+        """
+        return self._careful or any(lease.slot.start_within is not None for lease in held)
 
     def _may_lease(self) -> bool:
         room = self._options.limits.room(self._counters, len(self._leases), 1)

@@ -30,6 +30,11 @@ from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION
 
 _WOKEN_AT_ONCE = 1_000
+_BEYOND_THE_FORGOTTEN = 1 << 20
+"""So many numbers are passed over after a kill: the last leases of the old life may not be in the file, and no
+number is given twice."""
+_OWNER = 0
+"""Number of the batch, without leases, that stands in the file while an owner has it open."""
 
 
 class Batch:
@@ -78,6 +83,8 @@ class SqliteRows(Embedded):
         self._next_delayed = float("inf")
         self._sequence = 0
         self._fingerprint_seed = 0
+        self._careful = False
+        """Whether each lease is in the file before it is given: after an owner that was killed, perhaps by a page."""
 
     async def _load(self, *, fresh: bool) -> None:
         past = await self._journal.read(lambda file: restore(file, self._options, self._clock()))
@@ -85,10 +92,12 @@ class SqliteRows(Embedded):
         self._state = past.state
         self._added, self._done, self._dead = past.added, past.done, past.dead
         self._delayed, self._next_delayed = past.delayed, past.next_delayed
-        self._sequence = past.sequence
+        self._sequence = past.sequence + (_BEYOND_THE_FORGOTTEN if past.killed else 0)
         self._seeds.position, self._seeds.is_done = past.seed_position, past.seeds_done
         self._outputs, self._counters = past.outputs, past.counters
         self._banned = past.banned
+        self._careful = past.killed
+        self._journal.put("note_lease", _OWNER, (_OWNER, msgspec.msgpack.encode([])))
         self._tallies.load(past.tallies)
         if past.changes:
             self._obey(msgspec.msgpack.decode(past.changes, type=Changes))
@@ -193,6 +202,10 @@ class SqliteRows(Embedded):
                 self._note_batch(batch)
         self._backlog.leased.discard(held.request.row.seq)
         return held.request.row
+
+    def _note_end(self) -> None:
+        """Let the file say that its owner has closed it."""
+        self._journal.append("end_lease", (_OWNER,))
 
     def _note_batch(self, batch: Batch) -> None:
         members = msgspec.msgpack.encode(list(batch.members.values()))

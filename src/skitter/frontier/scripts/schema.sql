@@ -43,7 +43,8 @@ CREATE TABLE delayed (             -- requests with a time before which they may
 ) WITHOUT ROWID;
 
 -- Batches of leases in force. After a crash every request named here whose row still has the same
--- attempt and lost counts was in hand when the owner died.
+-- attempt and lost counts was in hand when the owner died. Row 0, without members, is there while an
+-- owner has the file open.
 CREATE TABLE leases (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
 
 CREATE TABLE dead (                -- requests given up
