@@ -233,8 +233,8 @@ class Response:
     def base_url(self) -> str:
         """What relative links are resolved against: ``<base href>`` if the page has one, else its URL."""
         if self._base_url is None:
-            base = self.css("base::attr(href)").get() if self.is_html else None
-            self._base_url = self.url if base is None else normalize(base, self.url) or self.url
+            bases = self.selector.attribute_on_page("base", "href") if self.is_html else []
+            self._base_url = (normalize(bases[0], self.url) if bases else None) or self.url
         return self._base_url
 
     def urljoin(self, href: str) -> str:
