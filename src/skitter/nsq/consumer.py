@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from skitter.nsq import wire
-from skitter.nsq.connection import Connection, Options
+from skitter.nsq.connection import Connection
 from skitter.nsq.errors import Refused
 from skitter.nsq.lookup import Address, NsqLookup
 from skitter.nsq.message import Message
+from skitter.nsq.options import Options
 from skitter.nsq.peers import Peers
 
 log = logging.getLogger(__name__)

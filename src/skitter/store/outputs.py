@@ -21,7 +21,8 @@ from skitter.store.database import BufferTerms
 from skitter.store.database_output import DatabaseOutput
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
-from skitter.store.mongodb_place import MongoPlace
+from skitter.store.mongodb.place import MongoPlace
+from skitter.store.postgresql.place import PostgresPlace
 from skitter.store.redis_output import RedisOutput
 from skitter.store.sqlite_output import SqliteOutput
 from skitter.store.stdout import StdoutOutput
@@ -119,7 +120,7 @@ def _refuse_options(address: Address, known: tuple[str, ...]) -> None:
 
 def _mongodb(address: Address) -> Output:
     with _extra("mongodb", address):
-        from skitter.store.mongodb import MongoDriver  # noqa: PLC0415 - its client is an extra
+        from skitter.store.mongodb.driver import MongoDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
     terms = BufferTerms.taken_from(shown(address.target), options)
     place = MongoPlace.parse(address.kind, address.rest, options)
@@ -129,7 +130,7 @@ def _mongodb(address: Address) -> Output:
 
 def _postgresql(address: Address) -> Output:
     with _extra("postgresql", address):
-        from skitter.store.postgresql import PostgresDriver, PostgresPlace  # noqa: PLC0415 - its client is an extra
+        from skitter.store.postgresql.driver import PostgresDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
     terms = BufferTerms.taken_from(shown(address.target), options)
     place = PostgresPlace.parse(address.rest, options)
