@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import StoreError
+from skitter.extras import needing
 from skitter.store.address import Address
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
@@ -181,14 +182,9 @@ class RedisOutput:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Redis]:
         """Give a client. Whatever goes wrong with it is a :class:`~skitter.errors.StoreError`."""
-        try:
+        with needing("redis", f"output {self.target!r}", StoreError):
             from redis.asyncio import Redis  # noqa: PLC0415 - an extra
-            from redis.exceptions import RedisError  # noqa: PLC0415
-        except ImportError as error:
-            raise StoreError(
-                f"output {self.target!r} needs a package that is missing: {error.name}",
-                remedy='pip install "skitter[redis]"',
-            ) from error
+            from redis.exceptions import RedisError  # noqa: PLC0415 - an extra
         try:
             client = Redis.from_url(self._server, **_client_options())
         except ValueError as error:
