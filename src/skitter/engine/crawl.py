@@ -206,7 +206,7 @@ class Crawl:
                 await self._assembly.work(frontier, info, worker_name(), self._running)
             else:
                 level, form = self._logging
-                order = ChildOrder(self.spec, os.getpid(), level, form)
+                order = ChildOrder(self.spec, os.getpid(), frontier.shared, level, form)
                 abandon = frontier.abandon if frontier.shared else None
                 self._fleet = Fleet(order, self.spec.workers, abandon)
                 await self._fleet.run()
