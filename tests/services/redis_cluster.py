@@ -5,7 +5,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
-from services.redis_servers import RedisServer, free_port
+from services.processes import free_port
+from services.redis_servers import RedisServer
 
 SLOTS = 16384
 MASTERS = 3
@@ -68,10 +69,6 @@ class ClusterServers:
 
 class _Node(RedisServer):
     cluster_port = 0
-
-    @property
-    def is_alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
 
 
 def _node(kind, options) -> _Node:
