@@ -120,7 +120,7 @@ class _Adding:
         self._bad_count = 0
 
     async def run(self, folder: JobFolder) -> None:
-        from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
+        from skitter.cli.reach import open_frontier
 
         async with open_frontier(folder) as reached:
             gatherer, methods = judge(folder, reached)
@@ -151,7 +151,7 @@ class _Adding:
                 yield entry
 
     async def _add(self, reached: Reached, entries: Iterator[Entry]) -> AddResult:
-        from skitter.frontier.records import AddResult  # noqa: PLC0415 - as above
+        from skitter.frontier.records import AddResult
 
         added = known = banned = 0
         batch: list[Entry] = []
@@ -196,7 +196,7 @@ def entry_of(
 
     ``priority`` and ``callback`` hold where the seed names none.
     """
-    from skitter.engine.seed_format import read_seed  # noqa: PLC0415 - as above
+    from skitter.engine.seed_format import read_seed
 
     request = read_seed(text, priority=priority)
     if request.callback is None and callback is not None:
@@ -210,10 +210,10 @@ def entry_of(
 
 def judge(folder: JobFolder, reached: Reached) -> tuple[Gatherer, type | None]:
     """Return who knows scope and politeness of the job, and the spider's class where it is known here."""
-    from skitter.engine.assembly import Assembly  # noqa: PLC0415 - as above
-    from skitter.engine.gather import Gatherer  # noqa: PLC0415
-    from skitter.frontier.base import SharedRules  # noqa: PLC0415
-    from skitter.scope import Scope  # noqa: PLC0415
+    from skitter.engine.assembly import Assembly
+    from skitter.engine.gather import Gatherer
+    from skitter.frontier.base import SharedRules
+    from skitter.scope import Scope
 
     spec, seed = folder.read(), reached.info.fingerprint_seed
     if spec.spider:

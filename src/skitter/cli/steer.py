@@ -38,8 +38,8 @@ def set_(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -
 
 def changes_of(given: Mapping[str, Any]) -> Changes:
     """Read settings that are to hold from now on. Raises :class:`~skitter.errors.UsageError` for others."""
-    from skitter.frontier.changes import Changes  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.settings import build_settings  # noqa: PLC0415
+    from skitter.frontier.changes import Changes
+    from skitter.settings import build_settings
 
     settings = build_settings(given)  # which also finds values that do not fit
     politeness = settings.politeness()
@@ -57,8 +57,8 @@ def changes_of(given: Mapping[str, Any]) -> Changes:
 
 
 async def _set(folder: JobFolder, changes: Changes, *, reset: bool, ask: bool) -> None:
-    from skitter.cli.reach import open_frontier  # noqa: PLC0415 - as above
-    from skitter.cli.tables import change_texts  # noqa: PLC0415
+    from skitter.cli.reach import open_frontier
+    from skitter.cli.tables import change_texts
 
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
@@ -84,7 +84,7 @@ def drop_host(job: str, host: str, ban: bool, unban: bool, frontier: str | None)
 
 
 async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> None:
-    from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.cli.reach import open_frontier
 
     async with open_frontier(folder) as reached:
         slot = _slot_of(folder, reached, host)
@@ -97,8 +97,8 @@ async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) ->
 
 
 def _slot_of(folder: JobFolder, reached: Reached, host: str) -> str:
-    from skitter.engine.assembly import Assembly  # noqa: PLC0415 - as above
-    from skitter.frontier.base import SharedRules  # noqa: PLC0415
+    from skitter.engine.assembly import Assembly
+    from skitter.frontier.base import SharedRules
 
     frontier = reached.frontier
     if isinstance(frontier, SharedRules):
@@ -119,9 +119,9 @@ def _slot_of(folder: JobFolder, reached: Reached, host: str) -> str:
 @frontier_option
 def counters(job: str, prefix: str, by: str | None, limit: int, as_json: bool, frontier: str | None) -> None:
     """Show the counters of a job whose names begin with PREFIX, or (--by) those per worker, host or task."""
-    from skitter.cli.reach import job_status, tallies  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.cli.tables import counter_lines, tally_lines, to_json  # noqa: PLC0415
-    from skitter.frontier.tally import TallyGroup  # noqa: PLC0415
+    from skitter.cli.reach import job_status, tallies
+    from skitter.cli.tables import counter_lines, tally_lines, to_json
+    from skitter.frontier.tally import TallyGroup
 
     folder = folder_of(job, frontier)
     if by is not None:

@@ -161,8 +161,8 @@ def letter_lines(letters: Sequence[DeadLetter]) -> str:
 
 def letter_fields(letter: DeadLetter) -> dict[str, Any]:
     """Return a dead letter as plain values, its request included."""
-    from skitter.errors import SkitterError  # noqa: PLC0415 - beside what it guards
-    from skitter.request import decode_request  # noqa: PLC0415
+    from skitter.errors import SkitterError
+    from skitter.request import decode_request
 
     fields: dict[str, Any] = {
         "id": letter.id,

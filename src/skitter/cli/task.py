@@ -26,7 +26,7 @@ def task() -> None:
 )
 def add(book: str, files: tuple[str, ...], arguments: tuple[str, ...]) -> None:
     """Add recipes as tasks. A job that watches the book takes them at once."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - `skitter --help` needs none of it
+    from skitter.tasks.book import TaskBook
 
     for file in files:
         try:
@@ -42,7 +42,7 @@ def add(book: str, files: tuple[str, ...], arguments: tuple[str, ...]) -> None:
 @click.argument("name")
 def close(book: str, name: str) -> None:
     """Close a task: what is queued of it is dropped."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - as above
+    from skitter.tasks.book import TaskBook
 
     TaskBook(book).close(name)
     say(f"closed {name}")
@@ -52,7 +52,7 @@ def close(book: str, name: str) -> None:
 @_book
 def list_tasks(book: str) -> None:
     """List the tasks of a book."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - as above
+    from skitter.tasks.book import TaskBook
 
     entries = TaskBook(book).entries()
     closed = {entry.task for entry in entries if entry.closed}

@@ -35,7 +35,7 @@ def _needing(extra: str, url: str) -> AbstractContextManager[None]:
 
 def _on_nsq(url: str, context: FrontierContext) -> Frontier:
     from skitter.frontier.broker.making import make_broker_frontier  # noqa: PLC0415 - it needs this module
-    from skitter.frontier.broker.nsq import RULE, NsqBroker  # noqa: PLC0415
+    from skitter.frontier.broker.nsq import RULE, NsqBroker  # noqa: PLC0415 - others need no client
 
     return make_broker_frontier(url, context, RULE, NsqBroker.from_address)
 

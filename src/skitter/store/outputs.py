@@ -140,7 +140,7 @@ def _postgresql(address: Address) -> Output:
 def _remote(address: Address) -> Output:
     with needing("s3", f"output kind {address.kind!r}", StoreError):
         from skitter.store.remote_output import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
-        from skitter.store.remote_place import RemotePlace  # noqa: PLC0415
+        from skitter.store.remote_place import RemotePlace  # noqa: PLC0415 - as above
     options = dict(address.options)
     terms = BufferTerms.taken_from(shown(address.target), {"flush": "1"} | options)
     for name in BufferTerms.__struct_fields__:

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from skitter.errors import UsageError
-from skitter.recipe.problems import did_you_mean
 from skitter.recipe.source import Source
+from skitter.remedies import did_you_mean
 from skitter.tasks.recipe_task import RecipeTask
 
 
