@@ -18,6 +18,11 @@ ITEMS_STREAM = "items"
 they are merged, so that an output that is named only in a later run holds every item too."""
 
 
+def items_stream(section: str) -> str:
+    """Return the folder of the part files of a section of a job's items; see :class:`~skitter.store.base.StoreContext`."""
+    return f"{ITEMS_STREAM}-{section}" if section else ITEMS_STREAM
+
+
 class PartFileStore:
     """Appends to ``parts/items/<worker>.jsonl``, one write a batch, and answers with byte ranges.
 
@@ -35,7 +40,7 @@ class PartFileStore:
 
     async def open(self, context: StoreContext) -> None:
         """Create the part file. Raises :class:`~skitter.errors.StoreError` if it cannot or exists."""
-        self._part = f"{ITEMS_STREAM}/{context.worker}.jsonl"
+        self._part = f"{items_stream(context.section)}/{context.worker}.jsonl"
         self._path = parts_folder(context.directory) / self._part
         self._synced = context.durability == "machine"
         await self._thread.run(self._create)

@@ -14,7 +14,7 @@ from skitter.errors import StoreError
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
 from skitter.store.disk import disk_error
-from skitter.store.files import ITEMS_STREAM, PartFileStore
+from skitter.store.files import ITEMS_STREAM, PartFileStore, items_stream
 from skitter.store.ranges import RangeSet
 
 
@@ -100,7 +100,8 @@ class StdoutOutput:
     async def emit(self, context: OutputContext, ranges: type_of_ranges) -> bool:
         """Print what was not printed in this run; ``False`` once the reader has gone away."""
         if self._tail is None:
-            self._tail = Tail(parts_folder(context.directory), self.stream, self._descriptor)
+            stream = items_stream(context.section)
+            self._tail = Tail(parts_folder(context.directory), stream, self._descriptor)
         return await asyncio.to_thread(self._tail.emit, ranges)
 
     async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
