@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from skitter.engine.job import JobSpec
-from skitter.engine.sorting import Sorter, section_of
+from skitter.engine.sorting import Sorter, section_of, type_of_route
 from skitter.errors import StoreError, UsageError
 from skitter.store.base import Output, OutputContext, type_of_ranges
 from skitter.store.file_output import FileOutput
@@ -30,32 +30,51 @@ class JobOutputs:
     def __init__(self, spec: JobSpec, assembly: Assembly) -> None:
         self._spec = spec
         self._assembly = assembly
-        self._usual = [open_output(target) for target in spec.outputs]
-        self._own: dict[str, Output] = {}
-        """By name, those that the spider has for some requests."""
+        self._outputs = {target: open_output(target) for target in spec.outputs}
+        """By name; those that the spider has for some requests are added when they are known."""
+        self._sections: dict[str, dict[str, None]] = {
+            _place(output): {"": None} for output in self._outputs.values()
+        }
+        """Which sections of the items are those of a place."""
+        self._routes: set[type_of_route] = set()
         self._unusable: dict[str, StoreError] = {}
-        """Those of them that came later and cannot be written."""
+        """Outputs that came in the course of the run and cannot be written."""
 
     def __bool__(self) -> bool:
-        return bool(self._usual or self._own)
+        return bool(self._outputs)
 
     @property
     def targets(self) -> list[str]:
         """All outputs by name."""
-        return [*self._spec.outputs, *self._own, *self._unusable]
+        return [*self._outputs, *self._unusable]
 
     async def check(self, *, fresh: bool) -> None:
         """Find out whether all can be written. Raises :class:`~skitter.errors.SkitterError` for one that cannot.
 
         ``fresh``: what they hold will be replaced.
         """
-        self._own = {target: open_output(target) for target in await self._named_by_spider()}
+        for target, output in await self._newly_named():
+            self._outputs[target] = output
         for output, context in self._all():
             await self._check(output, context, fresh=fresh)
 
-    async def _named_by_spider(self) -> list[str]:
+    async def _newly_named(self) -> list[tuple[str, Output]]:
+        """Take up the routes that the spider has by now; returns their outputs that are new."""
         spider = self._assembly.spider
-        return [*await asyncio.to_thread(spider.own_outputs)] if isinstance(spider, Sorter) else []
+        if not isinstance(spider, Sorter):
+            return []
+        new: dict[str, Output] = {}
+        for route in await asyncio.to_thread(spider.routes):
+            if not route or route in self._routes:
+                continue
+            self._routes.add(route)
+            for target in route:
+                output = open_output(target)
+                place = _place(output)
+                if place not in self._sections:
+                    new[target] = output
+                self._sections.setdefault(place, {})[section_of(route)] = None
+        return [*new.items()]
 
     async def _check(self, output: Output, context: OutputContext, *, fresh: bool) -> None:
         await output.check(context)
@@ -63,11 +82,6 @@ class JobOutputs:
             raise UsageError(
                 f"{output.target} holds something that job {self._spec.job!r} did not write",
                 remedy="choose another output, move it away, or start anew with --fresh, which replaces it",
-            )
-        if context.section and _place(output) in {_place(usual) for usual in self._usual}:
-            raise UsageError(
-                f"{output.target} is an output of the job and one of its tasks'",
-                remedy="leave it out in one of the two: items go to the outputs of their task, or else to the job's",
             )
 
     async def clear(self) -> None:
@@ -81,29 +95,26 @@ class JobOutputs:
         if not folder.exists():
             return
         before = {open_output(target).stream for target in folder.read().outputs}
-        for output in self._usual:
-            if output.stream not in before:
+        for target in self._spec.outputs:
+            if self._outputs[target].stream not in before:
                 log.warning(
                     "%s is new to job %s: it will lack the items that were found before",
-                    output.target,
+                    self._outputs[target].target,
                     self._spec.job,
                 )
 
     async def look_for_more(self) -> None:
         """Take up outputs that the spider has by now. One that cannot be written is told, and again by ``merge``."""
-        for target in await self._named_by_spider():
-            if target in self._own or target in self._unusable:
-                continue
+        for target, output in await self._newly_named():
             try:
-                output = open_output(target)
-                await self._check(output, self._context(section_of(target)), fresh=False)
+                await self._check(output, self._context(output), fresh=False)
             except (StoreError, UsageError) as error:
-                log.error("%s; its items are kept with the job", error)  # noqa: TRY400 - one line
+                log.error("%s; the items for it are kept with the job", error)  # noqa: TRY400 - one line
                 self._unusable[target] = StoreError(
-                    str(error), remedy=f"{error.remedy}; `skitter resume` then fills it"
+                    str(error), remedy=f"{error.remedy}; the next run of the job then fills it"
                 )
             else:
-                self._own[target] = output
+                self._outputs[target] = output
 
     async def emit(self, ranges: type_of_ranges) -> list[str]:
         """Pass on newly committed items; returns the outputs that nobody takes any more."""
@@ -122,15 +133,16 @@ class JobOutputs:
             raise failed[0]
 
     def _all(self) -> Iterator[tuple[Output, OutputContext]]:
-        for output in self._usual:
-            yield output, self._context()
-        for target, output in self._own.items():
-            yield output, self._context(section_of(target))
+        for output in self._outputs.values():
+            yield output, self._context(output)
 
-    def _context(self, section: str = "") -> OutputContext:
-        folder = self._assembly.folder
-        return OutputContext(self._spec.job, str(folder.path), self._assembly.settings.durability, section)
+    def _context(self, output: Output) -> OutputContext:
+        folder, durability = self._assembly.folder, self._assembly.settings.durability
+        return OutputContext(
+            self._spec.job, str(folder.path), durability, tuple(self._sections[_place(output)])
+        )
 
 
 def _place(output: Output) -> str:
+    """Return what two names of one place have in common."""
     return os.path.realpath(output.path) if isinstance(output, FileOutput) else output.target

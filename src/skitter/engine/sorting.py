@@ -11,11 +11,13 @@ import xxhash
 from skitter.errors import StoreError
 from skitter.request import Request
 from skitter.store.base import Store, StoreContext
-from skitter.store.outputs import open_output
+from skitter.store.outputs import open_output, stores_for
 
 if TYPE_CHECKING:  # the owner of a fleet reads no pages
     from skitter.engine.page import Page
 
+type_of_route = tuple[str, ...]
+"""Names of the outputs that some requests have together; empty: those of the job."""
 type_of_shelves = list[tuple[Sequence[Store] | StoreError, list[int]]]
 
 
@@ -23,60 +25,64 @@ type_of_shelves = list[tuple[Sequence[Store] | StoreError, list[int]]]
 class Sorter(Protocol):
     """A spider some of whose requests have outputs of their own."""
 
-    def outputs_of(self, request: Request) -> Sequence[str]:
-        """Return where the items of a request go, and only there; empty: to the outputs of the job.
+    def route_of(self, request: Request) -> type_of_route:
+        """Return where the items of a request go, and only there.
 
-        Called for every page that is written. A request has the same outputs for the life of the job.
+        Called for every page that is written. A request has the same route for the life of its job.
         """
         ...
 
-    def own_outputs(self) -> Sequence[str]:
-        """Return all such outputs by now. More may come while the job runs. May read files."""
+    def routes(self) -> Sequence[type_of_route]:
+        """Return all routes there are by now. More may come while the job runs. May read files."""
         ...
 
 
-def section_of(target: str) -> str:
-    """Return the section of a job's items that goes to an output of its own."""
-    return xxhash.xxh3_64_hexdigest(target.encode())
+def section_of(route: type_of_route) -> str:
+    """Return the section of a job's items that goes by a route; see :class:`~skitter.store.base.StoreContext`."""
+    return xxhash.xxh3_64_hexdigest("\0".join(route).encode()) if route else ""
 
 
 class Sorting:
-    """The stores of one worker for outputs that are not the job's. They are opened with the first page for them."""
+    """The stores of one worker for the routes of its spider. They are opened with the first page that goes there."""
 
     def __init__(self, spider: Sorter, context: StoreContext) -> None:
         self._spider = spider
         self._context = context
-        self._stores: dict[str, Store] = {}
+        self._stores: dict[type_of_route, list[Store]] = {}
 
     @property
-    def opened(self) -> Iterable[Store]:
+    def opened(self) -> list[Store]:
         """All stores that were opened."""
-        return self._stores.values()
+        return [store for stores in self._stores.values() for store in stores]
 
     async def sort(
         self, usual: Sequence[Store], pages: Sequence[Page], giving: Iterable[int]
     ) -> type_of_shelves:
-        """Divide pages (by their places in the list) by where their items go.
+        """Divide pages (by their places in the list) by where their items go; ``usual`` are the stores of the job.
 
         An error stands for stores that cannot be opened: pages with items for them fail, all others are kept.
         """
-        chosen: dict[tuple[str, ...], list[int]] = {}
+        chosen: dict[type_of_route, list[int]] = {}
         for index in giving:
-            targets = tuple(dict.fromkeys(self._spider.outputs_of(pages[index].request)))
-            chosen.setdefault(targets, []).append(index)
+            chosen.setdefault(self._spider.route_of(pages[index].request), []).append(index)
         shelves: type_of_shelves = []
-        for targets, indexes in chosen.items():
+        for route, indexes in chosen.items():
             try:
-                stores = [await self._store(target) for target in targets] if targets else usual
-                shelves.append((stores, indexes))
+                shelves.append((await self._shelf(route) if route else usual, indexes))
             except StoreError as error:
                 shelves.append((error, [index for index in indexes if pages[index].items]))
         return shelves
 
-    async def _store(self, target: str) -> Store:
-        store = self._stores.get(target)
-        if store is None:
-            store = open_output(target).store()
-            await store.open(msgspec.structs.replace(self._context, section=section_of(target)))
-            self._stores[target] = store
-        return store
+    async def _shelf(self, route: type_of_route) -> list[Store]:
+        stores = self._stores.get(route)
+        if stores is None:
+            section = section_of(route)
+            # Two stores of one worker may write to the same place: each has a part of its own there.
+            context = msgspec.structs.replace(
+                self._context, section=section, worker=f"{self._context.worker}-{section}"
+            )
+            stores = stores_for(open_output(target) for target in route)
+            for store in stores:
+                await store.open(context)
+            self._stores[route] = stores
+        return stores

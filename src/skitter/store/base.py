@@ -84,7 +84,7 @@ class OutputContext(msgspec.Struct, frozen=True):
     """The job's own folder (exists)."""
     durability: str = "process"
     """As in :class:`StoreContext`."""
-    section: str = ""
+    sections: tuple[str, ...] = ("",)
     """As in :class:`StoreContext`: which items are this output's."""
 
 

@@ -10,7 +10,7 @@ import xxhash
 
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
-from skitter.store.files import ITEMS_STREAM, PartFileStore, items_stream
+from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.merge import Format, check_target, merge
 from skitter.store.stamp import Stamp
 
@@ -57,7 +57,7 @@ class FileOutput:
 
     def _merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
         merge(
-            Committed(parts_folder(context.directory), ranges, items_stream(context.section)),
+            Committed(parts_folder(context.directory), ranges_for(context, ranges)),
             self.path,
             self._form,
             durability=context.durability,

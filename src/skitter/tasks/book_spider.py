@@ -44,8 +44,8 @@ class BookSpider(TaskSpider):
             raise UsageError(f"rounds is {rounds!r}", remedy="write -a rounds=own or -a rounds=given")
         self._begins_rounds = rounds == "own"
         self._book = TaskBook(book)
-        self._outputs: tuple[int, list[str]] = (-1, [])
-        """The outputs of all tasks, and how long the book was that named them."""
+        self._routes: tuple[int, list[tuple[str, ...]]] = (-1, [])
+        """Where the items of tasks go, and how long the book was that says so."""
         self._watch = watch == "yes"
         self._size = -1
         self._looked = 0.0
@@ -93,13 +93,15 @@ class BookSpider(TaskSpider):
         await self._look()
         return await super().find_task(name)
 
-    def own_outputs(self) -> list[str]:
-        """Return the outputs of all tasks that stand in the book by now."""
-        size, known = self._outputs
+    def routes(self) -> list[tuple[str, ...]]:
+        """Return where the items of tasks go by what stands in the book now."""
+        size, known = self._routes
         if (now := self._book.size()) != size:
-            known = [target for entry in self._book.entries() for target in entry.outputs]
-            self._outputs = (now, list(dict.fromkeys(known)))
-        return self._outputs[1]
+            known = list(
+                dict.fromkeys(tuple(entry.outputs) for entry in self._book.entries() if entry.outputs)
+            )
+            self._routes = (now, known)
+        return known
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield the first requests of every line of the book, in its order, also of those to come."""

@@ -114,14 +114,14 @@ class TaskSpider(Spider):
             raise SpiderError(f"there is no task {name!r}", remedy=did_you_mean(name, self.by_name or ["-"]))
         return self.by_name[name]
 
-    def outputs_of(self, request: Request) -> Sequence[str]:
+    def route_of(self, request: Request) -> tuple[str, ...]:
         """Return the outputs of a request's task; see :class:`~skitter.engine.sorting.Sorter`."""
         task = self.by_name.get(request.cb_kwargs.get("task", ""))
         return self._only_task().outputs if task is None else task.outputs
 
-    def own_outputs(self) -> Sequence[str]:
+    def routes(self) -> Sequence[tuple[str, ...]]:
         """Return the outputs of all tasks; see :class:`~skitter.engine.sorting.Sorter`."""
-        return list(dict.fromkeys(target for task in [*self.by_name.values()] for target in task.outputs))
+        return list(dict.fromkeys(task.outputs for task in [*self.by_name.values()]))
 
     def _only_task(self) -> Task:
         return next(iter(self.by_name.values()))
