@@ -129,8 +129,8 @@ class Demo:
     def _dead_letters(self) -> set[str]:
         import asyncio  # noqa: PLC0415 - `skitter --help` does not need it
 
-        from skitter.cli.reach import dead_letters  # noqa: PLC0415 - as above
         from skitter.engine.job import JobFolder  # noqa: PLC0415
+        from skitter.engine.reach import dead_letters  # noqa: PLC0415 - as above
 
         return {letter.url for letter in asyncio.run(dead_letters(JobFolder(_JOB), 0, 1_000))}
 

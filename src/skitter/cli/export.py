@@ -47,7 +47,7 @@ def export(job: str, output: str, folders: tuple[Path, ...], force: bool, fronti
 
 
 async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, force: bool) -> int:
-    from skitter.cli.reach import outputs  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.engine.reach import outputs  # noqa: PLC0415 - `skitter --help` needs no engine
     from skitter.store.base import parts_folder  # noqa: PLC0415
     from skitter.store.committed import Committed, split_by_place  # noqa: PLC0415
     from skitter.store.file_output import FileOutput  # noqa: PLC0415
