@@ -20,7 +20,7 @@ from skitter.extras import needing
 from skitter.store.address import Address
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
-from skitter.store.files import ITEMS_STREAM, PartFileStore
+from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -143,22 +143,22 @@ class RedisOutput:
     def _is_news(self, context: OutputContext, ranges: type_of_ranges) -> bool:
         return any(
             known and known[-1][1] > self._known.get(f"{context.job}/{part}", 0)
-            for part, known in ranges.items()
-            if part.startswith(f"{ITEMS_STREAM}/")
+            for part, known in ranges_for(context, ranges).items()
         )
 
     async def _push_all(self, context: OutputContext, ranges: type_of_ranges) -> None:
+        mine = ranges_for(context, ranges)
         async with self._pushing, self._connected() as client:
-            for part in sorted(ranges):
-                if part.startswith(f"{ITEMS_STREAM}/") and ranges[part]:
-                    await self._push_part(client, context, part, ranges[part])
+            for part in sorted(mine):
+                if mine[part]:
+                    await self._push_part(client, context, part, mine[part])
 
     async def _push_part(self, client: Redis, context: OutputContext, part: str, ranges: _Ranges) -> None:
         field = f"{context.job}/{part}"
         position = int(await client.hget(self._positions, field) or 0)
         # A worker commits its part file in order, so that nothing before a pushed range comes later.
         while left := [(max(start, position), end) for start, end in ranges if end > max(start, position)]:
-            committed = Committed(parts_folder(context.directory), {part: left}, ITEMS_STREAM)
+            committed = Committed(parts_folder(context.directory), {part: left})
             position = await self._push_until_moved(client, field, position, committed.blocks(_BYTES_AT_ONCE))
         self._known[field] = position
 
