@@ -345,5 +345,4 @@ class Crawl:
         if self._outputs:
             ranges = await self._ranges(frontier)
             for output in self._outputs:
-                await output.emit(self._output_context(), ranges)
                 await output.merge(self._output_context(), ranges)
