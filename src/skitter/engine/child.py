@@ -25,6 +25,7 @@ from skitter.engine.worker import Worker
 from skitter.errors import SkitterError
 from skitter.frontier.base import Frontier, Landing, LeaseResult
 from skitter.frontier.client import OwnerGone, RemoteFrontier
+from skitter.queues import Shares
 
 _LOOK_EVERY = 0.5
 """Seconds between two looks whether the owner is still there, where no connection tells."""
@@ -41,9 +42,11 @@ class _ReportedFrontier:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frontier, name)
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), *shares: Shares
+    ) -> LeaseResult:
         """Hand out requests."""
-        result = await self._frontier.lease(worker, limit, landed)
+        result = await self._frontier.lease(worker, limit, landed, *shares)
         if result.leases and not self._reported:
             self._reported = True
             _report(self._pipe, HAD_WORK)

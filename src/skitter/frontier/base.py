@@ -15,6 +15,7 @@ import msgspec
 
 from skitter.errors import FrontierError
 from skitter.politeness import Politeness
+from skitter.queues import Shares
 
 if TYPE_CHECKING:  # they are made of what stands here
     from skitter.frontier.changes import Changes
@@ -211,6 +212,8 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """Age in seconds of the oldest lease; 0 if there is none."""
     reason: str = ""
     """The limit that stops the job, if one was reached."""
+    queues: dict[str, int] = {}
+    """How many requests are queued in each queue; empty if the job never had another one than ``default``."""
 
 
 class OutsideSeed(msgspec.Struct, array_like=True, frozen=True):
@@ -387,11 +390,14 @@ class Frontier(Protocol):
         """Take the duty of loading the seeds, or ``None`` if it is done or another worker has it."""
         ...
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), shares: Shares | None = None
+    ) -> LeaseResult:
         """Hand out at most ``limit`` requests that may be fetched now.
 
         Ready slots by their next allowed time, within a slot by the queue order. ``landed`` frees
-        the places of fetches that ended since the last call.
+        the places of fetches that ended since the last call. ``shares``: the queues from which to lease, and how many
+        at most from each; ``None``: any number of any. The state is that of the whole job in any case.
         """
         ...
 
@@ -489,7 +495,7 @@ class Frontier(Protocol):
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
         """Remove what waits in a slot; returns how many.
 
-        They count as ``refused/dropped`` and stay known. What is on lease is finished. ``ban``: from now on
+        That of a host in the default queue stands for the host in all queues. They count as ``refused/dropped`` and stay known. What is on lease is finished. ``ban``: from now on
         every request for the slot is refused, as ``refused/banned``, a retry as well.
         """
         ...

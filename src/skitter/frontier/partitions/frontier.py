@@ -39,6 +39,7 @@ from skitter.frontier.partitions.parts import Parts
 from skitter.frontier.partitions.reading import whole_status
 from skitter.frontier.partitions.steering import PartitionedSteering
 from skitter.politeness import Politeness
+from skitter.queues import Shares
 
 _MOST_ON_THE_WAY = 20_000
 """Parcels for partitions that are away, before this worker takes no more work."""
@@ -171,7 +172,9 @@ class PartitionedFrontier(PartitionedSteering):
 
     # --- leases ------------------------------------------------------------------------------------------
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), shares: Shares | None = None
+    ) -> LeaseResult:
         """Hand out what may be fetched now."""
         self._errands.check()
         self._courier.go_round()
@@ -186,7 +189,9 @@ class PartitionedFrontier(PartitionedSteering):
             limit = 0 if reason else self._budget.may_lease(pulses, limit)
         if self._courier.on_the_way > _MOST_ON_THE_WAY:
             limit = 0
-        taken = await self._leasing.take(worker, limit)
+        if landed and shares is not None:  # there may be room for more of a queue that had given its share
+            self._parts.touch()
+        taken = await self._leasing.take(worker, limit, shares)
         state = self._leasing.state()
         if state is None or reason:
             state = await self._whole_state(reason)

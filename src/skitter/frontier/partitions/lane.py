@@ -10,6 +10,7 @@ import msgspec
 
 from skitter.frontier.base import JobState, Landing, Lease, LeaseResult
 from skitter.frontier.partitions.base import Partition
+from skitter.queues import Shares
 
 
 class Lane:
@@ -40,12 +41,12 @@ class Lane:
         """Tell whether it can be asked: not while it still owes an answer."""
         return self.asking is None or self.asking.done()
 
-    async def ask(self, worker: str, wanted: int) -> None:
+    async def ask(self, worker: str, wanted: int, shares: Shares | None = None) -> None:
         """Ask for leases; :meth:`collect` gives them."""
         landings, self.landings = self.landings, []
         asked = asyncio.get_running_loop().time()
         self.due, self.state = float("inf"), None
-        result = await self.partition.lease(worker, wanted, landings)
+        result = await self.partition.lease(worker, wanted, landings, shares)
         self._answers.append((worker, asked, result))
         self.revision = result.revision
         self.is_fruitful = len(result.leases) == wanted > 0
