@@ -23,8 +23,9 @@ from skitter.engine.orders import HAD_WORK, ChildEnd, ChildOrder
 from skitter.engine.process import run_async, set_up_logging
 from skitter.engine.worker import Worker
 from skitter.errors import SkitterError
-from skitter.frontier.base import Frontier, Landing, LeaseResult
+from skitter.frontier.base import Frontier
 from skitter.frontier.client import OwnerGone, RemoteFrontier
+from skitter.frontier.records import Landing, LeaseResult
 from skitter.queues import Shares
 
 _LOOK_EVERY = 0.5

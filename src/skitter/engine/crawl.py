@@ -19,7 +19,8 @@ from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
 from skitter.engine.orders import ChildOrder
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState, SeedKeys
+from skitter.frontier.base import Frontier, SeedKeys
+from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.spider import Spider

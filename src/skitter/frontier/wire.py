@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from skitter import errors
-from skitter.frontier.base import (
+from skitter.frontier.changes import Changes
+from skitter.frontier.records import (
     AddResult,
     DeadLetter,
     Entry,
@@ -27,7 +28,6 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
-from skitter.frontier.changes import Changes
 from skitter.frontier.roster import WorkerReport, WorkerStatus
 from skitter.frontier.tally import Tally, TallyGroup
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from skitter.frontier.base import JobState, Lease
 from skitter.frontier.partitions.errands import Errands
 from skitter.frontier.partitions.lane import Lane
 from skitter.frontier.partitions.parts import Parts
+from skitter.frontier.records import JobState, Lease
 from skitter.queues import Shares, queue_of, share_of
 
 _SHORTEST = 0.002
