@@ -84,7 +84,7 @@ async def _work(order: ChildOrder, pipe: int, name: str) -> None:
     running: list[Worker] = []
     loop.add_signal_handler(signal.SIGTERM, _drain, running)
     info = await frontier.open()
-    work = loop.create_task(assembly.work(reported, info, name, running))
+    work = loop.create_task(assembly.work(reported, info, name, running, order.queues))
     gone = loop.create_task(_owner_ended(frontier, order.owner))
     await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
     gone.cancel()
