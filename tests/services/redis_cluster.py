@@ -69,6 +69,10 @@ class ClusterServers:
 class _Node(RedisServer):
     cluster_port = 0
 
+    def announce(self, port: int) -> None:
+        """Tell everybody from the next start on that this is the node's port: that of a relay to it."""
+        self._options += ("--cluster-announce-port", str(port))
+
     @property
     def is_alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
