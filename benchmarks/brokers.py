@@ -19,16 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from services import nats_servers, nsq_servers, redis_servers
 from skitter.engine.process import run_async
-from skitter.frontier.base import (
-    Entry,
-    FrontierContext,
-    FrontierOptions,
-    JobState,
-    Landing,
-    Outcome,
-    Resolution,
-    SeedMark,
-)
+from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.records import Entry, JobState, Landing, Outcome, Resolution, SeedMark
 from skitter.frontier.registry import make_frontier
 from skitter.politeness import Politeness, SlotPolicy
 

@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 
-from skitter.frontier.base import Entry
+from skitter.frontier.records import Entry
 from skitter.frontier.sqlite import SqliteFrontier
 from skitter.request import Request, encode_request, fingerprint_of_url
 

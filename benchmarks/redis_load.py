@@ -11,7 +11,8 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # its server fixtures
 
 from services.redis_servers import RedisServer
-from skitter.frontier.base import Entry, FrontierOptions, JobState, Outcome, OutputMark, Resolution
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import Entry, JobState, Outcome, OutputMark, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.politeness import Politeness, SlotPolicy
 from skitter.request import Request, encode_request, fingerprint_of_url

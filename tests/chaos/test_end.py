@@ -8,7 +8,7 @@ from crawling import check_exact, served
 
 from engine_bench import Bench, Scripted, redirect
 from skitter import Request, Spider
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.testing import Answer
 
 pytestmark = pytest.mark.chaos

@@ -16,9 +16,15 @@ from services import nats_servers, nsq_servers
 from services.redis_cluster import running_cluster
 from services.redis_servers import running
 from skitter.errors import FrontierError
-from skitter.frontier.base import (
+from skitter.frontier.broker.address import parse_address
+from skitter.frontier.broker.frontier import BrokerFrontier
+from skitter.frontier.broker.hand import Pace
+from skitter.frontier.broker.sqlite_state import SqliteState
+from skitter.frontier.client import RemoteFrontier
+from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import (
     Entry,
-    FrontierOptions,
     FrontierStatus,
     JobState,
     Landing,
@@ -28,12 +34,6 @@ from skitter.frontier.base import (
     Resolution,
     SeedMark,
 )
-from skitter.frontier.broker.address import parse_address
-from skitter.frontier.broker.frontier import BrokerFrontier
-from skitter.frontier.broker.hand import Pace
-from skitter.frontier.broker.sqlite_state import SqliteState
-from skitter.frontier.client import RemoteFrontier
-from skitter.frontier.memory import MemoryFrontier
 from skitter.frontier.server import FrontierServer
 from skitter.frontier.sqlite import SqliteFrontier
 from skitter.politeness import Politeness, SlotPolicy

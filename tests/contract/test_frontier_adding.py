@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from skitter.frontier.base import AddResult, Entry, JobState
+from skitter.frontier.records import AddResult, Entry, JobState
 from skitter.politeness import SlotPolicy
 
 

@@ -5,14 +5,8 @@ import asyncio
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import (
-    FrontierOptions,
-    JobState,
-    Outcome,
-    OutputMark,
-    Resolution,
-    SeedMark,
-)
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import JobState, Outcome, OutputMark, Resolution, SeedMark
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skitter.frontier.base import Landing
+from skitter.frontier.records import Landing
 from skitter.politeness import Rate, SlotPolicy
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)

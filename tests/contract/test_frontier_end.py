@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from skitter.frontier.base import JobState, Limits, OutputMark, SeedClaim, SeedMark
+from skitter.frontier.options import Limits
+from skitter.frontier.records import JobState, OutputMark, SeedClaim, SeedMark
 
 
 async def test_a_new_job_has_not_ended(job):

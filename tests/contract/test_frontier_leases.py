@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from skitter.frontier.base import Outcome, OutputMark, Resolution
+from skitter.frontier.records import Outcome, OutputMark, Resolution
 
 LEASE = 60.0
 

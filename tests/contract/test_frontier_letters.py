@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 
 
 async def give_up(job, *names, error="http/404") -> list[int]:

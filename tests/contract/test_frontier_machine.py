@@ -17,7 +17,8 @@ from hypothesis.stateful import (
 )
 
 from skitter.frontier import backlog
-from skitter.frontier.base import FrontierOptions, JobState, Landing, Outcome, Resolution
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import JobState, Landing, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 
 LEASE_SECONDS = 10.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skitter.frontier.base import Limits
+from skitter.frontier.options import Limits
 
 
 async def test_without_a_limit_there_is_always_room(job):

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from skitter.frontier.base import Landing
+from skitter.frontier.records import Landing
 from skitter.politeness import LimitRule, Rate, SlotPolicy
 
 STEP = 0.0625

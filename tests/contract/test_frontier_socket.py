@@ -6,8 +6,8 @@ import stat
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import Outcome, Resolution
 from skitter.frontier.client import OwnerGone, RemoteFrontier
+from skitter.frontier.records import Outcome, Resolution
 
 pytestmark = pytest.mark.parametrize("backend", ["socket"], indirect=True)
 

@@ -5,8 +5,9 @@ import math
 
 import pytest
 
-from skitter.frontier.base import JobState, Limits, Outcome, Resolution
 from skitter.frontier.changes import Changes
+from skitter.frontier.options import Limits
+from skitter.frontier.records import JobState, Outcome, Resolution
 from skitter.frontier.roster import WorkerReport
 from skitter.frontier.tally import OTHERS, Tally, TallyGroup
 from skitter.politeness import LimitRule, Rate, SlotPolicy

@@ -9,7 +9,7 @@ from services.cluster_jobs import PARTITIONS
 from services.redis_cluster import ClusterServers, running_cluster
 from services.redis_servers import RedisServer, running
 from services.requests import FREE
-from skitter.frontier.base import FrontierOptions
+from skitter.frontier.options import FrontierOptions
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier
 

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from skitter.frontier.base import Entry, Outcome, Resolution
+from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 
 FREE = Politeness(SlotPolicy(delay=0.0, parallelism=1000))

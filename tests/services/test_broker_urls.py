@@ -61,7 +61,7 @@ def test_a_wrong_url_is_one_line(url, words, tmp_path):
 def test_a_missing_client_names_the_extra(monkeypatch):
     import sys
 
-    from skitter.frontier.base import FrontierContext
+    from skitter.frontier.options import FrontierContext
     from skitter.frontier.registry import make_frontier
     from skitter.politeness import Politeness
 

@@ -5,8 +5,10 @@ import pytest
 from services.cluster_jobs import PARTITIONS, host_in, node_of
 from services.requests import FREE, counts, done, entries
 from skitter.errors import FrontierError
-from skitter.frontier.base import FrontierOptions, JobState, Limits, NoSuchJob, SeedMark
+from skitter.frontier.base import NoSuchJob
 from skitter.frontier.changes import Changes
+from skitter.frontier.options import FrontierOptions, Limits
+from skitter.frontier.records import JobState, SeedMark
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.tally import Tally, TallyGroup
 

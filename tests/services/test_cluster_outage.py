@@ -10,7 +10,7 @@ from redis.crc import key_slot
 
 from services.cluster_jobs import PARTITIONS, apart, eventually, finish_all, host_in, keys_of, node_of
 from services.requests import counts, done, entries
-from skitter.frontier.base import JobState, SeedMark
+from skitter.frontier.records import JobState, SeedMark
 
 LOGGED = ("--appendonly", "yes", "--appendfsync", "always")
 

@@ -7,7 +7,8 @@ import pytest
 
 from services.cluster_jobs import eventually, finish_all, host_in
 from services.requests import counts, done, entries
-from skitter.frontier.base import JobState, Limits, SeedMark
+from skitter.frontier.options import Limits
+from skitter.frontier.records import JobState, SeedMark
 
 HERE, THERE = 1, 2
 

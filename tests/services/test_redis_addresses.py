@@ -8,7 +8,7 @@ import trustme
 from services.redis_servers import RedisServer
 from services.requests import counts, done, entries
 from skitter.errors import FrontierError
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import random
 
 from services.relay import Relay
 from services.requests import counts, done, entries
-from skitter.frontier.base import JobState, Outcome, Resolution, SeedMark
+from skitter.frontier.records import JobState, Outcome, Resolution, SeedMark
 
 
 async def test_a_commit_whose_answer_is_lost_is_answered_again_and_counts_once(server, join):

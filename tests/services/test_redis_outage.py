@@ -8,7 +8,7 @@ import redis.asyncio
 
 from services.requests import counts, done, entries
 from skitter.errors import FrontierError
-from skitter.frontier.base import Landing, SeedMark
+from skitter.frontier.records import Landing, SeedMark
 
 
 async def test_an_outage_is_waited_for_and_told_once(own_server, join, caplog):

@@ -10,7 +10,7 @@ from skitter import Request, Spider
 from skitter.engine.gather import Gatherer
 from skitter.engine.outside import OutsideSeeds
 from skitter.errors import FrontierError
-from skitter.frontier.base import JobState, Outcome, Resolution, SeedMark
+from skitter.frontier.records import JobState, Outcome, Resolution, SeedMark
 from skitter.frontier.redis import seed_keys
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.politeness import Politeness, SlotPolicy

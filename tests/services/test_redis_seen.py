@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.requests import counts, done, entries
-from skitter.frontier.base import Entry, Outcome, Resolution
+from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.request import Request, encode_request
 
 FILTERS = [{}, {"seen_filter": "compact", "seen_error_rate": 1e-6}]

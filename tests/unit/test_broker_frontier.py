@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import Entry, FrontierOptions, JobState, Landing, Outcome, Resolution, SeedMark
 from skitter.frontier.broker.frontier import BrokerFrontier
 from skitter.frontier.broker.hand import LONGEST_DEFERRAL, Pace
 from skitter.frontier.broker.sqlite_state import SqliteState
 from skitter.frontier.broker.ticket import bare_ticket, mark_of, ticket_of
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import Entry, JobState, Landing, Outcome, Resolution, SeedMark
 from skitter.politeness import Politeness, SlotPolicy
 
 FREE = SlotPolicy(delay=0.0, parallelism=100)

@@ -16,7 +16,7 @@ from skitter import Collector, JobSpec, Request
 from skitter.collector.spider import frozen, thawed
 from skitter.engine.job import JobFolder
 from skitter.errors import SkitterError, SpiderError, UsageError
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.testing import GeneratedSite
 
 FILE = """

@@ -6,7 +6,7 @@ import pytest
 
 from engine_bench import Bench, Kept, Scripted
 from skitter import Request, Spider
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.store.base import Buffering, GroupError
 from skitter.testing import Answer
 

@@ -9,7 +9,7 @@ from engine_bench import Bench, Scripted, page
 from skitter import Request, Spider
 from skitter.engine.callbacks import describe, find_callback, run_callback
 from skitter.errors import SpiderError
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.testing import Answer
 
 ITEM, REQUEST = {"a": 1}, Request("http://h.test/")

@@ -8,8 +8,8 @@ import pytest
 from engine_bench import Bench, Kept, Scripted
 from skitter import Request, Spider
 from skitter.errors import FrontierError, StoreError
-from skitter.frontier.base import JobState, Outcome, Resolution
 from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.records import JobState, Outcome, Resolution
 from skitter.testing import Answer
 
 PAGES = {"/": [f"/{number}" for number in range(10)], **{f"/{number}": [] for number in range(10)}}

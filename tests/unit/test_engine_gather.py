@@ -6,7 +6,7 @@ from engine_bench import Bench, Scripted
 from skitter import Request, Spider
 from skitter.engine.gather import Gatherer
 from skitter.errors import RequestError, SpiderError
-from skitter.frontier.base import Entry
+from skitter.frontier.records import Entry
 from skitter.links import Links
 from skitter.politeness import LimitRule, Politeness
 from skitter.request import decode_request, fingerprint

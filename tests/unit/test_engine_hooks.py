@@ -6,7 +6,7 @@ from engine_bench import Bench, Scripted, page, redirect
 from skitter import Request, Spider
 from skitter.engine.hooks import POINTS, Hooks, Signal
 from skitter.errors import SpiderError
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.testing import Answer
 
 PAGES = {"/": ["/a", "/b"], "/a": [], "/b": []}

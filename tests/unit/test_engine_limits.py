@@ -8,7 +8,7 @@ from engine_bench import Bench, Scripted, page
 from skitter import Request, Spider
 from skitter.engine.crawl import Crawl
 from skitter.engine.job import JobSpec
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.testing import Answer
 
 WIDE = {"/": [f"/{number}" for number in range(40)], **{f"/{number}": [] for number in range(40)}}

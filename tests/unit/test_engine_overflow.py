@@ -10,7 +10,7 @@ from skitter.engine import overflow as overflow_module
 from skitter.engine.outside import OutsideSeeds
 from skitter.engine.overflow import Aside, Overflow
 from skitter.engine.room import Room
-from skitter.frontier.base import Entry, JobState, Outcome, Resolution
+from skitter.frontier.records import Entry, JobState, Outcome, Resolution
 
 
 class Follower(Spider):

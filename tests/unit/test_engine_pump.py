@@ -7,8 +7,8 @@ import pytest
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
 from skitter.engine import pump
-from skitter.frontier.base import JobState
 from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.records import JobState
 from skitter.testing import Answer, WireAnswer
 
 

@@ -5,7 +5,7 @@ import pytest
 from engine_bench import Bench, Scripted, page, redirect
 from skitter import Request, Response, Spider
 from skitter.engine.redirect import RedirectError, redirected
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.testing import Answer
 
 

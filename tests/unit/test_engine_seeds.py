@@ -9,8 +9,8 @@ from skitter import Request, Spider
 from skitter.engine.gather import Gatherer
 from skitter.engine.seeds import SeedLoader
 from skitter.errors import FrontierError, SpiderError
-from skitter.frontier.base import JobState
 from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.records import JobState
 from skitter.politeness import Politeness
 from skitter.scope import Scope
 from skitter.testing import Answer

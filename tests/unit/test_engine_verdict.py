@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from engine_bench import Bench, Scripted, page
 from skitter import Request, Spider
 from skitter.engine.verdict import after_failure, after_status, backoff
-from skitter.frontier.base import Resolution
+from skitter.frontier.records import Resolution
 from skitter.settings import Settings
 from skitter.testing import Answer
 

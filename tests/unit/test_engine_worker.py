@@ -7,8 +7,8 @@ import pytest
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
 from skitter.engine.gather import Gatherer
-from skitter.frontier.base import Entry, JobState, SeedMark
 from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.records import Entry, JobState, SeedMark
 from skitter.testing import Answer
 
 

@@ -9,7 +9,7 @@ from servers.fetch_raw import RawServer, page
 from skitter import Request, Signal, Spider
 from skitter.fetch.base import Aborted, Disconnected
 from skitter.fetch.http import HttpFetcher
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.testing import Answer
 
 BODY = b"x" * 3_000_000

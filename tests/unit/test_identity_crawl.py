@@ -16,7 +16,7 @@ from skitter.fetch.base import BehindProxy, ProxyError
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.fetcher import IdentityFetcher
 from skitter.fetch.options import FetchSettings
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.response import Response
 from skitter.testing import Answer
 

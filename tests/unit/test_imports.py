@@ -19,6 +19,12 @@ def test_the_owner_of_a_fleet_loads_neither_fetcher_nor_parser():
     assert loaded.stdout.strip() == "[]"
 
 
+def test_a_worker_of_this_machine_does_not_load_the_frontier_that_its_owner_has():
+    program = "import sys, skitter.engine.child; print([name for name in sys.modules if name == 'skitter.frontier.journal'])"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
 def test_a_worker_loads_nothing_of_the_life_cycle_that_it_does_not_use():
     program = (
         "import sys, skitter.engine.crawl, skitter.engine.worker, skitter.cli.main, skitter.collector;"

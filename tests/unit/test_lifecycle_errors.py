@@ -6,8 +6,8 @@ import pytest
 
 from engine_bench import QUICK, Bench, Scripted, redirect
 from skitter import Request, Signal, Spider
-from skitter.frontier.base import Entry, SeedMark
 from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.records import Entry, SeedMark
 from skitter.lifecycle import Analyzer, Component, CrawlArguments, Downloader, ManagedCrawl, Pipeline
 from skitter.lifecycle.feed import ErrorFeed
 from skitter.lifecycle.observer import Observer

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from skitter.frontier.base import JobState
 from skitter.frontier.partitions.base import Pulse
 from skitter.frontier.partitions.ending import is_ended, read_pulses
 from skitter.frontier.partitions.lane import Lane
+from skitter.frontier.records import JobState
 
 
 class Counted:

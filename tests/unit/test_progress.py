@@ -8,7 +8,7 @@ import pytest
 
 from skitter.engine.crawl import Progress, RunResult
 from skitter.errors import UsageError
-from skitter.frontier.base import FrontierStatus, JobState
+from skitter.frontier.records import FrontierStatus, JobState
 from skitter.observe.figures import Pace, amount, duration, errors, kinds
 from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line
 from skitter.observe.summary import summary_of, summary_rows

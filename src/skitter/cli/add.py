@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skitter.cli.reach import Reached
     from skitter.engine.gather import Gatherer
     from skitter.engine.job import JobFolder
-    from skitter.frontier.base import AddResult, Entry
+    from skitter.frontier.records import AddResult, Entry
 
 _AT_ONCE = 1_000
 _IN_MEMORY = 1 << 20
@@ -151,7 +151,7 @@ class _Adding:
                 yield entry
 
     async def _add(self, reached: Reached, entries: Iterator[Entry]) -> AddResult:
-        from skitter.frontier.base import AddResult  # noqa: PLC0415 - as above
+        from skitter.frontier.records import AddResult  # noqa: PLC0415 - as above
 
         added = known = banned = 0
         batch: list[Entry] = []

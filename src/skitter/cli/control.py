@@ -65,7 +65,7 @@ def pause(job: str, frontier: str | None) -> None:
 
 async def _pause(folder: JobFolder) -> None:
     from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.frontier.base import JobState  # noqa: PLC0415
+    from skitter.frontier.records import JobState  # noqa: PLC0415
 
     async with open_frontier(folder) as reached:
         now = await reached.frontier.control(JobState.PAUSED)
@@ -99,7 +99,7 @@ def resume(job: str, frontier: str | None, workers: int | None, show: ShowOption
 async def _end_pause(folder: JobFolder) -> bool:
     """End the pause of a job that is being run; returns whether it is."""
     from skitter.cli.reach import live_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.frontier.base import JobState  # noqa: PLC0415
+    from skitter.frontier.records import JobState  # noqa: PLC0415
 
     async with live_frontier(folder) as reached:
         if reached is None:
@@ -124,8 +124,8 @@ def stop(job: str, frontier: str | None) -> None:
 
 async def _stop(folder: JobFolder) -> None:
     from skitter.cli.reach import job_status, live_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.frontier.base import JobState  # noqa: PLC0415
     from skitter.frontier.client import RemoteFrontier  # noqa: PLC0415
+    from skitter.frontier.records import JobState  # noqa: PLC0415
 
     async with live_frontier(folder) as reached:
         if reached is None:

@@ -15,7 +15,7 @@ from skitter.errors import UsageError
 
 if TYPE_CHECKING:
     from skitter.engine.job import JobFolder
-    from skitter.frontier.base import DeadLetter
+    from skitter.frontier.records import DeadLetter
 
 _AT_ONCE = 1_000
 

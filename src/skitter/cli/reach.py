@@ -14,19 +14,12 @@ import msgspec
 from skitter.engine.assembly import Assembly
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.errors import UsageError
-from skitter.frontier.base import (
-    DeadLetter,
-    Frontier,
-    FrontierContext,
-    FrontierStatus,
-    JobInfo,
-    JobState,
-    NoSuchJob,
-    SharedRules,
-)
+from skitter.frontier.base import Frontier, NoSuchJob, SharedRules
 from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.file_format import file_of
+from skitter.frontier.options import FrontierContext
 from skitter.frontier.reading import read_dead_letters, read_outputs, read_status, read_steering, read_tallies
+from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.roster import WorkerStatus
 from skitter.frontier.tally import Tally, TallyGroup

@@ -19,7 +19,7 @@ from skitter.engine.crawl import Crawl, Progress, RunResult
 from skitter.engine.job import JobSpec
 from skitter.engine.process import run_async, set_up_logging
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.base import JobState
+from skitter.frontier.records import JobState
 from skitter.observe.progress import NoView, View, make_view
 from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
 from skitter.store.outputs import shown

@@ -11,8 +11,8 @@ import msgspec
 
 from skitter.cli.reach import JobStatus
 from skitter.cli.say import aligned
-from skitter.frontier.base import DeadLetter, FrontierStatus
 from skitter.frontier.changes import Changes
+from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.roster import WorkerStatus
 from skitter.frontier.tally import Tally
 from skitter.observe.figures import amount, duration, errors, kinds, listed

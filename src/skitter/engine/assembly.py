@@ -15,7 +15,9 @@ from skitter.engine.hooks import Hooks
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.engine.loading import build_spider, load_spider_class
 from skitter.errors import SpiderError, UsageError
-from skitter.frontier.base import Entry, Frontier, FrontierContext, FrontierOptions, JobInfo, JobState, Limits
+from skitter.frontier.base import Frontier
+from skitter.frontier.options import FrontierContext, FrontierOptions, Limits
+from skitter.frontier.records import Entry, JobInfo, JobState
 from skitter.scope import Scope
 from skitter.settings import Settings, build_settings
 from skitter.spider import Spider

@@ -23,9 +23,9 @@ from skitter.engine.orders import HAD_WORK, ChildEnd, ChildOrder
 from skitter.engine.process import run_async, set_up_logging
 from skitter.engine.worker import Worker
 from skitter.errors import SkitterError
-from skitter.frontier.base import Frontier, Landing, LeaseResult
+from skitter.frontier.base import Frontier
 from skitter.frontier.client import OwnerGone, RemoteFrontier
-from skitter.frontier.registry import make_frontier
+from skitter.frontier.records import Landing, LeaseResult
 
 _LOOK_EVERY = 0.5
 """Seconds between two looks whether the owner is still there, where no connection tells."""
@@ -56,9 +56,12 @@ def _report(pipe: int, what: bytes) -> None:
         os.write(pipe, what)
 
 
-def _reach(assembly: Assembly, name: str) -> Frontier:
-    frontier = make_frontier(assembly.spec.frontier, assembly.frontier_context(joining=True))
-    return frontier if frontier.shared else RemoteFrontier(assembly.folder.socket, name)
+def _reach(assembly: Assembly, order: ChildOrder, name: str) -> Frontier:
+    if not order.shared:
+        return RemoteFrontier(assembly.folder.socket, name)
+    from skitter.frontier.registry import make_frontier  # noqa: PLC0415 - loads what the owner alone needs elsewhere
+
+    return make_frontier(assembly.spec.frontier, assembly.frontier_context(joining=True))
 
 
 async def _owner_ended(frontier: Frontier, owner: int) -> None:
@@ -73,7 +76,7 @@ async def _owner_ended(frontier: Frontier, owner: int) -> None:
 async def _work(order: ChildOrder, pipe: int, name: str) -> None:
     loop = asyncio.get_running_loop()
     assembly = Assembly(order.spec)
-    frontier = _reach(assembly, name)
+    frontier = _reach(assembly, order, name)
     reported = cast(Frontier, _ReportedFrontier(frontier, pipe))
     running: list[Worker] = []
     loop.add_signal_handler(signal.SIGTERM, _drain, running)

@@ -18,7 +18,8 @@ from skitter.engine.page import Page
 from skitter.engine.room import Room
 from skitter.engine.verdict import Verdict
 from skitter.errors import StoreError
-from skitter.frontier.base import Divided, Entry, Frontier, Outcome, OutputMark, Resolution
+from skitter.frontier.base import Divided, Frontier
+from skitter.frontier.records import Entry, Outcome, OutputMark, Resolution
 from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
 
 log = logging.getLogger("skitter.engine")

@@ -19,7 +19,8 @@ from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
 from skitter.engine.orders import ChildOrder
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.base import Frontier, FrontierStatus, JobInfo, JobState, SeedKeys
+from skitter.frontier.base import Frontier, SeedKeys
+from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.spider import Spider
@@ -205,7 +206,7 @@ class Crawl:
                 await self._assembly.work(frontier, info, worker_name(), self._running)
             else:
                 level, form = self._logging
-                order = ChildOrder(self.spec, os.getpid(), level, form)
+                order = ChildOrder(self.spec, os.getpid(), frontier.shared, level, form)
                 abandon = frontier.abandon if frontier.shared else None
                 self._fleet = Fleet(order, self.spec.workers, abandon)
                 await self._fleet.run()

@@ -18,7 +18,7 @@ import xxhash
 from skitter import scope as reasons
 from skitter.engine.link_memory import DUPLICATE, FolderMemory, LinkMemory
 from skitter.errors import RequestError, SpiderError
-from skitter.frontier.base import Entry
+from skitter.frontier.records import Entry
 from skitter.item import is_item
 from skitter.links import Links, Refused
 from skitter.politeness import Politeness

@@ -27,5 +27,7 @@ class ChildOrder(msgspec.Struct):
     spec: JobSpec
     owner: int
     """Its process id."""
+    shared: bool
+    """Whether the worker reaches the frontier by its URL, not over the owner's socket."""
     log_level: str = "info"
     log_format: str = "text"

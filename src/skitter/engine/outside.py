@@ -11,7 +11,8 @@ from skitter.engine.gather import Gatherer
 from skitter.engine.room import Room
 from skitter.engine.seed_format import read_seed
 from skitter.errors import SkitterError
-from skitter.frontier.base import Entry, OutsideSeed, SeedBatch, SeedKeys
+from skitter.frontier.base import SeedKeys
+from skitter.frontier.records import Entry, OutsideSeed, SeedBatch
 
 log = logging.getLogger("skitter.engine")
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skitter.frontier.base import Outcome
+from skitter.frontier.records import Outcome
 
 _IN_MEMORY = 16 << 20
 """Bytes of a segment that stay in memory; more go to a temporary file."""

@@ -8,7 +8,7 @@ import msgspec
 
 from skitter.engine.gather import Batch
 from skitter.engine.verdict import Verdict
-from skitter.frontier.base import Entry, Lease, Resolution
+from skitter.frontier.records import Entry, Lease, Resolution
 from skitter.request import Request
 from skitter.response import Response
 

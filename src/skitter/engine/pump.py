@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from skitter.engine.orders import DRAIN_SECONDS
 from skitter.engine.page import Page
-from skitter.frontier.base import Frontier, JobState, Landing, Lease
+from skitter.frontier.base import Frontier
+from skitter.frontier.records import JobState, Landing, Lease
 
 _LOOK_EVERY = 0.1
 """Seconds between two looks at the job while there is no room for more, or nothing is given out."""

@@ -12,7 +12,8 @@ import msgspec
 from skitter.fetch.base import Fetcher, UnresolvedHost
 from skitter.fetch.robots import Deferred, RobotsPolicy, RobotsSettings
 from skitter.fetch.robots_desk import RobotsDesk
-from skitter.frontier.base import Frontier, Lease
+from skitter.frontier.base import Frontier
+from skitter.frontier.records import Lease
 from skitter.settings import Settings
 
 log = logging.getLogger("skitter.engine")

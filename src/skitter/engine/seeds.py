@@ -11,7 +11,8 @@ from typing import Any
 from skitter.engine.gather import Gatherer
 from skitter.engine.room import Room
 from skitter.errors import SpiderError
-from skitter.frontier.base import Entry, Frontier, SeedClaim, SeedMark
+from skitter.frontier.base import Frontier
+from skitter.frontier.records import Entry, SeedClaim, SeedMark
 from skitter.request import Request
 from skitter.spider import Spider
 

@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from skitter.frontier.base import Resolution
+from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings

@@ -20,7 +20,7 @@ from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, a
 from skitter.errors import RetryLater, SkitterError, UndecodableRecord
 from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, fetch_watched
 from skitter.fetch.retry_after import parse_retry_after
-from skitter.frontier.base import Entry, Resolution
+from skitter.frontier.records import Entry, Resolution
 from skitter.request import Request, decode_request
 from skitter.response import Response
 from skitter.settings import Settings

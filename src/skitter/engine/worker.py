@@ -23,7 +23,8 @@ from skitter.engine.seeds import SeedLoader
 from skitter.engine.walk import Walk
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.fetch.base import Fetcher
-from skitter.frontier.base import Entry, Frontier, JobInfo, JobState, SeedKeys
+from skitter.frontier.base import Frontier, SeedKeys
+from skitter.frontier.records import Entry, JobInfo, JobState
 from skitter.request import Request
 from skitter.scope import Scope
 from skitter.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from skitter.frontier.base import FrontierOptions
+from skitter.frontier.options import FrontierOptions
 from skitter.politeness import Politeness, Rate
 
 

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import (
+from skitter.frontier.changes import Changes
+from skitter.frontier.records import (
     AddResult,
     DeadLetter,
     Entry,
@@ -24,7 +25,6 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
-from skitter.frontier.changes import Changes
 from skitter.frontier.roster import WorkerReport, WorkerStatus
 from skitter.frontier.tally import Tally, TallyGroup
 from skitter.frontier.wire import METHODS, Answer, Call, Unframer, encode, error_from, frame

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from skitter.frontier.base import FrontierOptions, JobState
 from skitter.frontier.changes import Changes
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import JobState
 from skitter.frontier.roster import Roster, WorkerReport, WorkerStatus
 from skitter.frontier.seed_duty import SeedDuty
 from skitter.frontier.slots import SlotTable

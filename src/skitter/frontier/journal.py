@@ -11,13 +11,12 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
 from skitter.errors import FrontierError
 from skitter.frontier.file_format import APPLICATION_ID, FORMAT_VERSION, check_format, explained
-from skitter.frontier.scripts import named_statements
+from skitter.frontier.scripts import named_statements, script
 from skitter.own_thread import OwnThread
 
 _CHECKPOINT_PAGES = 20_000
@@ -76,9 +75,8 @@ class Journal:
         return fresh
 
     def _create(self, connection: sqlite3.Connection) -> None:
-        schema = (files("skitter.frontier.scripts") / "schema.sql").read_text("utf-8")
         connection.executescript(
-            f"BEGIN;{schema}"
+            f"BEGIN;{script('schema.sql')}"
             f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {FORMAT_VERSION};COMMIT;"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from skitter.frontier.base import Landing
+from skitter.frontier.records import Landing
 from skitter.frontier.slots import Slot, SlotTable
 
 Held = TypeVar("Held")

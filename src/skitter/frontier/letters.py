@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 
 from skitter.frontier.backlog import Row
-from skitter.frontier.base import DeadLetter
+from skitter.frontier.records import DeadLetter
 
 _ROW = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt, lost"
 

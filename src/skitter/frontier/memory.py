@@ -14,12 +14,15 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
-from skitter.frontier.base import (
+from skitter.frontier.changes import Changes
+from skitter.frontier.embedded import Embedded
+from skitter.frontier.leases import LeaseBook
+from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.reckoning import extend_ranges, rank_of, wait_for
+from skitter.frontier.records import (
     AddResult,
     DeadLetter,
     Entry,
-    FrontierContext,
-    FrontierOptions,
     FrontierStatus,
     JobInfo,
     JobState,
@@ -31,10 +34,6 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
-from skitter.frontier.changes import Changes
-from skitter.frontier.embedded import Embedded
-from skitter.frontier.leases import LeaseBook
-from skitter.frontier.reckoning import extend_ranges, rank_of, wait_for
 from skitter.frontier.slots import Slot
 from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION

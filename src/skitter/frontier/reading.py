@@ -16,9 +16,9 @@ from urllib.parse import quote
 import msgspec
 
 from skitter.frontier import letters
-from skitter.frontier.base import DeadLetter, FrontierStatus, JobState, SlotStatus
 from skitter.frontier.changes import Changes
 from skitter.frontier.file_format import check_format, explained
+from skitter.frontier.records import DeadLetter, FrontierStatus, JobState, SlotStatus
 from skitter.frontier.restore import outputs
 from skitter.frontier.tally import Tally, TallyGroup, in_order
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from skitter.frontier.base import Lease, OutputMark, QueueOrder
+from skitter.frontier.options import QueueOrder
+from skitter.frontier.records import Lease, OutputMark
 
 LONGEST_WAIT = 0.1
 """Seconds after which a worker asks again at the latest: others may have found work meanwhile."""

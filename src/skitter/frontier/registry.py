@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import Frontier, FrontierContext
+from skitter.frontier.base import Frontier
 from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.options import FrontierContext
 from skitter.frontier.sqlite import SqliteFrontier
 from skitter.parts import PartKind
 

@@ -10,8 +10,9 @@ from collections import Counter
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import FrontierOptions, JobState
 from skitter.frontier.letters import next_due
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import JobState
 from skitter.frontier.seen import MemorySeen, TimedSeen
 from skitter.request import FINGERPRINT_VERSION
 

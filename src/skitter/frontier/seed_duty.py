@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skitter.frontier.base import SeedMark
+from skitter.frontier.records import SeedMark
 
 
 class SeedDuty:

@@ -13,7 +13,8 @@ from typing import Any, cast
 import msgspec
 
 from skitter.errors import FrontierError, SkitterError
-from skitter.frontier.base import Frontier, JobInfo
+from skitter.frontier.base import Frontier
+from skitter.frontier.records import JobInfo
 from skitter.frontier.wire import METHODS, Answer, Call, Unframer, encode, frame
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from skitter.frontier.base import SlotStatus
+from skitter.frontier.records import SlotStatus
 from skitter.politeness import SlotPolicy
 
 ADAPTIVE_SHARE = 0.5

@@ -15,10 +15,13 @@ import msgspec
 
 from skitter.frontier import letters
 from skitter.frontier.backlog import Row
-from skitter.frontier.base import (
+from skitter.frontier.file_format import file_of
+from skitter.frontier.leases import HeldLease
+from skitter.frontier.options import FrontierContext
+from skitter.frontier.reckoning import wait_for
+from skitter.frontier.records import (
     AddResult,
     Entry,
-    FrontierContext,
     FrontierStatus,
     JobInfo,
     JobState,
@@ -30,9 +33,6 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
-from skitter.frontier.file_format import file_of
-from skitter.frontier.leases import HeldLease
-from skitter.frontier.reckoning import wait_for
 from skitter.frontier.removal import remove_file
 from skitter.frontier.seen import MemorySeen, TimedSeen
 from skitter.frontier.slots import Place as Waiting

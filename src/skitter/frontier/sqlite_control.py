@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from skitter.frontier import letters
-from skitter.frontier.base import JobState
 from skitter.frontier.changes import Changes
+from skitter.frontier.records import JobState
 from skitter.frontier.slots import Slot
 from skitter.frontier.sqlite_rows import SqliteRows
 

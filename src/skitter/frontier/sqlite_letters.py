@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from skitter.frontier import letters
 from skitter.frontier.backlog import Row
-from skitter.frontier.base import DeadLetter
+from skitter.frontier.records import DeadLetter
 from skitter.frontier.sqlite_rows import SqliteRows
 
 

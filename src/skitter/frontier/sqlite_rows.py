@@ -15,13 +15,15 @@ import msgspec
 
 from skitter.frontier import letters
 from skitter.frontier.backlog import Backlog, Row
-from skitter.frontier.base import AddResult, Entry, FrontierOptions, JobState, OutputMark, steady_clock
 from skitter.frontier.changes import Changes
+from skitter.frontier.clock import steady_clock
 from skitter.frontier.embedded import Embedded
 from skitter.frontier.journal import Journal
 from skitter.frontier.leases import LeaseBook
+from skitter.frontier.options import FrontierOptions
 from skitter.frontier.ownership import OwnerLock
 from skitter.frontier.reckoning import extend_ranges, rank_of
+from skitter.frontier.records import AddResult, Entry, JobState, OutputMark
 from skitter.frontier.restore import restore
 from skitter.frontier.seen import MemorySeen, Seen, TimedSeen
 from skitter.frontier.seen_disk import DiskSeen, move_to_disk

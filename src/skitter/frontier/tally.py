@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from skitter.frontier.base import Outcome, Resolution
+from skitter.frontier.records import Outcome, Resolution
 
 OTHERS = ""
 """Key under which the smallest are added up."""

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from skitter import errors
-from skitter.frontier.base import (
+from skitter.frontier.changes import Changes
+from skitter.frontier.records import (
     AddResult,
     DeadLetter,
     Entry,
@@ -27,7 +28,6 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
-from skitter.frontier.changes import Changes
 from skitter.frontier.roster import WorkerReport, WorkerStatus
 from skitter.frontier.tally import Tally, TallyGroup
 
@@ -102,6 +102,13 @@ class Unframer:
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Add what arrived; give each message that is complete."""
         buffer = self._buffer
+        if (
+            not buffer
+            and len(data) > _LENGTH.size
+            and _LENGTH.unpack_from(data)[0] == len(data) - _LENGTH.size
+        ):
+            yield data[_LENGTH.size :]  # one message, whole: nearly always
+            return
         buffer += data
         start = 0
         while len(buffer) - start >= _LENGTH.size:

@@ -20,7 +20,7 @@ from skitter.lifecycle.summary import CrawlSummary, error_summary, is_idle, modu
 from skitter.request import Request
 
 if TYPE_CHECKING:
-    from skitter.frontier.base import FrontierStatus
+    from skitter.frontier.records import FrontierStatus
 
 
 class ManagedCrawl:

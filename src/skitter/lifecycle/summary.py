@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from skitter.frontier.base import FrontierStatus
+from skitter.frontier.records import FrontierStatus
 from skitter.lifecycle.feed import ErrorFeed
 from skitter.lifecycle.module import Module
 

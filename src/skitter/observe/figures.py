@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from skitter.frontier.base import FrontierStatus
+from skitter.frontier.records import FrontierStatus
 
 _WINDOW = 10.0
 """Seconds over which the present pace is taken."""

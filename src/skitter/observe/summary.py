@@ -9,7 +9,7 @@ import msgspec
 
 from skitter.engine.crawl import RunResult
 from skitter.errors import UsageError
-from skitter.frontier.base import FrontierStatus, JobState
+from skitter.frontier.records import FrontierStatus, JobState
 from skitter.observe.figures import amount, duration, kinds, listed
 
 type_of_end = Literal["finished", "stopped", "paused", "failed"]

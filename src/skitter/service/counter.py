@@ -15,7 +15,8 @@ from skitter.cli.reach import Reached, dead_letters, job_status, open_frontier
 from skitter.cli.steer import changes_of
 from skitter.cli.tables import letter_fields
 from skitter.errors import SkitterError
-from skitter.frontier.base import AddResult, Entry, NoSuchJob
+from skitter.frontier.base import NoSuchJob
+from skitter.frontier.records import AddResult, Entry
 from skitter.service.desk import Desk
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.ground import RunFolder, check_settings

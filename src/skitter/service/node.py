@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from skitter.errors import SkitterError
-from skitter.frontier.base import FrontierContext
+from skitter.frontier.options import FrontierContext
 from skitter.frontier.registry import forget, make_frontier
 from skitter.politeness import Politeness
 from skitter.service.desk import Desk

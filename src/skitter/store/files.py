@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from skitter.errors import StoreError
-from skitter.frontier.base import OutputMark
+from skitter.frontier.records import OutputMark
 from skitter.item import encode_item
 from skitter.own_thread import OwnThread
 from skitter.store.base import GroupError, ItemGroup, StoreContext, parts_folder

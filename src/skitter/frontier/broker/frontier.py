@@ -14,7 +14,13 @@ from typing import Any
 import msgspec
 
 from skitter.errors import FrontierError, SkitterError
-from skitter.frontier.base import (
+from skitter.frontier.broker.base import Broker, Posting
+from skitter.frontier.broker.hand import Held, Pace
+from skitter.frontier.broker.messages import Messages, Patience
+from skitter.frontier.broker.outbox import FULL
+from skitter.frontier.broker.state import Fate, StateFrontier, TurnResult
+from skitter.frontier.broker.ticket import entry_of, mark_of
+from skitter.frontier.records import (
     AddResult,
     Entry,
     JobInfo,
@@ -26,12 +32,6 @@ from skitter.frontier.base import (
     Resolution,
     SeedMark,
 )
-from skitter.frontier.broker.base import Broker, Posting
-from skitter.frontier.broker.hand import Held, Pace
-from skitter.frontier.broker.messages import Messages, Patience
-from skitter.frontier.broker.outbox import FULL
-from skitter.frontier.broker.state import Fate, StateFrontier, TurnResult
-from skitter.frontier.broker.ticket import entry_of, mark_of
 from skitter.frontier.registry import forget
 
 log = logging.getLogger("skitter.frontier")

@@ -18,9 +18,9 @@ from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolic
 from nats.js.errors import BadRequestError, ServiceUnavailableError
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import FrontierContext
 from skitter.frontier.broker.address import BrokerAddress, NameRule
 from skitter.frontier.broker.base import Delivery, Posting
+from skitter.frontier.options import FrontierContext
 
 log = logging.getLogger("skitter.frontier")
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import cast
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import Frontier, FrontierContext
+from skitter.frontier.base import Frontier
 from skitter.frontier.broker.address import BrokerAddress, NameRule, parse_address
 from skitter.frontier.broker.base import Broker
 from skitter.frontier.broker.frontier import BrokerFrontier
 from skitter.frontier.broker.state import StateFrontier
+from skitter.frontier.options import FrontierContext
 
 _ON_REDIS = {"redis", "rediss", "unix", "redis+sentinel"}
 

@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from skitter.errors import SkitterError
-from skitter.frontier.base import Entry
 from skitter.frontier.broker.base import Broker, Posting
 from skitter.frontier.broker.hand import Hand, Pace
 from skitter.frontier.broker.outbox import Outbox
 from skitter.frontier.broker.ticket import bare_ticket, read_ticket, ticket_of
+from skitter.frontier.records import Entry
 
 _LARGEST = 512 << 10
 """Bytes: nsqd and NATS take a megabyte as they are set. A larger request stays with the state alone."""

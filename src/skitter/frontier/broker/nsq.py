@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import FrontierContext
 from skitter.frontier.broker.address import BrokerAddress, NameRule
 from skitter.frontier.broker.base import Delivery, Posting
+from skitter.frontier.options import FrontierContext
 from skitter.nsq import Consumer, Message, NsqError, NsqLookup, Options, Producer, Refused, is_channel
 
 log = logging.getLogger("skitter.frontier")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from skitter.frontier.base import AddResult, Entry, Landing, Outcome, SeedMark
 from skitter.frontier.broker.state import Fate, TurnResult, Turns, current_told, current_turns, masks_of
+from skitter.frontier.records import AddResult, Entry, Landing, Outcome, SeedMark
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.records import encode, text, to_bytes
 from skitter.frontier.redis.server import Argument

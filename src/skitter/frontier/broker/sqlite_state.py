@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
-from skitter.frontier.base import AddResult, Entry, Landing, Outcome, SeedMark
 from skitter.frontier.broker.state import Fate, TurnResult, Turns, current_told, current_turns, masks_of
+from skitter.frontier.records import AddResult, Entry, Landing, Outcome, SeedMark
 from skitter.frontier.slots import Place, Slot
 from skitter.frontier.sqlite import SqliteFrontier
 

@@ -10,7 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from skitter.frontier.base import AddResult, Entry, Frontier, Landing, LeaseResult, Outcome, SeedMark
+from skitter.frontier.base import Frontier
+from skitter.frontier.records import AddResult, Entry, Landing, LeaseResult, Outcome, SeedMark
 
 
 class Fate(Enum):

@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 
-from skitter.frontier.base import Entry
+from skitter.frontier.records import Entry
 
 _VERSION = 1
 

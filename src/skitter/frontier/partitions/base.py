@@ -10,16 +10,9 @@ from typing import Protocol
 
 import msgspec
 
-from skitter.frontier.base import (
-    AddResult,
-    Entry,
-    Frontier,
-    FrontierOptions,
-    JobInfo,
-    JobState,
-    Outcome,
-    SeedMark,
-)
+from skitter.frontier.base import Frontier
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, SeedMark
 from skitter.politeness import Politeness
 
 

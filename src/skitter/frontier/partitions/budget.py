@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from skitter.frontier.base import FrontierOptions, Limits
+from skitter.frontier.options import FrontierOptions, Limits
 from skitter.frontier.partitions.base import Pulse
 
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skitter.frontier.base import AddResult
 from skitter.frontier.partitions.base import Parcel, Position, total
 from skitter.frontier.partitions.errands import Errands
 from skitter.frontier.partitions.lane import Lane
+from skitter.frontier.records import AddResult
 
 _LOOK_EVERY = 0.25
 """Seconds between two looks at what may be safe by now."""

@@ -13,21 +13,9 @@ from typing import ClassVar
 
 import msgspec
 
-from skitter.frontier.base import (
-    AddResult,
-    Entry,
-    FrontierOptions,
-    FrontierStatus,
-    JobInfo,
-    JobState,
-    Landing,
-    LeaseResult,
-    Outcome,
-    SeedClaim,
-    SeedMark,
-    steady_clock,
-)
 from skitter.frontier.changes import Changes
+from skitter.frontier.clock import steady_clock
+from skitter.frontier.options import FrontierOptions
 from skitter.frontier.partitions.base import Parcel, Partition, Pulse, total
 from skitter.frontier.partitions.budget import Budget
 from skitter.frontier.partitions.courier import Courier
@@ -38,6 +26,18 @@ from skitter.frontier.partitions.leasing import Leasing
 from skitter.frontier.partitions.parts import Parts
 from skitter.frontier.partitions.reading import whole_status
 from skitter.frontier.partitions.steering import PartitionedSteering
+from skitter.frontier.records import (
+    AddResult,
+    Entry,
+    FrontierStatus,
+    JobInfo,
+    JobState,
+    Landing,
+    LeaseResult,
+    Outcome,
+    SeedClaim,
+    SeedMark,
+)
 from skitter.politeness import Politeness
 
 _MOST_ON_THE_WAY = 20_000

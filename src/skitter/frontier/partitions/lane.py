@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from skitter.frontier.base import JobState, Landing, Lease, LeaseResult
 from skitter.frontier.partitions.base import Partition
+from skitter.frontier.records import JobState, Landing, Lease, LeaseResult
 
 
 class Lane:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from skitter.frontier.base import JobState, Lease
 from skitter.frontier.partitions.errands import Errands
 from skitter.frontier.partitions.lane import Lane
 from skitter.frontier.partitions.parts import Parts
+from skitter.frontier.records import JobState, Lease
 
 _SHORTEST = 0.002
 _LONGEST = 0.5

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from skitter.frontier.base import DeadLetter, FrontierStatus, JobState
 from skitter.frontier.partitions.parts import Parts
+from skitter.frontier.records import DeadLetter, FrontierStatus, JobState
 from skitter.frontier.tally import OTHERS, Tally, in_order
 
 _BUSIEST = 20

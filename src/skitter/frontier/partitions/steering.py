@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from skitter.frontier.base import DeadLetter
 from skitter.frontier.changes import Changes
 from skitter.frontier.partitions.base import Partition
 from skitter.frontier.partitions.errands import Errands, together
 from skitter.frontier.partitions.lane import Lane
 from skitter.frontier.partitions.parts import Parts
 from skitter.frontier.partitions.reading import whole_letters, whole_outputs, whole_tallies
+from skitter.frontier.records import DeadLetter
 from skitter.frontier.roster import WorkerReport, WorkerStatus
 from skitter.frontier.tally import Tally, TallyGroup
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from skitter.frontier.base import Outcome
+from skitter.frontier.records import Outcome
 from skitter.frontier.redis.records import encode, id_bytes, text
 
 LEASES_AT_ONCE = 500

@@ -9,8 +9,9 @@ import xxhash
 from redis.crc import key_slot
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import Entry, FrontierContext, FrontierOptions, JobInfo, SeedBatch
+from skitter.frontier.options import FrontierContext, FrontierOptions
 from skitter.frontier.partitions.frontier import PartitionedFrontier
+from skitter.frontier.records import Entry, JobInfo, SeedBatch
 from skitter.frontier.redis.cluster import Cluster, PartitionServer
 from skitter.frontier.redis.cluster_address import PARTITIONS, parse_cluster
 from skitter.frontier.redis.keys import keys_of

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import xxhash
 
-from skitter.frontier.base import FrontierOptions
 from skitter.frontier.changes import Changes
+from skitter.frontier.options import FrontierOptions
 from skitter.politeness import LimitRule, Politeness, SlotPolicy, SlotUnit
 
 

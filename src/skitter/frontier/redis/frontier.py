@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from skitter.frontier.base import (
+from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.reckoning import wait_for
+from skitter.frontier.records import (
     AddResult,
     DeadLetter,
     Entry,
-    FrontierContext,
-    FrontierOptions,
     FrontierStatus,
     JobInfo,
     JobState,
@@ -28,7 +28,6 @@ from skitter.frontier.base import (
     SeedClaim,
     SeedMark,
 )
-from skitter.frontier.reckoning import wait_for
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.batches import (
     ENTRIES_AT_ONCE,

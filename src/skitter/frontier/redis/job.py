@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import FrontierOptions, JobInfo, NoSuchJob
+from skitter.frontier.base import NoSuchJob
 from skitter.frontier.changes import Changes
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import JobInfo
 from skitter.frontier.redis.batches import SLOTS_AT_ONCE
 from skitter.frontier.redis.config import BegunWith, JobConfig
 from skitter.frontier.redis.keys import FORMAT_VERSION, SLOTS, keys_of

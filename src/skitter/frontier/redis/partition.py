@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from skitter.frontier.base import AddResult, Entry, FrontierOptions, JobInfo, JobState, Outcome, SeedMark
+from skitter.frontier.options import FrontierOptions
 from skitter.frontier.partitions.base import Parcel, Position, Pulse
+from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, SeedMark
 from skitter.frontier.redis.batches import ENTRIES_AT_ONCE
 from skitter.frontier.redis.cluster import Cluster, PartitionServer
 from skitter.frontier.redis.frontier import RedisFrontier

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import (
+from skitter.frontier.options import QueueOrder
+from skitter.frontier.records import (
     DeadLetter,
     Entry,
     FrontierStatus,
@@ -21,7 +22,6 @@ from skitter.frontier.base import (
     Landing,
     Lease,
     Outcome,
-    QueueOrder,
     Resolution,
     SlotStatus,
 )

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skitter.frontier.base import Entry, FrontierOptions, OutsideSeed, SeedBatch
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import Entry, OutsideSeed, SeedBatch
 from skitter.frontier.redis.job import Job
 from skitter.frontier.redis.records import EntryWriter, encode, text, to_bytes, to_words
 
