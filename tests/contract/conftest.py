@@ -6,6 +6,7 @@ A new backend joins by a subclass of :class:`Backend` in ``BACKENDS``. All times
 
 import contextlib
 import hashlib
+import math
 import shutil
 import uuid
 from pathlib import Path
@@ -351,15 +352,21 @@ class Job:
         states = ("queued", "delayed", "leased", "done", "failed")
         return {name: getattr(status, name) for name in states if getattr(status, name)}
 
-    async def wait_for_one(self, worker="w", step=0.0625, patience=1000.0) -> tuple[float, Lease]:
-        """Ask again and again until there is something; returns the seconds that took, and the lease."""
+    async def wait_for_one(
+        self, worker="w", step=0.0625, patience=1000.0, precision=0.0
+    ) -> tuple[float, Lease]:
+        """Ask again and again until there is something; returns the seconds that took, and the lease.
+
+        Asks every ``step`` seconds, and where that is more, whenever the wait so far has grown by ``precision``.
+        """
         begun = self.clock.now
         while self.clock.now - begun < patience:
             answer = await self.frontier.unchecked.lease(worker, 1)
             if answer.leases:
                 check_counts(await self.status())
                 return self.clock.now - begun, answer.leases[0]
-            await self.clock.advance(step)
+            waited = self.clock.now - begun
+            await self.clock.advance(max(step, 2.0 ** math.frexp(waited * precision)[1] / 2))
         raise AssertionError(f"nothing was handed out within {patience} seconds")
 
     async def seeds_done(self) -> None:
