@@ -70,6 +70,10 @@ class ClusterServers:
 class _Node(RedisServer):
     cluster_port = 0
 
+    def announce(self, port: int) -> None:
+        """Tell everybody from the next start on that this is the node's port: that of a relay to it."""
+        self._options += ("--cluster-announce-port", str(port))
+
 
 def _node(kind, options) -> _Node:
     port = free_port()

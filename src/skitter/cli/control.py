@@ -22,13 +22,13 @@ _LOOK_EVERY = 0.2
 """Seconds between two looks whether the workers of a fleet have left."""
 
 if TYPE_CHECKING:
-    from skitter.cli.reach import JobStatus
     from skitter.engine.job import JobFolder
+    from skitter.engine.reach import JobStatus
 
 
 def folder_of(job: str, frontier: str | None = None) -> JobFolder:
-    """Return a job by its name, see :func:`~skitter.cli.reach.find_job`."""
-    from skitter.cli.reach import find_job
+    """Return a job by its name, see :func:`~skitter.engine.reach.find_job`."""
+    from skitter.engine.reach import find_job
 
     return find_job(job, frontier)
 
@@ -49,8 +49,8 @@ def jobs(as_json: bool) -> None:
 
 
 async def _all_jobs() -> list[JobStatus]:
-    from skitter.cli.reach import job_status
     from skitter.engine.job import all_jobs
+    from skitter.engine.reach import job_status
 
     return [await job_status(folder) for folder in all_jobs()]
 
@@ -64,7 +64,7 @@ def pause(job: str, frontier: str | None) -> None:
 
 
 async def _pause(folder: JobFolder) -> None:
-    from skitter.cli.reach import open_frontier
+    from skitter.engine.reach import open_frontier
     from skitter.frontier.records import JobState
 
     async with open_frontier(folder) as reached:
@@ -98,7 +98,7 @@ def resume(job: str, frontier: str | None, workers: int | None, show: ShowOption
 
 async def _end_pause(folder: JobFolder) -> bool:
     """End the pause of a job that is being run; returns whether it is."""
-    from skitter.cli.reach import live_frontier
+    from skitter.engine.reach import live_frontier
     from skitter.frontier.records import JobState
 
     async with live_frontier(folder) as reached:
@@ -123,7 +123,7 @@ def stop(job: str, frontier: str | None) -> None:
 
 
 async def _stop(folder: JobFolder) -> None:
-    from skitter.cli.reach import job_status, live_frontier
+    from skitter.engine.reach import job_status, live_frontier
     from skitter.frontier.client import RemoteFrontier
     from skitter.frontier.records import JobState
 

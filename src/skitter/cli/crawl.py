@@ -56,6 +56,7 @@ def crawl(
         outputs=what.all_outputs(),
         frontier=what.frontier,
         workers=what.workers,
+        queues=what.all_queues(),
     )
     return run_job(spec, show, fresh=what.fresh, recrawl=what.recrawl)
 
@@ -82,6 +83,7 @@ def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
         outputs=what.all_outputs(spider_class.outputs),
         frontier=what.frontier,
         workers=what.workers,
+        queues=what.all_queues(),
     )
     return run_job(spec, show, fresh=what.fresh, recrawl=what.recrawl)
 

@@ -129,8 +129,8 @@ class Demo:
     def _dead_letters(self) -> set[str]:
         import asyncio
 
-        from skitter.cli.reach import dead_letters
         from skitter.engine.job import JobFolder
+        from skitter.engine.reach import dead_letters
 
         return {letter.url for letter in asyncio.run(dead_letters(JobFolder(_JOB), 0, 1_000))}
 

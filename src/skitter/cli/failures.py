@@ -65,7 +65,8 @@ def _print(
     as_json: bool,
     lines: Callable[[list[DeadLetter]], str],
 ) -> None:
-    from skitter.cli.tables import letter_fields, to_json
+    from skitter.cli.tables import to_json
+    from skitter.observe.letters import letter_fields
 
     letters = asyncio.run(_find(folder, ids, kind))
     if as_json:
@@ -102,7 +103,7 @@ def drop(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None)
 async def _settle(
     folder: JobFolder, ids: Sequence[int], kind: str | None, *, again: bool
 ) -> tuple[int, bool]:
-    from skitter.cli.reach import open_frontier
+    from skitter.engine.reach import open_frontier
 
     chosen = None
     if ids or kind is not None:
@@ -114,7 +115,7 @@ async def _settle(
 
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list[DeadLetter]:
     """Read the dead letters that are meant. Raises :class:`~skitter.errors.UsageError` for an unknown id."""
-    from skitter.cli.reach import dead_letters
+    from skitter.engine.reach import dead_letters
 
     found: list[DeadLetter] = []
     after = 0

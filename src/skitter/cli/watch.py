@@ -14,8 +14,8 @@ from skitter.cli.options import frontier_option, job_argument, json_option
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from skitter.cli.reach import JobStatus
     from skitter.engine.job import JobFolder
+    from skitter.engine.reach import JobStatus
 
 _interval = click.option(
     "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS",
@@ -34,8 +34,8 @@ def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str 
 
     --json prints one JSON object; with --watch, one a line.
     """
-    from skitter.cli.reach import job_status
     from skitter.cli.tables import status_lines, to_json, to_json_line
+    from skitter.engine.reach import job_status
 
     folder = folder_of(job, frontier)
     if not watch:
@@ -80,7 +80,7 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
     from skitter.cli.tables import to_json, top_lines
 
     async def look() -> list[JobStatus]:
-        from skitter.cli.reach import job_status
+        from skitter.engine.reach import job_status
 
         return [await job_status(folder) for folder in await _jobs(frontier)]
 
@@ -98,6 +98,6 @@ async def _jobs(frontier: str | None) -> list[JobFolder]:
 
     if frontier is None:
         return list(all_jobs())
-    from skitter.cli.reach import jobs_on
+    from skitter.engine.reach import jobs_on
 
     return await jobs_on(frontier)

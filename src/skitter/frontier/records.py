@@ -192,6 +192,8 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """Age in seconds of the oldest lease; 0 if there is none."""
     reason: str = ""
     """The limit that stops the job, if one was reached."""
+    queues: dict[str, int] = {}
+    """How many requests are queued in each queue; empty if the job never had another one than ``default``."""
 
 
 class OutsideSeed(msgspec.Struct, array_like=True, frozen=True):

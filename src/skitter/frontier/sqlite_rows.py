@@ -124,7 +124,7 @@ class SqliteRows(Embedded):
         added = known = banned = 0
         self._active_at = now
         for entry in entries:
-            if entry.slot in self._banned:
+            if self._banned and self._is_banned(entry.slot):
                 banned += 1
                 continue
             if entry.dedup:
@@ -175,7 +175,7 @@ class SqliteRows(Embedded):
 
     def _take_away(self, row: Row) -> bool:
         """Drop a request that comes back to a slot banned meanwhile; ``False`` if its slot is not."""
-        if self._slot_keys[row.slot] not in self._banned:
+        if not self._is_banned(self._slot_keys[row.slot]):
             return False
         self._dequeue(row)
         self._added -= 1

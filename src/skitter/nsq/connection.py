@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._plain_answers = 1 if options.tls is None else 2
         self._answers: deque[asyncio.Future[bytes]] = deque()
         self._out: list[bytes] = []
+        self._is_ready_told = True
         self._error: Exception | None = None
         self._closed = self._loop.create_future()
         self._heard = self._loop.time()
@@ -248,6 +249,10 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         out, self._out = self._out, []
+        if not self._is_ready_told:
+            # Before all answers: they would make room for messages that may be wanted no more.
+            self._is_ready_told = True
+            out.insert(0, wire.rdy(self.ready))
         if out and self.is_open:
             assert self._transport is not None
             data = b"".join(out)
@@ -300,7 +305,9 @@ class Connection(asyncio.Protocol):
         count = min(count, int(self.agreed.get("max_rdy_count", 2500)))
         if count != self.ready:
             self.ready = count
-            self._send(wire.rdy(count))
+            if self._is_ready_told:
+                self._is_ready_told = False
+                self._send(b"")
 
     def finish(self, message: Message) -> None:
         """Forget a message; see :meth:`Message.finish`."""
