@@ -67,6 +67,7 @@ class Seeds:
 @click.option(
     "--callback", metavar="NAME", help="Method of the spider, for those that name none; default: parse."
 )
+@click.option("--queue", metavar="NAME", help="For those that name none; default: the queue `default`.")
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out lines that are no seeds, instead of adding nothing."
 )
@@ -77,6 +78,7 @@ def add(
     name: str | None,
     priority: int,
     callback: str | None,
+    queue: str | None,
     skip_bad: bool,
     frontier: str | None,
 ) -> None:
@@ -92,7 +94,7 @@ def add(
         )
     with ExitStack() as stack:
         file = None if name is None else stack.enter_context(_open(name))
-        work = _Adding(Seeds(urls, file), priority, callback, skip_bad=skip_bad)
+        work = _Adding(Seeds(urls, file), priority, callback, queue or "", skip_bad=skip_bad)
         asyncio.run(work.run(folder_of(job, frontier)))
 
 
@@ -111,10 +113,13 @@ def _open(name: str) -> BinaryIO:
 class _Adding:
     """One call of the command."""
 
-    def __init__(self, seeds: Seeds, priority: int, callback: str | None, *, skip_bad: bool) -> None:
+    def __init__(
+        self, seeds: Seeds, priority: int, callback: str | None, queue: str, *, skip_bad: bool
+    ) -> None:
         self._seeds = seeds
         self._priority = priority
         self._callback = callback
+        self._queue = queue
         self._skip_bad = skip_bad
         self._bad: list[str] = []
         self._bad_count = 0
@@ -140,7 +145,7 @@ class _Adding:
         self._bad, self._bad_count = [], 0
         for place, text in self._seeds:
             try:
-                entry = entry_of(text, gatherer, methods, self._priority, self._callback)
+                entry = entry_of(text, gatherer, methods, self._priority, self._callback, self._queue)
             except SkitterError as error:
                 entry = str(error)
             if isinstance(entry, str):
@@ -191,16 +196,19 @@ def entry_of(
     methods: type | None,
     priority: int = 0,
     callback: str | None = None,
+    queue: str = "",
 ) -> Entry | str:
     """Return what is to be added for a seed, or why it is refused. Raises :class:`~skitter.errors.RequestError`.
 
-    ``priority`` and ``callback`` hold where the seed names none.
+    ``priority``, ``callback`` and ``queue`` hold where the seed names none.
     """
     from skitter.engine.seed_format import read_seed  # noqa: PLC0415 - as above
 
     request = read_seed(text, priority=priority)
     if request.callback is None and callback is not None:
         request = request.replace(callback=callback)
+    if queue and not request.queue:
+        request = request.replace(queue=queue)
     for name in (request.callback, request.errback):
         if methods is not None and name is not None and not hasattr(methods, str(name)):
             return f"the spider has no method {name!r}"
