@@ -176,7 +176,7 @@ def _with(
 
 
 def _queue(text: str) -> tuple[str, int]:
-    from skitter.queues import NAME_RULE, is_queue_name  # noqa: PLC0415 - `skitter --help` needs neither
+    from skitter.queues import NAME_RULE, is_queue_name
 
     name, colon, number = text.partition(":")
     if not is_queue_name(name):

@@ -9,11 +9,11 @@ import socket
 import time
 
 from skitter.engine.committer import Committer
+from skitter.engine.pace import Pace
 from skitter.engine.pump import Pump
 from skitter.errors import SkitterError
 from skitter.frontier.base import Frontier
 from skitter.frontier.roster import WorkerReport
-from skitter.observe.figures import Pace
 from skitter.version import VERSION
 
 EVERY = 2.0

@@ -21,6 +21,7 @@ from skitter.engine.pump import Pump
 from skitter.engine.robots_gate import RobotsGate
 from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
+from skitter.engine.sorting import Sorting
 from skitter.engine.walk import Walk
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.fetch.base import Fetcher
@@ -51,6 +52,7 @@ class Worker:
         stores: Sequence[Store],
         scope: Scope,
         hooks: Hooks | None = None,
+        sorting: Sorting | None = None,
         queues: Sequence[str] = (),
     ) -> None:
         self.name = name
@@ -76,6 +78,7 @@ class Worker:
             self._room,
             self._pump.in_hand,
             settings.task_key,
+            sorting,
         )
         self._announcer = Announcer(name, frontier, self._pump, self._committer, tuple(queues))
         self._committer.set_aside = self._pump.set_aside
@@ -110,7 +113,14 @@ class Worker:
         if settings.seed_keys:
             self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer, self._room).run())
         walk = Walk(
-            self.spider, settings, self._fetcher, self._hooks, self._robots, self._gatherer, self._obey
+            self.spider,
+            settings,
+            self._fetcher,
+            self._hooks,
+            self._robots,
+            self._gatherer,
+            self._obey,
+            self._frontier.hold,
         )
         self._pumping = asyncio.create_task(self._pump.run(walk.through, self._committer.put))
         committing = self._undertake(self._committer.run(self._pump.closed))

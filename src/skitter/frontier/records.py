@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from skitter.output_mark import OutputMark
+
 
 class JobState(StrEnum):
     """What the fleet of a job is to do."""
@@ -97,14 +99,6 @@ class Resolution(StrEnum):
     DONE = "done"
     RETRY = "retry"
     FAILED = "failed"
-
-
-class OutputMark(msgspec.Struct, array_like=True, frozen=True):
-    """A byte range of a part file that holds the items of one outcome."""
-
-    part: str
-    start: int
-    end: int
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):

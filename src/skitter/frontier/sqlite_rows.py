@@ -23,11 +23,12 @@ from skitter.frontier.leases import LeaseBook
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.ownership import OwnerLock
 from skitter.frontier.reckoning import extend_ranges, rank_of
-from skitter.frontier.records import AddResult, Entry, JobState, OutputMark
+from skitter.frontier.records import AddResult, Entry, JobState
 from skitter.frontier.restore import restore
 from skitter.frontier.seen import MemorySeen, Seen, TimedSeen
 from skitter.frontier.seen_disk import DiskSeen, move_to_disk
 from skitter.frontier.slots import Slot
+from skitter.output_mark import OutputMark
 from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION
 
