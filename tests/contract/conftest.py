@@ -18,7 +18,7 @@ from services.redis_cluster import running_cluster
 from services.redis_servers import running
 from skitter.errors import FrontierError
 from skitter.frontier.broker.address import parse_address
-from skitter.frontier.broker.frontier import BrokerFrontier
+from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
 from skitter.frontier.broker.hand import Pace
 from skitter.frontier.broker.sqlite_state import SqliteState
 from skitter.frontier.client import RemoteFrontier
@@ -184,7 +184,8 @@ EAGER = Pace(hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.05, ready
 class OverBroker(Backend):
     """A queue in a real broker, with its state beside it."""
 
-    def broker(self, options):
+    def brokers(self, options):
+        """Return what makes the broker of a queue."""
         raise NotImplementedError
 
     def state(self, politeness, options, clock):
@@ -192,8 +193,9 @@ class OverBroker(Backend):
 
     async def start(self, politeness, options, clock):
         known_for_ever = options.visited_ttl is None and options.failed_stay_known
-        self.frontier = BrokerFrontier(
-            self.state(politeness, options, clock), self.broker(options),
+        self.channel = f"c{uuid.uuid4().hex}"
+        self.frontier = BrokerFrontierByQueue(
+            self.state(politeness, options, clock), self.brokers(options),
             known_for_ever=known_for_ever, pace=EAGER, clock=clock,
         )  # fmt: skip
         await self.frontier.open()
@@ -204,13 +206,12 @@ class OverBroker(Backend):
 
 
 class OverNsq(OverBroker):
-    def broker(self, options):
+    def brokers(self, options):
         from skitter.frontier.broker import nsq
 
-        url = (
-            f"nsq://127.0.0.1:{nsq_servers.running().port}/contract?channel=c{uuid.uuid4().hex}&state=sqlite:"
-        )
-        return nsq.NsqBroker(parse_address(url, "job", nsq.RULE), options.lease_seconds)
+        url = f"nsq://127.0.0.1:{nsq_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
+        address = parse_address(url, "job", nsq.RULE)
+        return lambda queue: nsq.NsqBroker(address.of_queue(queue), options.lease_seconds)
 
 
 class OnSqliteState(OverBroker):
@@ -240,11 +241,12 @@ class NsqOnValkey(OverNsq, OnValkeyState):
 class JetStreamOnSqlite(OnSqliteState):
     name = "jetstream+sqlite"
 
-    def broker(self, options):
+    def brokers(self, options):
         from skitter.frontier.broker import jetstream
 
-        url = f"nats://127.0.0.1:{nats_servers.running().port}/contract?channel=c{uuid.uuid4().hex}&state=sqlite:"
-        return jetstream.JetStreamBroker(parse_address(url, "job", jetstream.RULE), options.lease_seconds)
+        url = f"nats://127.0.0.1:{nats_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
+        address = parse_address(url, "job", jetstream.RULE)
+        return lambda queue: jetstream.JetStreamBroker(address.of_queue(queue), options.lease_seconds)
 
 
 BACKENDS = {
