@@ -19,6 +19,8 @@ from services.store_items import read_file, read_served
 SPIDERS = Path(__file__).with_name("spiders.py")
 PATIENCE = 60.0
 _STEP = 0.002
+_read: dict[Path, tuple[int, int]] = {}
+"""Of each log, how many bytes were read, and how many lines."""
 
 
 class Crawling:
@@ -180,7 +182,12 @@ def check_exact(crawling, pages, dead=()):
 
 def served(site):
     """How many requests a site process has answered."""
-    return site._log.read_bytes().count(b"\n")
+    size, lines = _read.get(site._log, (0, 0))
+    with site._log.open("rb") as log:
+        log.seek(size)
+        news = log.read()
+    _read[site._log] = size + len(news), lines + news.count(b"\n")
+    return _read[site._log][1]
 
 
 def visits(site):

@@ -1,5 +1,6 @@
 """A crawl that several machines share through a server, with handles to hurt them and it."""
 
+import asyncio
 import os
 import signal
 import time
@@ -24,6 +25,7 @@ class SharedCrawling(Crawling):
         )
         self.command.append(f"--frontier={url or server.url}")
         self._server = server
+        self._asleep = set()
         self.awakenings = []
         """When workers were woken, by ``time.monotonic()``."""
 
@@ -52,14 +54,53 @@ class SharedCrawling(Crawling):
         if not self.wait_for(self.workers, "a worker"):
             return False
         victim = rng.choice(self.workers())
+        self._asleep.add(victim.pid)
         try:
             os.kill(victim.pid, signal.SIGSTOP)
             time.sleep(seconds)
-            self.awakenings.append(time.monotonic())
+            woken = time.monotonic()
             os.kill(victim.pid, signal.SIGCONT)
         except (ProcessLookupError, psutil.NoSuchProcess):
             return False
+        self.awakenings.append(woken)
         return True
+
+    def awake_workers(self):
+        """Its workers but for those that are stopped, or were."""
+        return [worker for worker in self.workers() if worker.pid not in self._asleep]
+
+
+class ClusterCrawling(SharedCrawling):
+    """As it is on a cluster; what became of the job is asked by the frontier's own calls."""
+
+    def __init__(self, folder, server, site, *, url, **options):
+        super().__init__(folder, server, site, url=url, **options)
+        self._url = url
+
+    def _ask_frontier(self, question):
+        from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
+
+        async def ask():
+            frontier = RedisClusterFrontier(self._url, "job", attach=True)
+            await frontier.open()
+            try:
+                return await question(frontier)
+            finally:
+                await frontier.close()
+
+        return asyncio.run(ask())
+
+    def dead_letters(self):
+        letters = self._ask_frontier(lambda frontier: frontier.dead_letters(limit=10_000))
+        return {letter.url: letter.error for letter in letters}
+
+    def counters(self):
+        return self._ask_frontier(lambda frontier: frontier.status()).counters
+
+    def counts(self):
+        status = self._ask_frontier(lambda frontier: frontier.status())
+        return {"added": status.added, "done": status.done, "queue": status.queued, "delayed": status.delayed,
+                "dead": status.failed}  # fmt: skip
 
 
 class Machines:

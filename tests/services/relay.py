@@ -20,7 +20,8 @@ class Relay:
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
-        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
         return self
 
     async def __aexit__(self, *_) -> None:
@@ -53,8 +54,8 @@ class Relay:
         self.connections += 1
         try:
             server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
-        except OSError:  # it is away, and so is this way to it
-            writer.close()
+        except (OSError, asyncio.CancelledError):  # it is away, or this way to it is cut
+            writer.transport.abort()
             return
         back = asyncio.create_task(self._answers(server_reader, writer))
         try:
@@ -65,6 +66,7 @@ class Relay:
             pass  # as by a network that breaks
         finally:
             back.cancel()
+            await asyncio.gather(back, return_exceptions=True)
             for stream in (writer, server_writer):
                 stream.transport.abort()
 
@@ -83,25 +85,34 @@ class Relay:
 
 
 @contextmanager
-def relay_thread(port: int):
-    """Run a relay beside a test that has no event loop: ``relay, do = ...``; ``do("cut")`` calls a method there."""
+def relay_thread(*ports: int):
+    """Run relays beside a test that has no event loop: ``relays, do = ...``; ``do("cut")`` calls a method of each there."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="relay", daemon=True)
     thread.start()
 
     async def make():
-        return await Relay(port).__aenter__()
+        return [await Relay(port).__aenter__() for port in ports]
 
     async def call(name):
-        result = getattr(relay, name)()
-        if asyncio.iscoroutine(result):
-            await result
+        for relay in relays:
+            result = getattr(relay, name)()
+            if asyncio.iscoroutine(result):
+                await result
 
-    relay = asyncio.run_coroutine_threadsafe(make(), loop).result(10)
+    async def end():
+        for relay in relays:
+            await relay.__aexit__()
+        await asyncio.sleep(0.01)  # transports close a turn of the loop later
+
+    def there(coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(10)
+
+    relays = there(make())
     try:
-        yield relay, lambda name: asyncio.run_coroutine_threadsafe(call(name), loop).result(10)
+        yield relays, lambda name: there(call(name))
     finally:
-        asyncio.run_coroutine_threadsafe(relay.__aexit__(), loop).result(10)
+        there(end())
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -120,8 +120,8 @@ class _Adding:
         self._bad_count = 0
 
     async def run(self, folder: JobFolder) -> None:
-        from skitter.engine.adding import judge  # noqa: PLC0415 - `skitter --help` needs no engine
-        from skitter.engine.reach import open_frontier  # noqa: PLC0415
+        from skitter.engine.adding import judge
+        from skitter.engine.reach import open_frontier
 
         async with open_frontier(folder) as reached:
             gatherer, methods = judge(folder, reached)
@@ -138,7 +138,7 @@ class _Adding:
 
     def _entries(self, gatherer: Gatherer, methods: type | None) -> Iterator[Entry]:
         """Give what is to be added; note what is no seed."""
-        from skitter.engine.adding import entry_of  # noqa: PLC0415 - as above
+        from skitter.engine.adding import entry_of
 
         self._bad, self._bad_count = [], 0
         for place, text in self._seeds:
@@ -154,7 +154,7 @@ class _Adding:
                 yield entry
 
     async def _add(self, reached: Reached, entries: Iterator[Entry]) -> AddResult:
-        from skitter.frontier.records import AddResult  # noqa: PLC0415 - as above
+        from skitter.frontier.records import AddResult
 
         added = known = banned = 0
         batch: list[Entry] = []

@@ -47,12 +47,12 @@ def export(job: str, output: str, folders: tuple[Path, ...], force: bool, fronti
 
 
 async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, force: bool) -> int:
-    from skitter.engine.reach import outputs  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.store.base import parts_folder  # noqa: PLC0415
-    from skitter.store.committed import Committed, split_by_place  # noqa: PLC0415
-    from skitter.store.file_output import FileOutput  # noqa: PLC0415
-    from skitter.store.files import ITEMS_STREAM  # noqa: PLC0415
-    from skitter.store.outputs import open_output  # noqa: PLC0415
+    from skitter.engine.reach import outputs
+    from skitter.store.base import parts_folder
+    from skitter.store.committed import Committed, split_by_place
+    from skitter.store.file_output import FileOutput
+    from skitter.store.files import ITEMS_STREAM
+    from skitter.store.outputs import open_output
 
     output = open_output(target)
     if not isinstance(output, FileOutput):

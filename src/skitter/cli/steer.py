@@ -31,15 +31,15 @@ def set_(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -
     These can be: delay, jitter, parallelism, rates, max_pages, max_items, max_errors, max_bytes, wait_for_seeds
     and concurrency. Without any, the changes in force are shown.
     """
-    from skitter.engine.changing import changes_of  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.engine.changing import changes_of
 
     changes = changes_of(pairs("set", pairs_))
     asyncio.run(_set(folder_of(job, frontier), changes, reset=reset, ask=not (pairs_ or reset)))
 
 
 async def _set(folder: JobFolder, changes: Changes, *, reset: bool, ask: bool) -> None:
-    from skitter.cli.tables import change_texts  # noqa: PLC0415
-    from skitter.engine.reach import open_frontier  # noqa: PLC0415 - as above
+    from skitter.cli.tables import change_texts
+    from skitter.engine.reach import open_frontier
 
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
@@ -65,7 +65,7 @@ def drop_host(job: str, host: str, ban: bool, unban: bool, frontier: str | None)
 
 
 async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> None:
-    from skitter.engine.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.engine.reach import open_frontier
 
     async with open_frontier(folder) as reached:
         slot = _slot_of(folder, reached, host)
@@ -78,8 +78,8 @@ async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) ->
 
 
 def _slot_of(folder: JobFolder, reached: Reached, host: str) -> str:
-    from skitter.engine.assembly import Assembly  # noqa: PLC0415 - as above
-    from skitter.frontier.base import SharedRules  # noqa: PLC0415
+    from skitter.engine.assembly import Assembly
+    from skitter.frontier.base import SharedRules
 
     frontier = reached.frontier
     if isinstance(frontier, SharedRules):
@@ -100,9 +100,9 @@ def _slot_of(folder: JobFolder, reached: Reached, host: str) -> str:
 @frontier_option
 def counters(job: str, prefix: str, by: str | None, limit: int, as_json: bool, frontier: str | None) -> None:
     """Show the counters of a job whose names begin with PREFIX, or (--by) those per worker, host or task."""
-    from skitter.cli.tables import counter_lines, tally_lines, to_json  # noqa: PLC0415
-    from skitter.engine.reach import job_status, tallies  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.frontier.tally import TallyGroup  # noqa: PLC0415
+    from skitter.cli.tables import counter_lines, tally_lines, to_json
+    from skitter.engine.reach import job_status, tallies
+    from skitter.frontier.tally import TallyGroup
 
     folder = folder_of(job, frontier)
     if by is not None:

@@ -42,8 +42,20 @@ def status_lines(job: JobStatus) -> str:
         ("changed", ", ".join(f"{name}={text}" for name, text in change_texts(job.changes))),
         ("banned", ", ".join(job.banned)),
     ]
+    rows += [("waits", line) for line in unserved_lines(job)]
     text = aligned([row for row in rows if row[1]])
     return f"{text}\n\n{worker_lines(job.workers)}" if job.workers else text
+
+
+def unserved_lines(job: JobStatus) -> list[str]:
+    """Return a line for each queue in which something waits that none of the workers takes from."""
+    if job.counts is None or not job.workers:
+        return []
+    return [
+        f"{waiting:,} queued in queue {queue}, which no worker serves"
+        for queue, waiting in job.counts.queues.items()
+        if waiting and not any(worker.report.serves(queue) for worker in job.workers)
+    ]
 
 
 def worker_lines(workers: Sequence[WorkerStatus]) -> str:
@@ -128,6 +140,7 @@ def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
         ("failed", f"{counts.failed:,}"),
         ("oldest lease", duration(counts.oldest_lease) if counts.oldest_lease else ""),
         ("hosts", f"{counts.slots:,}"),
+        ("queues", ", ".join(f"{queue} ({waiting:,})" for queue, waiting in counts.queues.items())),
         ("busiest", ", ".join(f"{slot.key} ({slot.queued:,})" for slot in counts.busiest[:5])),
         ("errors", listed(errors(counters))),
         ("refused", listed(kinds(counters, "refused"))),

@@ -38,7 +38,7 @@ def add(
     book: str, files: tuple[str, ...], arguments: tuple[str, ...], outputs: tuple[str, ...], schedule: str
 ) -> None:
     """Add recipes as tasks. A job that watches the book takes them at once."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - `skitter --help` needs none of it
+    from skitter.tasks.book import TaskBook
 
     for file in files:
         try:
@@ -56,7 +56,7 @@ def add(
 @click.argument("name")
 def pause(book: str, name: str) -> None:
     """Let nothing more of a task be fetched until it is resumed; the other tasks go on."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - as above
+    from skitter.tasks.book import TaskBook
 
     TaskBook(book).pause(name)
     say(f"paused {name}")
@@ -67,7 +67,7 @@ def pause(book: str, name: str) -> None:
 @click.argument("name")
 def resume(book: str, name: str) -> None:
     """End the pause of a task."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - as above
+    from skitter.tasks.book import TaskBook
 
     TaskBook(book).resume(name)
     say(f"resumed {name}")
@@ -78,7 +78,7 @@ def resume(book: str, name: str) -> None:
 @click.argument("name")
 def close(book: str, name: str) -> None:
     """Close a task: what is queued of it is dropped."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - as above
+    from skitter.tasks.book import TaskBook
 
     TaskBook(book).close(name)
     say(f"closed {name}")
@@ -88,8 +88,8 @@ def close(book: str, name: str) -> None:
 @_book
 def list_tasks(book: str) -> None:
     """List the tasks of a book."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - as above
-    from skitter.tasks.entry import standings  # noqa: PLC0415
+    from skitter.tasks.book import TaskBook
+    from skitter.tasks.entry import standings
 
     rows = [
         (name, one.state, one.schedule or "-", ", ".join(one.outputs) or "-", one.file)

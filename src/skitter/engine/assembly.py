@@ -61,6 +61,7 @@ class Assembly:
         _refuse_objects(spec.settings)
         self.scope = _scope(self.spider, self.settings)
         self.settings.politeness()  # a bad limit rule is found now, not by the first worker
+        self.settings.queue_sizes()
         if any(getattr(self.settings, name) != getattr(_DEFAULTS, name) for name in _PARTS):
             self.fetcher()  # and so is a part that is not there
 
@@ -132,10 +133,18 @@ class Assembly:
             entries.append(entry)
         return entries
 
-    async def work(self, frontier: Frontier, info: JobInfo, name: str, running: list[Worker]) -> JobState:
+    async def work(
+        self,
+        frontier: Frontier,
+        info: JobInfo,
+        name: str,
+        running: list[Worker],
+        queues: Sequence[str] = (),
+    ) -> JobState:
         """Run one worker in this process until the job is finished or stopped.
 
-        The worker is put into ``running`` while it works, for those who want to drain it.
+        The worker is put into ``running`` while it works, for those who want to drain it. ``queues``: those that it
+        serves; none: all.
         """
         worker_class = await asyncio.to_thread(_worker_class)
         stores = await self._open_stores(name)
@@ -143,7 +152,16 @@ class Assembly:
         fetcher = await asyncio.to_thread(self.fetcher, frontier)  # it may look for installed parts
         await fetcher.open()
         worker = worker_class(
-            name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks(), sorting
+            name,
+            self.spider,
+            self.settings,
+            frontier,
+            fetcher,
+            stores,
+            self.scope,
+            self.hooks(),
+            sorting,
+            queues,
         )
         running.append(worker)
         try:

@@ -20,7 +20,8 @@ from skitter.engine.sorting import Sorting
 from skitter.engine.verdict import Verdict
 from skitter.errors import StoreError
 from skitter.frontier.base import Divided, Frontier
-from skitter.frontier.records import Entry, Outcome, OutputMark, Resolution
+from skitter.frontier.records import Entry, Outcome, Resolution
+from skitter.output_mark import OutputMark
 from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
 
 log = logging.getLogger("skitter.engine")

@@ -202,13 +202,17 @@ class Crawl:
         self._frontier = frontier
         watching = asyncio.create_task(self._watch(frontier, began))
         try:
-            if self.spec.workers == 1:
-                await self._assembly.work(frontier, info, worker_name(), self._running)
+            teams = self.spec.teams()
+            if len(teams) == 1:
+                await self._assembly.work(frontier, info, worker_name(), self._running, teams[0])
             else:
                 level, form = self._logging
-                order = ChildOrder(self.spec, os.getpid(), frontier.shared, level, form)
+                orders = [
+                    ChildOrder(self.spec, os.getpid(), frontier.shared, level, form, queues)
+                    for queues in teams
+                ]
                 abandon = frontier.abandon if frontier.shared else None
-                self._fleet = Fleet(order, self.spec.workers, abandon)
+                self._fleet = Fleet(orders, abandon)
                 await self._fleet.run()
         finally:
             self._frontier = self._fleet = None  # nothing is left to be stopped

@@ -125,7 +125,6 @@ class JobOutputs:
         failed = [*self._unusable.values()]
         for output, context in self._all():
             try:
-                await output.emit(context, ranges)
                 await output.merge(context, ranges)
             except StoreError as error:
                 failed.append(error)

@@ -99,7 +99,7 @@ class Walk:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
             text = f"callback: {describe(error)}"
-            log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400
+            log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400 - some are expected
             await self._failed(page, error, self._failure_verdict(page, text, retryable=False))
         return page
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from skitter.engine.announcer import Announcer
+from skitter.engine.appetite import appetite_of
 from skitter.engine.callbacks import describe
 from skitter.engine.committer import Committer
 from skitter.engine.gather import Gatherer
@@ -52,6 +53,7 @@ class Worker:
         scope: Scope,
         hooks: Hooks | None = None,
         sorting: Sorting | None = None,
+        queues: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.spider = spider
@@ -61,7 +63,10 @@ class Worker:
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
         buffering = buffering_of(stores)
-        self._pump = Pump(name, frontier, settings.concurrency, backlog=buffering.items if buffering else 0)
+        appetite = appetite_of(queues, settings.queue_sizes())
+        size = None if appetite is None else appetite.concurrency
+        self._concurrency = settings.concurrency if size is None else size
+        self._pump = Pump(name, frontier, self._concurrency, buffering.items if buffering else 0, appetite)
         self._room = Room()
         self._committer = Committer(
             frontier,
@@ -75,7 +80,7 @@ class Worker:
             settings.task_key,
             sorting,
         )
-        self._announcer = Announcer(name, frontier, self._pump, self._committer)
+        self._announcer = Announcer(name, frontier, self._pump, self._committer, tuple(queues))
         self._committer.set_aside = self._pump.set_aside
         if settings.max_queued is not None:
             self._pump.on_room = self._hear_of_room
@@ -149,7 +154,7 @@ class Worker:
         """Take over the one changed setting that is the workers' own; the frontier sees to the others."""
         changes = await self._frontier.changes()
         wanted = changes.concurrency
-        self._pump.concurrency = self.settings.concurrency if wanted is UNSET else wanted
+        self._pump.concurrency = self._concurrency if wanted is UNSET else wanted
 
     def _learn(self, urls: Sequence[str]) -> None:
         self._gatherer.memory.learn(urls)

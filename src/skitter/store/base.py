@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from skitter.errors import SkitterError
-from skitter.frontier.records import OutputMark
+from skitter.output_mark import OutputMark
 
 type_of_ranges = Mapping[str, Sequence[tuple[int, int]]]
 """Committed byte ranges of each part, as ``Frontier.outputs()`` gives them."""

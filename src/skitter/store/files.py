@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from skitter.errors import StoreError
-from skitter.frontier.records import OutputMark
 from skitter.item import encode_item
+from skitter.output_mark import OutputMark
 from skitter.own_thread import OwnThread
 from skitter.store.base import (
     GroupError,

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from skitter.errors import UsageError
-from skitter.recipe.problems import did_you_mean
 from skitter.recipe.source import Source
+from skitter.remedies import did_you_mean
 from skitter.store.outputs import open_output
 from skitter.tasks.entry import Entry, change_of, standings, type_of_change
 from skitter.tasks.recipe_task import new_entry

@@ -8,12 +8,12 @@ from typing import Any
 from skitter.engine.callbacks import run_callback
 from skitter.engine.hooks import Signal
 from skitter.errors import Postponed, SpiderError
-from skitter.recipe.problems import did_you_mean
+from skitter.remedies import did_you_mean
 from skitter.request import Request
 from skitter.response import Response
 from skitter.spider import Spider
+from skitter.stamp import ROUND
 from skitter.tasks.limits import limit_rules
-from skitter.tasks.stamp import ROUND
 from skitter.tasks.task import Task
 from skitter.urls import host_of, normalize
 

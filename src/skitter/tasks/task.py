@@ -12,11 +12,11 @@ from skitter.engine.hooks import Signal
 from skitter.errors import SpiderError
 from skitter.links import Links
 from skitter.politeness import Rate
-from skitter.recipe.problems import did_you_mean
+from skitter.remedies import did_you_mean
 from skitter.request import Request
 from skitter.response import Response
 from skitter.selector_list import SelectorList
-from skitter.tasks.stamp import Stamp
+from skitter.stamp import Stamp
 from skitter.urls import host_of, normalize
 
 type_of_root = Sequence[str | Request] | Callable[[], Any]

@@ -18,7 +18,7 @@ from skitter.frontier.redis.address import Address
 from skitter.frontier.redis.cluster_address import ClusterAddress
 from skitter.frontier.redis.scripts import all_scripts
 from skitter.frontier.redis.server import Argument, Server
-from skitter.frontier.redis.troubles import Trouble, explained
+from skitter.frontier.redis.troubles import Trouble, broken, explained
 
 log = logging.getLogger("skitter.frontier")
 
@@ -70,6 +70,8 @@ class Cluster:
             node = client.get_node_from_key(key)
         except RedisClusterException as error:
             raise _plain(error, self.address.where) from error
+        except RuntimeError as error:
+            raise broken(error) from error
         if node is None:
             raise redis.exceptions.ClusterDownError("a slot is served by nobody")
         return node
@@ -84,6 +86,8 @@ class Cluster:
             KeyError,
         ) as error:  # KeyError: a slot that has moved was served by nobody
             raise _plain(error, self.address.where) from error
+        except RuntimeError as error:
+            raise broken(error) from error
 
     async def refresh(self) -> None:
         """Ask the nodes anew who serves what."""
@@ -91,6 +95,8 @@ class Cluster:
             await self.client.nodes_manager.initialize()
         except RedisClusterException as error:
             raise _plain(error, self.address.where) from error
+        except RuntimeError as error:
+            raise broken(error) from error
 
     async def keys_like(self, pattern: str) -> list[bytes]:
         """List keys of all nodes. Raises :class:`~skitter.errors.FrontierError`."""

@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as TooSlow
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import Address
 from skitter.frontier.redis.scripts import Script, all_scripts
-from skitter.frontier.redis.troubles import Trouble, explained, trouble_of
+from skitter.frontier.redis.troubles import Trouble, broken, explained, trouble_of
 
 log = logging.getLogger("skitter.frontier")
 
@@ -158,6 +158,8 @@ class Server:
                 return await self._connected.execute_command(*words)  # type: ignore[no-untyped-call]
         except TimeoutError as error:
             raise TooSlow(f"no answer within {self._address.timeout:g} s") from error
+        except RuntimeError as error:
+            raise broken(error) from error
 
     def _patience(self, patient: bool) -> float:
         return self._address.patience if patient else 0.0

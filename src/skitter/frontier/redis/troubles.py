@@ -44,6 +44,16 @@ class JobGone(FrontierError):
     """The job that was opened is no longer on the server."""
 
 
+def broken(error: RuntimeError) -> kinds.ConnectionError:
+    """Return as a broken connection what uvloop says of a write to one; raise the error if it is about anything else.
+
+    The client hands it on as it is, where it does not look at a connection before it uses it (on a cluster).
+    """
+    if "the handler is closed" not in str(error):
+        raise error
+    return kinds.ConnectionError("Connection closed before the command was sent.")
+
+
 def trouble_of(error: kinds.RedisError) -> Trouble | None:
     """Return the trouble that an error tells of, if it is one that passes."""
     if isinstance(error, _REFUSALS):
