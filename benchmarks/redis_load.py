@@ -12,8 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # its server fi
 
 from services.redis_servers import RedisServer
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.records import Entry, JobState, Outcome, OutputMark, Resolution
+from skitter.frontier.records import Entry, JobState, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
+from skitter.output_mark import OutputMark
 from skitter.politeness import Politeness, SlotPolicy
 from skitter.request import Request, encode_request, fingerprint_of_url
 

@@ -1,12 +1,12 @@
 """Fixtures shared by all tests."""
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
 
+from services import processes
 from sites.docs import DocsUnavailable, docs_folder
 from skitter.testing import SiteServer, StaticSite
 
@@ -69,9 +69,7 @@ def docs_server(python_docs, serve):
 @pytest.fixture
 def free_port():
     """A port of 127.0.0.1 that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return processes.free_port()
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,19 @@ class RetryLater(SkitterError):
     """Raised by a callback that wants its page again: the attempt counts and the back-off applies."""
 
 
+class Postponed(SkitterError):
+    """Raised by a ``before_request`` hook that will not have the request fetched now: no attempt counts.
+
+    ``seconds``: for how long. ``slot``: nothing else of its slot either (nothing that may be fetched waits there), so
+    that the request keeps its place and the others are not taken one by one only to be put back.
+    """
+
+    def __init__(self, message: str, seconds: float, *, slot: bool = False) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        self.slot = slot
+
+
 class FrontierError(SkitterError):
     """The frontier cannot do its work (disk full, file of another format, owner gone)."""
 

@@ -95,7 +95,7 @@ class PartKind(msgspec.Struct, frozen=True):
 
 def _offered(group: str) -> EntryPoints:
     # Most jobs name only built-in parts, and need not wait for the machinery that reads installed packages.
-    from importlib.metadata import entry_points  # noqa: PLC0415
+    from importlib.metadata import entry_points  # noqa: PLC0415 - as said
 
     return entry_points(group=group)
 

@@ -8,7 +8,7 @@ registered domain or one pool for all hosts that the rule matches.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from typing import Literal
@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from skitter.errors import SettingsError
+from skitter.queues import queue_of, without_queue
 from skitter.urls import registered_domain
 
 SlotUnit = Literal["host", "domain", "rule"]
@@ -123,17 +124,46 @@ class LimitRule(msgspec.Struct, frozen=True):
         )
 
 
+class QueueLimits(msgspec.Struct, frozen=True):
+    """Limits of the slots of one named queue. What is ``None`` or empty comes from the job's policy."""
+
+    delay: float | None = None
+    jitter: float | None = None
+    parallelism: int | None = None
+    rates: tuple[Rate, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.policy(SlotPolicy())
+
+    def policy(self, default: SlotPolicy) -> SlotPolicy:
+        """Return the limits of a slot of the queue under no rule."""
+        return SlotPolicy(
+            delay=default.delay if self.delay is None else self.delay,
+            jitter=default.jitter if self.jitter is None else self.jitter,
+            parallelism=default.parallelism if self.parallelism is None else self.parallelism,
+            rates=self.rates or default.rates,
+        )
+
+
+_NO_LIMITS_OF_ITS_OWN = QueueLimits()
+
+
 class Politeness:
-    """Which slot a host belongs to, and the limits of each slot."""
+    """Which slot a host belongs to, and the limits of each slot.
+
+    ``queues``: limits of queues that have some of their own. A rule that matches a host is stronger.
+    """
 
     def __init__(
         self,
         default: SlotPolicy | None = None,
         rules: Sequence[LimitRule] = (),
         unit: SlotUnit = "host",
+        queues: Mapping[str, QueueLimits] | None = None,
     ) -> None:
         self.default = default if default is not None else SlotPolicy()
         self.rules = tuple(rules)
+        self.queues = dict(queues or {})
         self._patterns = [rule.pattern() for rule in self.rules]
         self._unit = unit
         self.slot_of = lru_cache(maxsize=65_536)(self._slot_of)
@@ -157,7 +187,7 @@ class Politeness:
 
     def with_default(self, default: SlotPolicy) -> Politeness:
         """Return the same rules with other limits where none of them says otherwise."""
-        return Politeness(default, self.rules, self._unit)
+        return Politeness(default, self.rules, self._unit, self.queues)
 
     @property
     def unit(self) -> SlotUnit:
@@ -167,10 +197,16 @@ class Politeness:
     def policy_of(self, slot: str) -> SlotPolicy:
         """Return the limits of a slot by its key."""
         index = self.rule_of_slot(slot)
-        return self.default if index is None else self.rules[index].policy(self.default)
+        default = self.default_of(queue_of(slot)) if self.queues else self.default
+        return default if index is None else self.rules[index].policy(default)
+
+    def default_of(self, queue: str) -> SlotPolicy:
+        """Return the limits of the slots of a queue that are under no rule."""
+        return self.queues.get(queue, _NO_LIMITS_OF_ITS_OWN).policy(self.default)
 
     def rule_of_slot(self, slot: str) -> int | None:
         """Return the number of the rule that a slot is under; ``None``: the job's own limits hold."""
+        slot = without_queue(slot)
         if slot.startswith(_RULE):
             index = _index(slot.removeprefix(_RULE).partition(":")[0])
         else:

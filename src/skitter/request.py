@@ -11,6 +11,7 @@ import xxhash
 from msgspec.structs import force_setattr
 
 from skitter.errors import MissingFingerprintKey, RequestError, UndecodableRecord
+from skitter.queues import NAME_RULE, is_queue_name
 from skitter.urls import canonical
 
 RECORD_VERSION = 1
@@ -61,6 +62,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         Seconds to wait, from the moment the request is added, before it may be fetched.
     ``not_before``
         Unix time before which it may not be fetched. The later of the two rules.
+    ``queue``
+        Name of the queue that it waits in (``docs/queues.md``), 1 to 64 letters, digits, dashes and underscores. Empty,
+        the default: that of the page that gave it; of a seed: ``default``. It is no part of the identity.
     ``timeout``
         Seconds for the whole transfer, instead of the setting. ``max_retries``: likewise.
     ``proxy``
@@ -95,6 +99,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     redirects: tuple[str, ...] = ()
     cookie_hop: int = 0
     depth_limit: int | None = None
+    queue: str = ""
 
     def __post_init__(self) -> None:
         if not self.method.isupper():
@@ -106,6 +111,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
             force_setattr(self, "errback", _name_of(self.errback))
         if self.body.__class__ is not bytes:
             force_setattr(self, "body", _to_bytes(self.body))
+        if self.queue and not is_queue_name(self.queue):
+            raise RequestError(f"request {self.url!r} has queue {self.queue!r:.80}", remedy=NAME_RULE)
 
     def replace(self, **changes: Any) -> Request:
         """Return a copy with some fields changed."""

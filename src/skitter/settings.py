@@ -15,6 +15,7 @@ import msgspec
 
 from skitter.errors import SettingsError
 from skitter.politeness import LimitRule, Politeness, Rate, SlotPolicy, SlotUnit
+from skitter.queue_settings import read_limits, read_size
 from skitter.version import VERSION
 
 
@@ -36,6 +37,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Unit of politeness: ``host`` or ``domain`` (registered domain)."""
     limit_rules: tuple[dict[str, Any], ...] = ()
     """Other limits for some hosts; see :class:`~skitter.politeness.LimitRule`. First match wins."""
+    queues: dict[str, dict[str, Any]] = {}
+    """Sizes and limits of named queues: by name, any of ``concurrency``, ``delay``, ``jitter``, ``parallelism`` and
+    ``rates``, which mean for the queue what they mean for the job."""
     robots: bool = True
     """Obey robots.txt (RFC 9309), Crawl-delay included."""
     robots_ttl: float = 86_400.0
@@ -190,7 +194,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def politeness(self) -> Politeness:
         """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""
         default = SlotPolicy(self.delay, self.jitter, self.parallelism, _rates(self.rates))
-        return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot)
+        queues = {name: read_limits(name, fields) for name, fields in self.queues.items()}
+        return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot, queues)
+
+    def queue_sizes(self) -> dict[str, int]:
+        """Return ``concurrency`` of each queue that has its own. Raises :class:`~skitter.errors.SettingsError`."""
+        sizes = {name: read_size(name, fields) for name, fields in self.queues.items()}
+        return {name: size for name, size in sizes.items() if size is not None}
 
 
 _WORST_ERROR_RATE = 0.1

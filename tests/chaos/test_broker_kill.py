@@ -1,4 +1,4 @@
-"""Kill test of the queue in NSQ: nsqd, workers and whole machines die, and nothing is lost or doubled."""
+"""Kill test of a queue in a broker: its server, workers and whole machines die, and nothing is lost or doubled."""
 
 import asyncio
 import random
@@ -7,6 +7,7 @@ import pytest
 from crawling import Crawling, check_exact, served
 from holey import HoleySite
 
+from services.nats_servers import NatsServer
 from services.nsq_servers import Nsqd
 from services.redis_servers import RedisServer
 from skitter.settings import build_settings
@@ -22,16 +23,19 @@ SETTINGS = {
 }  # fmt: skip
 
 
-class ThroughNsq(Crawling):
-    """A job whose queue is in nsqd. What became of it is asked of its state."""
+class ThroughBroker(Crawling):
+    """A job whose queue is in a broker. What became of it is asked of its state."""
 
-    def __init__(self, folder, nsqd, site, state, workers=2, **options):
+    def __init__(self, folder, broker, site, state, workers=2, **options):
         arguments = {"url": site.url}
         super().__init__(
             folder, "Everything", workers=workers, settings=SETTINGS, arguments=arguments, **options
         )
         self.state = state
-        self.command += [f"--frontier=nsq://127.0.0.1:{nsqd.port}/pages?state={state}", "--log-level=info"]
+        scheme = "nsq" if isinstance(broker, Nsqd) else "nats"
+        self.command += [
+            f"--frontier={scheme}://127.0.0.1:{broker.port}/pages?state={state}", "--log-level=info"
+        ]  # fmt: skip
 
     def _ask_state(self):
         from skitter.frontier.redis.frontier import RedisFrontier
@@ -76,11 +80,11 @@ def truth(site):
     return set(urls.values()) - gone, gone
 
 
-@pytest.fixture
-def nsqd():
-    """It keeps everything in memory, so that a kill loses all messages."""
-    server = Nsqd("--mem-queue-size=1000000").start()
-    yield server
+@pytest.fixture(params=["nsq", "nats"])
+def broker(request):
+    """An nsqd keeps everything in memory here, so that a kill loses all messages; JetStream has them in a file."""
+    server = Nsqd("--mem-queue-size=1000000") if request.param == "nsq" else NatsServer()
+    yield server.start()
     server.stop()
 
 
@@ -92,13 +96,13 @@ def redis_url():
 
 
 @pytest.fixture
-def job(nsqd, site, tmp_path):
+def job(broker, site, tmp_path):
     made = []
 
     def make(state, name="one", **options):
         folder = tmp_path / name
         folder.mkdir()
-        made.append(ThroughNsq(folder, nsqd, site, state, **options))
+        made.append(ThroughBroker(folder, broker, site, state, **options))
         return made[-1]
 
     yield make
@@ -116,18 +120,32 @@ def moments(seed, count):
     return sorted(random.Random(seed).sample(range(50, PAGES - 100), count))
 
 
-def test_nothing_is_lost_or_doubled_when_nsqd_is_killed_and_started_again(job, site, truth, nsqd, state):
+@pytest.mark.parametrize(
+    ("broker", "state"), [("nsq", "redis"), ("nsq", "sqlite"), ("nats", "redis")], indirect=True
+)
+def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_and_started_again(
+    job, site, truth, broker, state
+):
     crawl = job(state).start()
     for moment in moments("nsqd", 2):
         assert crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests")
-        nsqd.kill()
-        nsqd.start()
+        broker.kill()
+        broker.start()
     assert crawl.wait() == 0, crawl.errors
     check_exact(crawl, *truth)
-    assert "published again" in crawl.errors
+    if isinstance(broker, Nsqd):
+        assert "published again" in crawl.errors
 
 
-@pytest.mark.parametrize(("state", "victim"), [("redis", "worker"), ("sqlite", "all")], indirect=["state"])
+@pytest.mark.parametrize(
+    ("broker", "state", "victim"),
+    [
+        ("nsq", "redis", "worker"),
+        ("nsq", "sqlite", "all"),
+        ("nats", "redis", "worker"),
+    ],
+    indirect=["broker", "state"],
+)
 def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, state, victim):
     rng = random.Random(victim)
     crawl = job(state, workers=3).start()
@@ -144,7 +162,7 @@ def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, st
 
 
 def test_nothing_is_lost_or_doubled_when_messages_time_out_in_work(job, site, truth, redis_url):
-    """A worker that hangs is taken for dead, by nsqd and by the state; what it does afterwards comes late."""
+    """A worker that hangs is taken for dead, by the broker and by the state; what it does afterwards comes late."""
     crawl = job(redis_url, workers=3).start()
     assert crawl.wait_for(lambda: served(site) >= PAGES // 4, "requests")
     hanging = crawl.workers()[0]
@@ -156,7 +174,7 @@ def test_nothing_is_lost_or_doubled_when_messages_time_out_in_work(job, site, tr
 
 
 def test_two_machines_share_one_crawl_and_everything_dies_around_them(
-    job, site, truth, nsqd, redis_url, tmp_path
+    job, site, truth, broker, redis_url, tmp_path
 ):
     rng = random.Random(7)
     output = str(
@@ -167,9 +185,9 @@ def test_two_machines_share_one_crawl_and_everything_dies_around_them(
     assert one.wait_for(lambda: served(site) >= first, "requests")
     assert one.kill_worker(rng)
     assert one.wait_for(lambda: served(site) >= second, "requests")
-    nsqd.kill()
+    broker.kill()
     other.kill_all()
-    nsqd.start()
+    broker.start()
     other.start()
     assert one.wait_for(lambda: served(site) >= third, "requests")
     assert one.kill_worker(rng)

@@ -6,7 +6,8 @@ import pytest
 
 from skitter.errors import FrontierError
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.records import JobState, Outcome, OutputMark, Resolution, SeedMark
+from skitter.frontier.records import JobState, Outcome, Resolution, SeedMark
+from skitter.output_mark import OutputMark
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
 

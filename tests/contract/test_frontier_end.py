@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from skitter.frontier.options import Limits
-from skitter.frontier.records import JobState, OutputMark, SeedClaim, SeedMark
+from skitter.frontier.records import JobState, SeedClaim, SeedMark
+from skitter.output_mark import OutputMark
 
 
 async def test_a_new_job_has_not_ended(job):

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from skitter.frontier.records import Outcome, OutputMark, Resolution
+from skitter.frontier.records import Outcome, Resolution
+from skitter.output_mark import OutputMark
 
 LEASE = 60.0
 

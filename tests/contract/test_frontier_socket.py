@@ -23,7 +23,7 @@ async def worker(job, backend):
 
 async def until(condition) -> None:
     """Let the event loop run until something holds; the time-out of the test is its bound."""
-    while not await condition():  # noqa: ASYNC110 - what it waits for has no event: it is in another task
+    while not await condition():
         await asyncio.sleep(0)
 
 

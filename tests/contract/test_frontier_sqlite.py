@@ -121,7 +121,7 @@ async def test_a_seen_set_on_disk_stays_exact_while_its_recent_keys_change(start
 
 async def until(true):
     async with asyncio.timeout(30):
-        while not true():  # noqa: ASYNC110 - what another thread does sets no event
+        while not true():
             await asyncio.sleep(0.001)
 
 

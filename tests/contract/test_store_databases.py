@@ -13,7 +13,8 @@ from functools import partial
 import pytest
 from store_job import Job, page, pages_in, place_for, server_port
 
-from services.store_servers import BUCKET, MongoServer, PostgresServer, S3Server, free_port, running
+from services.processes import free_port
+from services.store_servers import BUCKET, MongoServer, PostgresServer, S3Server, running
 from skitter.errors import StoreError
 from skitter.store import patience
 from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext

@@ -5,17 +5,14 @@ import fcntl
 import json
 import os
 import shutil
-import socket
 import subprocess
-import tempfile
-import time
 import urllib.request
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from services.redis_servers import free_port
+from services.processes import ServerProcess, free_port, listens
 
 MODULE = Path(__file__).with_name("nsq")
 BUILT = Path(__file__).parents[2] / ".cache/nsq"
@@ -54,18 +51,14 @@ def _build() -> None:
         pytest.skip(f"nsqd could not be built: {done.stderr.strip()[-300:]}")
 
 
-class NsqServer:
-    """One process of NSQ with a folder of its own; it can be killed and started again on the same ports."""
+class NsqServer(ServerProcess):
+    """One process of NSQ."""
 
     program = ""
 
     def __init__(self, *options: str) -> None:
-        self._binary = binary(self.program)
-        self._options = options
-        self.folder = Path(tempfile.mkdtemp(prefix="skitter-nsq-"))
-        self.log = self.folder / "log"
-        self.port, self.http_port = free_port(), free_port()
-        self.process: subprocess.Popen | None = None
+        super().__init__(*options)
+        self.http_port = free_port()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -74,30 +67,11 @@ class NsqServer:
     def arguments(self) -> list[str]:
         raise NotImplementedError
 
-    def start(self):
-        """Start, and return when it answers."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [self._binary, *self.arguments(), *self._options],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
-            )  # fmt: skip
-        patience = time.monotonic() + 20
-        while not (answers(self.port) and answers(self.http_port)):
-            if self.process.poll() is not None or time.monotonic() > patience:
-                raise RuntimeError(self.log.read_text())
-            time.sleep(0.01)
-        return self
+    def command(self):
+        return [binary(self.program), *self.arguments(), *self._options]
 
-    def kill(self) -> None:
-        """End as by a crash."""
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        """End, and remove everything."""
-        if self.process is not None and self.process.poll() is None:
-            self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def answers(self):
+        return listens(self.port) and listens(self.http_port)
 
 
 class Nsqd(NsqServer):
@@ -125,22 +99,11 @@ class NsqLookupd(NsqServer):
 
     def wait_for_nodes(self, count: int) -> None:
         """Return when so many nsqd have registered."""
-        patience = time.monotonic() + 20
-        while self._nodes() < count:
-            if time.monotonic() > patience:
-                raise RuntimeError(self.log.read_text())
-            time.sleep(0.02)
+        self.wait_for(lambda: self._nodes() >= count)
 
     def _nodes(self) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/nodes", timeout=5) as answer:
             return len(json.load(answer)["producers"])
-
-
-def answers(port: int) -> bool:
-    """Tell whether something listens on a port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @cache

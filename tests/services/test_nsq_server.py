@@ -89,6 +89,17 @@ async def test_what_is_published_is_received_once(nsqd, topic, open_all):
     assert await consumer.receive(1, timeout=0.1) == []
 
 
+async def test_a_prompt_consumer_gets_few_messages_at_once_though_nsqd_gathers(nsqd, topic, open_all):
+    producer = await open_all(Producer([nsqd.address]))
+    gathers = Options(output_buffer_size=16384, output_buffer_timeout=30.0)
+    consumer = await open_all(
+        Consumer(topic, "c", [nsqd.address], options=gathers, max_in_flight=50, prompt=True)
+    )
+    for count in (1, 3, 40, 7, 200):
+        await producer.publish(topic, [b"%d" % number for number in range(count)])
+        assert len(await collect(consumer, count, seconds=15.0)) == count
+
+
 async def test_no_more_than_allowed_are_in_flight(nsqd, topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
     consumer = await open_all(Consumer(topic, "c", [nsqd.address], options=QUICK, max_in_flight=3))

@@ -148,6 +148,15 @@ def test_an_address_that_means_nothing_is_refused(target, words):
     assert refusal.value.remedy
 
 
+async def test_the_last_push_waits_no_longer_for_a_server_than_it_may(shop, free_port):
+    """That it waits at all is shown by ``test_store_outage``."""
+    await shop.write("w1", range(3))
+    output = shop.output("?patience=0", f"redis://127.0.0.1:{free_port}")
+    with pytest.raises(StoreError, match="has been away for 0 s") as refusal:
+        await output.merge(shop.context, shop.ranges)
+    assert "same command again" in refusal.value.remedy
+
+
 async def test_a_server_that_is_away_and_a_key_of_another_kind_are_said_before_the_crawl(
     shop, ask, free_port
 ):

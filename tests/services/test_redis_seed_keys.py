@@ -189,9 +189,9 @@ async def test_a_worker_crawls_what_comes_by_the_keys_until_it_is_told_to_stop(s
     for number in range(20):
         await ask.lpush("live", f'{{"url": "{url}{number}", "meta": {{"task": "t{number % 2}"}}}}')
         if number == 10:
-            while len(site.visits) < 5:  # noqa: ASYNC110 - another process's fact, as below
+            while len(site.visits) < 5:
                 await asyncio.sleep(0.01)
-    while (await crawl.frontier.status()).done < 20:  # noqa: ASYNC110
+    while (await crawl.frontier.status()).done < 20:
         await asyncio.sleep(0.01)
     assert not running.done()
     await crawl.frontier.control(JobState.STOPPING)

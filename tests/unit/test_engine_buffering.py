@@ -67,7 +67,7 @@ async def test_a_crawl_that_is_stopped_writes_what_waits_at_once(bench):
     crawl = bench({"/": ["/slow", "/quick"], "/slow": Answer(b"x", delay=1), "/quick": Answer(b"x")})
     crawl._store = Buffered(crawl.groups)
     running = asyncio.create_task(crawl.run())
-    while not crawl.groups:  # noqa: ASYNC110
+    while not crawl.groups:
         await asyncio.sleep(0.01)
     crawl.running[0].drain()
     ran = await asyncio.wait_for(running, FOR_EVER / 2)

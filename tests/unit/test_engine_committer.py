@@ -87,7 +87,7 @@ async def test_a_page_that_another_worker_took_over_is_told_and_nothing_of_it_is
             if response.url.endswith("/3") and not taken:
                 (held,) = [one for one in frontier._leases if one.request.entry.url == response.url]
                 taken.append(await frontier.commit([Outcome(held.id, Resolution.RETRY, error="lost: away")]))
-                while (await frontier.status()).counters.get("pages", 0) < 10:  # noqa: ASYNC110
+                while (await frontier.status()).counters.get("pages", 0) < 10:
                     await asyncio.sleep(0.01)
             return [{"url": response.url}, response.follow_all("a")]
 

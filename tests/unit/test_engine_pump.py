@@ -73,7 +73,7 @@ async def test_a_worker_that_is_busy_does_not_keep_asking(bench):
 async def test_a_paused_job_is_not_asked_all_the_time_and_goes_on_when_it_is_resumed(bench):
     crawl = bench(wide(8, Answer(delay=0.02)), concurrency=2)
     running = asyncio.create_task(crawl.run())
-    while not crawl.site.counts["/0"]:  # noqa: ASYNC110
+    while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
     await crawl.frontier.control(JobState.PAUSED)
     before = len(crawl.frontier.asked)
@@ -111,7 +111,7 @@ async def test_the_frontier_hears_how_a_fetch_ended_before_its_commit(bench):
 async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_rest(bench):
     crawl = bench(wide(10, Answer(delay=0.2)), concurrency=2)
     running = asyncio.create_task(crawl.run())
-    while not crawl.site.counts["/0"]:  # noqa: ASYNC110
+    while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
     crawl.running[0].drain()
     ran = await running
@@ -123,7 +123,7 @@ async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopp
     monkeypatch.setattr(pump, "DRAIN_SECONDS", 0.3)
     crawl = bench(wide(4, WireAnswer([], end="stall")), timeout=60)
     running = asyncio.create_task(crawl.run())
-    while not crawl.site.counts["/0"]:  # noqa: ASYNC110
+    while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
     await crawl.frontier.control(JobState.STOPPING)
     ran = await running

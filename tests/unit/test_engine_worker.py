@@ -72,7 +72,7 @@ async def test_workers_share_a_robots_txt_through_the_frontier(bench):
 async def test_a_robots_txt_that_fails_costs_its_pages_no_attempt(bench):
     crawl = bench({"/": [], "/robots.txt": Answer(status=503)}, robots=True)
     running = asyncio.create_task(crawl.run())
-    while not (crawl.frontier and (await crawl.frontier.status()).delayed):  # noqa: ASYNC110
+    while not (crawl.frontier and (await crawl.frontier.status()).delayed):
         await asyncio.sleep(0.01)
     status = await crawl.frontier.status()
     assert status.busiest == []

@@ -68,7 +68,7 @@ async def test_connections_that_the_server_closes_while_they_idle_cost_neither_a
             answers = await asyncio.gather(*(fetcher.fetch(Request(server.url())) for _ in range(8)))
             assert [answer.body for answer in answers] == [b"a"] * 8
         assert server.connections == 240
-        while server.open_now:  # noqa: ASYNC110 - a plain count, looked at by this test alone
+        while server.open_now:
             await asyncio.sleep(0)
         await fetcher.fetch(Request(server.url()))
         (watch,) = watches

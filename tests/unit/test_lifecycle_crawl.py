@@ -237,7 +237,7 @@ async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_t
     fresh = await crawl.summary()
     assert fresh == await crawl.summary()
     await crawl.start(serve(Scripted({"/": []})).url)
-    while not await crawl.idle():  # noqa: ASYNC110 - the end of the work is what is waited for
+    while not await crawl.idle():
         await asyncio.sleep(0.01)
     busy = await crawl.summary()
     assert (busy == await crawl.summary(), busy == fresh) == (True, False)

@@ -2,7 +2,8 @@
 
 from skitter.frontier.memory import MemoryFrontier, extend_ranges, rank_of, wait_for
 from skitter.frontier.options import FrontierContext, FrontierOptions
-from skitter.frontier.records import Entry, OutputMark
+from skitter.frontier.records import Entry
+from skitter.output_mark import OutputMark
 from skitter.politeness import Politeness, SlotPolicy
 
 

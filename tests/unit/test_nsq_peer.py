@@ -193,8 +193,23 @@ async def test_a_message_is_answered_once(peer, connection):
     one.touch()
     connection.allow(9)
     await peer.hear(b"RDY 9\n")
-    assert peer.heard == b"TOUCH %016d\nFIN %016d\nRDY 9\n" % (5, 5)
+    assert peer.heard.replace(b"RDY 9\n", b"") == b"TOUCH %016d\nFIN %016d\n" % (5, 5)
     assert connection.in_flight == 0
+
+
+async def test_what_is_allowed_is_told_once_and_before_the_answers_that_make_room(peer, connection):
+    got = asyncio.get_running_loop().create_future()
+    connection.on_message = got.set_result
+    connection.allow(3)
+    await peer.hear(b"RDY 3\n")
+    peer.say(message(number=5))
+    one = await got
+    peer.heard = b""
+    connection.allow(7)
+    one.finish()
+    connection.allow(0)
+    await peer.hear(b"FIN %016d\n" % 5)
+    assert peer.heard == b"RDY 0\nFIN %016d\n" % 5
 
 
 async def test_a_delay_is_cut_to_what_nsqd_takes(peer, connection):
@@ -284,6 +299,30 @@ async def test_failures_make_a_consumer_rest_and_then_try_one_message(peer):
     (again,) = await consumer.receive(1)
     consumer.succeeded(again)
     await peer.hear(b"RDY 5\n")
+    await consumer.close()
+
+
+async def test_a_prompt_consumer_allows_all_while_messages_come_and_one_more_in_a_lull(peer):
+    consumer = await open_consumer(peer, max_in_flight=9, prompt=True)
+    await peer.hear(b"RDY 1\n")
+    peer.say(message(number=1), message(number=2))
+    await peer.hear(b"RDY 9\n")
+    peer.heard = b""
+    await peer.hear(b"RDY 3\n")  # in flight are two
+    peer.say(message(number=3))
+    await peer.hear(b"RDY 9\n")
+    await consumer.close()
+
+
+async def test_a_prompt_consumer_sees_the_lull_that_answers_begin(peer):
+    """While no more may be in flight nothing is gathered. With an answer nsqd begins to, and nobody is told."""
+    consumer = await open_consumer(peer, max_in_flight=2, prompt=True)
+    peer.say(message(number=1), message(number=2))
+    await peer.hear(b"RDY 2\n")
+    peer.heard = b""
+    for one in await consumer.receive(2):
+        one.finish()
+    await peer.hear(b"RDY 1\n")
     await consumer.close()
 
 

@@ -7,9 +7,10 @@ import logging
 import pytest
 
 from skitter.engine.crawl import Progress, RunResult
+from skitter.engine.pace import Pace
 from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState
-from skitter.observe.figures import Pace, amount, duration, errors, kinds
+from skitter.observe.figures import amount, duration, errors, kinds
 from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line
 from skitter.observe.summary import summary_of, summary_rows
 

@@ -227,7 +227,7 @@ async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
     first = job["run"]["id"]
     assert (await call("POST", "/jobs/shop/start"))[1]["previous"]["id"] == first
     async with asyncio.timeout(60):
-        while (await call("GET", "/jobs/shop"))[1]["state"] != "finished":  # noqa: ASYNC110 - another process
+        while (await call("GET", "/jobs/shop"))[1]["state"] != "finished":
             await asyncio.sleep(0.05)
     stopping.set()
     await work

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from skitter.errors import StoreError
-from skitter.frontier.records import OutputMark
+from skitter.output_mark import OutputMark
 from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext, item_id
 from skitter.store.committed import Committed
 from skitter.store.files import PartFileStore

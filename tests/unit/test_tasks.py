@@ -11,10 +11,10 @@ from skitter.politeness import Politeness
 from skitter.recipe.problems import RecipeError
 from skitter.recipe.source import Source
 from skitter.settings import build_settings
+from skitter.stamp import Stamp
 from skitter.tasks.limits import limit_rules
 from skitter.tasks.recipe_task import RecipeTask
 from skitter.tasks.spider import TaskSpider
-from skitter.tasks.stamp import Stamp
 from skitter.tasks.task import Limits, Task
 from skitter.testing import Answer
 

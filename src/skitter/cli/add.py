@@ -18,9 +18,9 @@ from skitter.cli.say import say
 from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
-    from skitter.cli.reach import Reached
     from skitter.engine.gather import Gatherer
     from skitter.engine.job import JobFolder
+    from skitter.engine.reach import Reached
     from skitter.frontier.records import AddResult, Entry
 
 _AT_ONCE = 1_000
@@ -120,7 +120,8 @@ class _Adding:
         self._bad_count = 0
 
     async def run(self, folder: JobFolder) -> None:
-        from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
+        from skitter.engine.adding import judge
+        from skitter.engine.reach import open_frontier
 
         async with open_frontier(folder) as reached:
             gatherer, methods = judge(folder, reached)
@@ -137,6 +138,8 @@ class _Adding:
 
     def _entries(self, gatherer: Gatherer, methods: type | None) -> Iterator[Entry]:
         """Give what is to be added; note what is no seed."""
+        from skitter.engine.adding import entry_of
+
         self._bad, self._bad_count = [], 0
         for place, text in self._seeds:
             try:
@@ -151,7 +154,7 @@ class _Adding:
                 yield entry
 
     async def _add(self, reached: Reached, entries: Iterator[Entry]) -> AddResult:
-        from skitter.frontier.records import AddResult  # noqa: PLC0415 - as above
+        from skitter.frontier.records import AddResult
 
         added = known = banned = 0
         batch: list[Entry] = []
@@ -183,41 +186,3 @@ class _Adding:
             parts.append(f"of a banned host: {result.banned}")
         go_on = "" if reached.live or not result.added else f"; `skitter resume {folder.job}` fetches them"
         say(", ".join(parts) + go_on)
-
-
-def entry_of(
-    text: bytes | str,
-    gatherer: Gatherer,
-    methods: type | None,
-    priority: int = 0,
-    callback: str | None = None,
-) -> Entry | str:
-    """Return what is to be added for a seed, or why it is refused. Raises :class:`~skitter.errors.RequestError`.
-
-    ``priority`` and ``callback`` hold where the seed names none.
-    """
-    from skitter.engine.seed_format import read_seed  # noqa: PLC0415 - as above
-
-    request = read_seed(text, priority=priority)
-    if request.callback is None and callback is not None:
-        request = request.replace(callback=callback)
-    for name in (request.callback, request.errback):
-        if methods is not None and name is not None and not hasattr(methods, str(name)):
-            return f"the spider has no method {name!r}"
-    entry = gatherer.entry(request)
-    return f"{request.url!r:.200} is refused: {entry}" if isinstance(entry, str) else entry
-
-
-def judge(folder: JobFolder, reached: Reached) -> tuple[Gatherer, type | None]:
-    """Return who knows scope and politeness of the job, and the spider's class where it is known here."""
-    from skitter.engine.assembly import Assembly  # noqa: PLC0415 - as above
-    from skitter.engine.gather import Gatherer  # noqa: PLC0415
-    from skitter.frontier.base import SharedRules  # noqa: PLC0415
-    from skitter.scope import Scope  # noqa: PLC0415
-
-    spec, seed = folder.read(), reached.info.fingerprint_seed
-    if spec.spider:
-        assembly = Assembly(spec)
-        return Gatherer(assembly.scope, assembly.settings.politeness(), seed), type(assembly.spider)
-    assert isinstance(reached.frontier, SharedRules)
-    return Gatherer(Scope(), reached.frontier.politeness, seed), None

@@ -22,13 +22,13 @@ _LOOK_EVERY = 0.2
 """Seconds between two looks whether the workers of a fleet have left."""
 
 if TYPE_CHECKING:
-    from skitter.cli.reach import JobStatus
     from skitter.engine.job import JobFolder
+    from skitter.engine.reach import JobStatus
 
 
 def folder_of(job: str, frontier: str | None = None) -> JobFolder:
-    """Return a job by its name, see :func:`~skitter.cli.reach.find_job`."""
-    from skitter.cli.reach import find_job  # noqa: PLC0415 - `skitter --help` needs no engine
+    """Return a job by its name, see :func:`~skitter.engine.reach.find_job`."""
+    from skitter.engine.reach import find_job
 
     return find_job(job, frontier)
 
@@ -37,7 +37,7 @@ def folder_of(job: str, frontier: str | None = None) -> JobFolder:
 @json_option
 def jobs(as_json: bool) -> None:
     """List the jobs below this folder."""
-    from skitter.cli.tables import job_lines, to_json  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.cli.tables import job_lines, to_json
 
     found = asyncio.run(_all_jobs())
     if as_json:
@@ -49,8 +49,8 @@ def jobs(as_json: bool) -> None:
 
 
 async def _all_jobs() -> list[JobStatus]:
-    from skitter.cli.reach import job_status  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.engine.job import all_jobs  # noqa: PLC0415
+    from skitter.engine.job import all_jobs
+    from skitter.engine.reach import job_status
 
     return [await job_status(folder) for folder in all_jobs()]
 
@@ -64,8 +64,8 @@ def pause(job: str, frontier: str | None) -> None:
 
 
 async def _pause(folder: JobFolder) -> None:
-    from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.frontier.records import JobState  # noqa: PLC0415
+    from skitter.engine.reach import open_frontier
+    from skitter.frontier.records import JobState
 
     async with open_frontier(folder) as reached:
         now = await reached.frontier.control(JobState.PAUSED)
@@ -80,7 +80,7 @@ async def _pause(folder: JobFolder) -> None:
 @with_show_options
 def resume(job: str, frontier: str | None, workers: int | None, show: ShowOptions) -> int:
     """Go on with a job: end its pause, or run it on here as it was begun if nobody runs it."""
-    from skitter.cli.running import run_job  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.cli.running import run_job
 
     folder = folder_of(job, frontier)
     if asyncio.run(_end_pause(folder)):
@@ -98,8 +98,8 @@ def resume(job: str, frontier: str | None, workers: int | None, show: ShowOption
 
 async def _end_pause(folder: JobFolder) -> bool:
     """End the pause of a job that is being run; returns whether it is."""
-    from skitter.cli.reach import live_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.frontier.records import JobState  # noqa: PLC0415
+    from skitter.engine.reach import live_frontier
+    from skitter.frontier.records import JobState
 
     async with live_frontier(folder) as reached:
         if reached is None:
@@ -123,9 +123,9 @@ def stop(job: str, frontier: str | None) -> None:
 
 
 async def _stop(folder: JobFolder) -> None:
-    from skitter.cli.reach import job_status, live_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.frontier.client import RemoteFrontier  # noqa: PLC0415
-    from skitter.frontier.records import JobState  # noqa: PLC0415
+    from skitter.engine.reach import job_status, live_frontier
+    from skitter.frontier.client import RemoteFrontier
+    from skitter.frontier.records import JobState
 
     async with live_frontier(folder) as reached:
         if reached is None:

@@ -43,8 +43,8 @@ def crawl(
     An item has url, status, title, depth, links (number of a[href]), content_type, size and fetched_at.
     The same command again resumes; the job is named after the host of its first URL.
     """
-    from skitter.cli.running import run_job  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.engine.job import JobSpec  # noqa: PLC0415
+    from skitter.cli.running import run_job
+    from skitter.engine.job import JobSpec
 
     seeds = [_seed(url) for url in urls]
     named = {"depth_limit": depth, "scope": scope, "allow": list(allow) or None, "deny": list(deny) or None}
@@ -56,6 +56,7 @@ def crawl(
         outputs=what.all_outputs(),
         frontier=what.frontier,
         workers=what.workers,
+        queues=what.all_queues(),
     )
     return run_job(spec, show, fresh=what.fresh, recrawl=what.recrawl)
 
@@ -69,9 +70,9 @@ def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
 
     The same command again resumes; the job is named after its spider.
     """
-    from skitter.cli.running import run_job  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.engine.job import JobSpec  # noqa: PLC0415
-    from skitter.engine.loading import find_spider  # noqa: PLC0415
+    from skitter.cli.running import run_job
+    from skitter.engine.job import JobSpec
+    from skitter.engine.loading import find_spider
 
     reference, spider_class = find_spider(spider)
     spec = JobSpec(
@@ -82,12 +83,13 @@ def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
         outputs=what.all_outputs(spider_class.outputs),
         frontier=what.frontier,
         workers=what.workers,
+        queues=what.all_queues(),
     )
     return run_job(spec, show, fresh=what.fresh, recrawl=what.recrawl)
 
 
 def _seed(text: str) -> str:
-    from skitter.urls import normalize  # noqa: PLC0415 - as above
+    from skitter.urls import normalize
 
     url = normalize(text.strip())
     if url is not None and url.startswith(("http://", "https://")):
@@ -98,7 +100,7 @@ def _seed(text: str) -> str:
 
 
 def _name_of_host(url: str) -> str:
-    from skitter.urls import host_of  # noqa: PLC0415 - as above
+    from skitter.urls import host_of
 
     return fit_name(host_of(url))
 

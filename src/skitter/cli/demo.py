@@ -37,7 +37,7 @@ def demo(port: int) -> int:
 
     Exits with 0 only if every page was got exactly once nevertheless.
     """
-    from skitter.testing.demo_site import DemoSite, demo_server  # noqa: PLC0415 - only needed here
+    from skitter.testing.demo_site import DemoSite, demo_server
 
     site = DemoSite()
     with demo_server(site, port) as server:
@@ -48,7 +48,7 @@ class Demo:
     """The crawl of the demo site, and the comparison with what is there."""
 
     def __init__(self, site: DemoSite, server: SiteServer) -> None:
-        from skitter.engine.job import HOME  # noqa: PLC0415 - `skitter --help` needs no engine
+        from skitter.engine.job import HOME
 
         self._site = site
         self._server = server
@@ -57,8 +57,8 @@ class Demo:
 
     def run(self) -> int:
         """Crawl and compare; returns the exit status."""
-        from skitter.cli.running import Run  # noqa: PLC0415 - `skitter --help` needs no engine
-        from skitter.engine.job import JobSpec  # noqa: PLC0415
+        from skitter.cli.running import Run
+        from skitter.engine.job import JobSpec
 
         shop, blog, archive = self._server.origins
         say(
@@ -122,15 +122,15 @@ class Demo:
         return 0 if all(holds for _, holds in checks) else 1
 
     def _items(self) -> list[dict[str, Any]]:
-        import msgspec  # noqa: PLC0415 - `skitter --help` does not need it
+        import msgspec
 
         return [msgspec.json.decode(line) for line in self._output.read_bytes().splitlines()]
 
     def _dead_letters(self) -> set[str]:
-        import asyncio  # noqa: PLC0415 - `skitter --help` does not need it
+        import asyncio
 
-        from skitter.cli.reach import dead_letters  # noqa: PLC0415 - as above
-        from skitter.engine.job import JobFolder  # noqa: PLC0415
+        from skitter.engine.job import JobFolder
+        from skitter.engine.reach import dead_letters
 
         return {letter.url for letter in asyncio.run(dead_letters(JobFolder(_JOB), 0, 1_000))}
 

@@ -47,12 +47,12 @@ def export(job: str, output: str, folders: tuple[Path, ...], force: bool, fronti
 
 
 async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, force: bool) -> int:
-    from skitter.cli.reach import outputs  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.store.base import parts_folder  # noqa: PLC0415
-    from skitter.store.committed import Committed, split_by_place  # noqa: PLC0415
-    from skitter.store.file_output import FileOutput  # noqa: PLC0415
-    from skitter.store.files import ITEMS_STREAM  # noqa: PLC0415
-    from skitter.store.outputs import open_output  # noqa: PLC0415
+    from skitter.engine.reach import outputs
+    from skitter.store.base import parts_folder
+    from skitter.store.committed import Committed, split_by_place
+    from skitter.store.file_output import FileOutput
+    from skitter.store.files import ITEMS_STREAM
+    from skitter.store.outputs import open_output
 
     output = open_output(target)
     if not isinstance(output, FileOutput):
@@ -60,11 +60,13 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
     if not force and await asyncio.to_thread(output.is_taken):
         raise UsageError(f"{target} is there already", remedy="name another file, or replace it with --force")
     ranges = {
-        part: known for part, known in (await outputs(folder)).items() if part.startswith(f"{ITEMS_STREAM}/")
+        part: known
+        for part, known in (await outputs(folder)).items()
+        if part.partition("/")[0].partition("-")[0] == ITEMS_STREAM  # of tasks with outputs of their own, too
     }
     parts = parts_folder(str(folder.path))
     here, missing = await asyncio.to_thread(split_by_place, ranges, [parts, *copies])
-    committed = Committed(parts, here, ITEMS_STREAM, elsewhere=copies)
+    committed = Committed(parts, here, elsewhere=copies)
     await output.export(committed)
     items = await asyncio.to_thread(_count, committed)
     say(f"{target}: {items:,} items of {len(here)} part files")

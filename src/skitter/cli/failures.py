@@ -39,7 +39,7 @@ def failures() -> None:
 @json_option
 def list_(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
     """List the requests that a job gave up, oldest first."""
-    from skitter.cli.tables import letter_lines  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.cli.tables import letter_lines
 
     _print(folder_of(job, frontier), ids, kind, as_json=as_json, lines=letter_lines)
 
@@ -52,7 +52,7 @@ def list_(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None
 @json_option
 def show(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
     """Show everything about requests that a job gave up."""
-    from skitter.cli.tables import letter_texts  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.cli.tables import letter_texts
 
     _print(folder_of(job, frontier), ids, kind, as_json=as_json, lines=letter_texts)
 
@@ -65,7 +65,8 @@ def _print(
     as_json: bool,
     lines: Callable[[list[DeadLetter]], str],
 ) -> None:
-    from skitter.cli.tables import letter_fields, to_json  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.cli.tables import to_json
+    from skitter.observe.letters import letter_fields
 
     letters = asyncio.run(_find(folder, ids, kind))
     if as_json:
@@ -102,7 +103,7 @@ def drop(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None)
 async def _settle(
     folder: JobFolder, ids: Sequence[int], kind: str | None, *, again: bool
 ) -> tuple[int, bool]:
-    from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.engine.reach import open_frontier
 
     chosen = None
     if ids or kind is not None:
@@ -114,7 +115,7 @@ async def _settle(
 
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list[DeadLetter]:
     """Read the dead letters that are meant. Raises :class:`~skitter.errors.UsageError` for an unknown id."""
-    from skitter.cli.reach import dead_letters  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.engine.reach import dead_letters
 
     found: list[DeadLetter] = []
     after = 0

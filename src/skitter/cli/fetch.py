@@ -28,7 +28,7 @@ robots_option = click.option(
 @setting_option
 def fetch(url: str, verbose: bool, robots: bool, settings: tuple[str, ...]) -> int:
     """Fetch a page, with its redirects, and print its body. Exits with 1 if there is no answer."""
-    from skitter.fetch.base import FetchError  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.fetch.base import FetchError
 
     try:
         response = asyncio.run(_fetch(url, single_settings(settings, robots=robots)))
@@ -50,7 +50,7 @@ def single_settings(texts: Sequence[str], *, robots: bool) -> dict[str, Any]:
 
 
 async def _fetch(url: str, settings: dict[str, Any]) -> Response:
-    from skitter.cli.courier import Courier  # noqa: PLC0415 - as above
+    from skitter.cli.courier import Courier
 
     async with Courier(settings) as courier:
         return await courier.fetch(url)

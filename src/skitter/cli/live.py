@@ -16,8 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from skitter.cli.reach import JobStatus
 from skitter.cli.tables import TOP_COLUMNS, status_lines, top_row
+from skitter.engine.reach import JobStatus
 from skitter.errors import SkitterError
 
 Look = Callable[[], Awaitable[list[JobStatus]]]

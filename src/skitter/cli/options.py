@@ -23,6 +23,7 @@ class JobOptions:
     job: str | None = None
     frontier: str = "sqlite:"
     workers: int = 1
+    queues: Sequence[str] = ()
     concurrency: int | None = None
     parallelism: int | None = None
     delay: float | None = None
@@ -51,6 +52,13 @@ class JobOptions:
             "seed_keys": list(self.seed_keys) or None,
         }
         return pairs("-s", self.settings) | given(named)
+
+    def all_queues(self) -> dict[str, int]:
+        """Return the queues that are served, each with the number of its own processes; 0: it has none of its own.
+
+        Raises :class:`~skitter.errors.UsageError` for what is no queue.
+        """
+        return dict(_queue(text) for text in self.queues)
 
     def all_outputs(self, usual: Sequence[str] = ()) -> list[str]:
         """Return the outputs: the usual ones if none is named, and standard output if there are none."""
@@ -93,6 +101,10 @@ _JOB_OPTIONS = (
         " server that many machines share, such as redis://HOST/0, or nsq://HOST/TOPIC?state=redis://HOST/0 with its queue in a broker.",
     ),
     workers_option,
+    click.option(
+        "--queue", "queues", multiple=True, metavar="NAME[:N]",
+        help="Serve only this queue; with a number, by so many processes of its own. Repeatable. Default: all queues.",
+    ),
     click.option("--concurrency", type=int, metavar="N", help="Fetches in flight in each process; default 32."),
     click.option("--parallelism", type=int, metavar="N", help="Fetches in flight per host; default 4."),
     click.option(
@@ -161,6 +173,19 @@ def _with(
     for option in reversed(options):
         decorated = option(decorated)
     return decorated
+
+
+def _queue(text: str) -> tuple[str, int]:
+    from skitter.queues import NAME_RULE, is_queue_name
+
+    name, colon, number = text.partition(":")
+    if not is_queue_name(name):
+        raise UsageError(f"--queue {text!r} is no name of a queue", remedy=NAME_RULE)
+    if colon and not (number.isdecimal() and int(number) > 0):
+        raise UsageError(
+            f"--queue {text!r} has no number of processes", remedy="write it like --queue detail:2"
+        )
+    return name, int(number) if colon else 0
 
 
 def given(values: dict[str, Any]) -> dict[str, Any]:

@@ -22,9 +22,9 @@ def recipe() -> None:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 def check(files: tuple[str, ...]) -> int:
     """Check recipes, and name every problem with its line and field. Exits with 2 if there are any."""
-    from skitter.recipe.plan import make_plan  # noqa: PLC0415 - other commands need none of it
-    from skitter.recipe.problems import RecipeError  # noqa: PLC0415
-    from skitter.recipe.source import Source  # noqa: PLC0415
+    from skitter.recipe.plan import make_plan
+    from skitter.recipe.problems import RecipeError
+    from skitter.recipe.source import Source
 
     code = 0
     for file in files:
@@ -43,7 +43,7 @@ def check(files: tuple[str, ...]) -> int:
 @recipe.command()
 def schema() -> None:
     """Print the JSON Schema of recipes, for editors."""
-    from importlib.resources import files  # noqa: PLC0415 - as above
+    from importlib.resources import files
 
     click.echo((files("skitter.recipe") / "schema.json").read_text("utf-8"), nl=False)
 
@@ -55,7 +55,7 @@ def schema() -> None:
 @setting_option
 def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> int:
     """Propose a recipe for a page: what repeats on it, its fields, the next page. It runs as it is."""
-    from skitter.fetch.base import FetchError  # noqa: PLC0415 - as above
+    from skitter.fetch.base import FetchError
 
     if output is not None and output.exists():
         raise UsageError(f"{output} exists", remedy="choose another name")
@@ -78,8 +78,8 @@ def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, 
 
 
 async def _propose(url: str, settings: tuple[str, ...], *, robots: bool) -> str:
-    from skitter.cli.courier import Courier  # noqa: PLC0415 - as above
-    from skitter.recipe.propose import propose  # noqa: PLC0415
+    from skitter.cli.courier import Courier
+    from skitter.recipe.propose import propose
 
     async with Courier(single_settings(settings, robots=robots)) as courier:
         response = await courier.fetch(url)

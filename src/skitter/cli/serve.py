@@ -73,14 +73,14 @@ def serve(
 
     Nodes with the same --store share all jobs. SIGTERM lets a node finish what is in hand and leave.
     """
-    from skitter.engine.process import run_async, set_up_logging  # noqa: PLC0415 - other commands need none of it
-    from skitter.extras import need  # noqa: PLC0415
+    from skitter.engine.process import run_async, set_up_logging
+    from skitter.extras import need
 
     for module in ("fastapi", "uvicorn", "cronsim", "redis"):
         need(module, "service", "services")
-    from skitter.service.access import Tokens  # noqa: PLC0415 - it needs the extra
-    from skitter.service.ground import Ground  # noqa: PLC0415
-    from skitter.store.outputs import open_output  # noqa: PLC0415
+    from skitter.service.access import Tokens
+    from skitter.service.ground import Ground
+    from skitter.store.outputs import open_output
 
     tokens = Tokens.found(token_file)
     if spiders is not None and not spiders.is_dir():
@@ -95,11 +95,11 @@ def serve(
 async def _serve(
     ground: Ground, tokens: Tokens, place: tuple[str, int], largest: int, logging: tuple[str, str]
 ) -> int:
-    from skitter.frontier.ownership import OwnerLock  # noqa: PLC0415 - as above
-    from skitter.service.api import make_app  # noqa: PLC0415
-    from skitter.service.desk import Desk  # noqa: PLC0415
-    from skitter.service.listening import listen  # noqa: PLC0415
-    from skitter.service.node import Node  # noqa: PLC0415
+    from skitter.frontier.ownership import OwnerLock
+    from skitter.service.api import make_app
+    from skitter.service.desk import Desk
+    from skitter.service.listening import listen
+    from skitter.service.node import Node
 
     level, form = logging
     lock = OwnerLock(ground.folder / "node")

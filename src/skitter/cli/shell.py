@@ -40,8 +40,8 @@ class Session:
     """A prompt with a page in hand; pages are fetched by an event loop in a thread of its own."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from skitter.cli.courier import Courier  # noqa: PLC0415 - `skitter --help` needs no engine
-        from skitter.request import Request  # noqa: PLC0415
+        from skitter.cli.courier import Courier
+        from skitter.request import Request
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fetching", daemon=True)
@@ -77,7 +77,7 @@ class Session:
         """Open the prompt."""
         banner = _BANNER.format(**self._names)
         try:
-            from IPython import start_ipython  # noqa: PLC0415 - optional
+            from IPython import start_ipython
         except ImportError:
             code.interact(banner=banner, local=self._names, exitmsg="")
         else:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,8 +13,8 @@ from skitter.cli.say import say
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
-    from skitter.cli.reach import Reached
     from skitter.engine.job import JobFolder
+    from skitter.engine.reach import Reached
     from skitter.frontier.changes import Changes
 
 
@@ -32,33 +31,15 @@ def set_(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -
     These can be: delay, jitter, parallelism, rates, max_pages, max_items, max_errors, max_bytes, wait_for_seeds
     and concurrency. Without any, the changes in force are shown.
     """
+    from skitter.engine.changing import changes_of
+
     changes = changes_of(pairs("set", pairs_))
     asyncio.run(_set(folder_of(job, frontier), changes, reset=reset, ask=not (pairs_ or reset)))
 
 
-def changes_of(given: Mapping[str, Any]) -> Changes:
-    """Read settings that are to hold from now on. Raises :class:`~skitter.errors.UsageError` for others."""
-    from skitter.frontier.changes import Changes  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.settings import build_settings  # noqa: PLC0415
-
-    settings = build_settings(given)  # which also finds values that do not fit
-    politeness = settings.politeness()
-    values: dict[str, Any] = {name: getattr(settings, name) for name in given}
-    if other := [name for name in values if name not in Changes.__struct_fields__]:
-        raise UsageError(
-            f"setting {other[0]} cannot be changed while a job runs",
-            remedy=f"these can: {', '.join(Changes.__struct_fields__)}; stop the job for another",
-        )
-    if "rates" in values:
-        values["rates"] = politeness.default.rates
-    if "wait_for_seeds" in values:
-        values["wait_for_seeds"] = settings.seconds_to_wait()
-    return Changes(**values)
-
-
 async def _set(folder: JobFolder, changes: Changes, *, reset: bool, ask: bool) -> None:
-    from skitter.cli.reach import open_frontier  # noqa: PLC0415 - as above
-    from skitter.cli.tables import change_texts  # noqa: PLC0415
+    from skitter.cli.tables import change_texts
+    from skitter.engine.reach import open_frontier
 
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
@@ -84,7 +65,7 @@ def drop_host(job: str, host: str, ban: bool, unban: bool, frontier: str | None)
 
 
 async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> None:
-    from skitter.cli.reach import open_frontier  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.engine.reach import open_frontier
 
     async with open_frontier(folder) as reached:
         slot = _slot_of(folder, reached, host)
@@ -97,8 +78,8 @@ async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) ->
 
 
 def _slot_of(folder: JobFolder, reached: Reached, host: str) -> str:
-    from skitter.engine.assembly import Assembly  # noqa: PLC0415 - as above
-    from skitter.frontier.base import SharedRules  # noqa: PLC0415
+    from skitter.engine.assembly import Assembly
+    from skitter.frontier.base import SharedRules
 
     frontier = reached.frontier
     if isinstance(frontier, SharedRules):
@@ -119,9 +100,9 @@ def _slot_of(folder: JobFolder, reached: Reached, host: str) -> str:
 @frontier_option
 def counters(job: str, prefix: str, by: str | None, limit: int, as_json: bool, frontier: str | None) -> None:
     """Show the counters of a job whose names begin with PREFIX, or (--by) those per worker, host or task."""
-    from skitter.cli.reach import job_status, tallies  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.cli.tables import counter_lines, tally_lines, to_json  # noqa: PLC0415
-    from skitter.frontier.tally import TallyGroup  # noqa: PLC0415
+    from skitter.cli.tables import counter_lines, tally_lines, to_json
+    from skitter.engine.reach import job_status, tallies
+    from skitter.frontier.tally import TallyGroup
 
     folder = folder_of(job, frontier)
     if by is not None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from skitter.cli.reach import JobStatus
 from skitter.cli.say import aligned
+from skitter.engine.reach import JobStatus
 from skitter.frontier.changes import Changes
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.roster import WorkerStatus
 from skitter.frontier.tally import Tally
 from skitter.observe.figures import amount, duration, errors, kinds, listed
+from skitter.observe.letters import letter_fields, moment
 
 
 def to_json(value: Any) -> str:
@@ -42,8 +42,20 @@ def status_lines(job: JobStatus) -> str:
         ("changed", ", ".join(f"{name}={text}" for name, text in change_texts(job.changes))),
         ("banned", ", ".join(job.banned)),
     ]
+    rows += [("waits", line) for line in unserved_lines(job)]
     text = aligned([row for row in rows if row[1]])
     return f"{text}\n\n{worker_lines(job.workers)}" if job.workers else text
+
+
+def unserved_lines(job: JobStatus) -> list[str]:
+    """Return a line for each queue in which something waits that none of the workers takes from."""
+    if job.counts is None or not job.workers:
+        return []
+    return [
+        f"{waiting:,} queued in queue {queue}, which no worker serves"
+        for queue, waiting in job.counts.queues.items()
+        if waiting and not any(worker.report.serves(queue) for worker in job.workers)
+    ]
 
 
 def worker_lines(workers: Sequence[WorkerStatus]) -> str:
@@ -128,6 +140,7 @@ def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
         ("failed", f"{counts.failed:,}"),
         ("oldest lease", duration(counts.oldest_lease) if counts.oldest_lease else ""),
         ("hosts", f"{counts.slots:,}"),
+        ("queues", ", ".join(f"{queue} ({waiting:,})" for queue, waiting in counts.queues.items())),
         ("busiest", ", ".join(f"{slot.key} ({slot.queued:,})" for slot in counts.busiest[:5])),
         ("errors", listed(errors(counters))),
         ("refused", listed(kinds(counters, "refused"))),
@@ -153,33 +166,10 @@ def letter_lines(letters: Sequence[DeadLetter]) -> str:
     """Return dead letters as a table."""
     rows = [["ID", "FAILED AT (UTC)", "ATTEMPTS", "URL", "ERROR"]]
     rows += [
-        [str(letter.id), _moment(letter.failed_at), str(letter.attempts), letter.url, letter.error]
+        [str(letter.id), moment(letter.failed_at), str(letter.attempts), letter.url, letter.error]
         for letter in letters
     ]
     return aligned(rows, right=frozenset({0, 2}))
-
-
-def letter_fields(letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter as plain values, its request included."""
-    from skitter.errors import SkitterError  # noqa: PLC0415 - beside what it guards
-    from skitter.request import decode_request  # noqa: PLC0415
-
-    fields: dict[str, Any] = {
-        "id": letter.id,
-        "url": letter.url,
-        "error": letter.error,
-        "attempts": letter.attempts,
-        "lost": letter.lost,
-        "failed_at": _moment(letter.failed_at),
-        "slot": letter.slot,
-        "fingerprint": letter.fingerprint.hex(),
-    }
-    try:
-        fields["request"] = msgspec.to_builtins(decode_request(letter.url, letter.record))
-    except SkitterError as error:
-        fields["request"] = None
-        fields["request_error"] = str(error)
-    return fields
 
 
 def letter_texts(letters: Sequence[DeadLetter]) -> str:
@@ -193,7 +183,3 @@ def _letter_text(letter: DeadLetter) -> str:
     rows = [(name, str(value)) for name, value in fields.items()]
     rows += [(name.replace("_", " "), str(value)) for name, value in request.items() if name != "url"]
     return aligned(rows)
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

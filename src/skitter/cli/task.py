@@ -24,17 +24,53 @@ def task() -> None:
 @click.option(
     "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", help="A variable. Repeatable."
 )
-def add(book: str, files: tuple[str, ...], arguments: tuple[str, ...]) -> None:
+@click.option(
+    "--output", "-o", "outputs", multiple=True, metavar="OUT",
+    help="Where their items go, and only there; default: where the recipe says, or the outputs of the job. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--schedule",
+    default="",
+    metavar="CRON",
+    help="Begin a round at these times: five cron fields, UTC; none before.",
+)
+def add(
+    book: str, files: tuple[str, ...], arguments: tuple[str, ...], outputs: tuple[str, ...], schedule: str
+) -> None:
     """Add recipes as tasks. A job that watches the book takes them at once."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - `skitter --help` needs none of it
+    from skitter.tasks.book import TaskBook
 
     for file in files:
         try:
             text = Path(file).read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{file} cannot be read: {error}", remedy="name a recipe's file") from None
-        name = TaskBook(book).add(text, file, dict(pairs("-a", arguments)))
+        name = TaskBook(book).add(
+            text, file, dict(pairs("-a", arguments)), outputs=outputs, schedule=schedule
+        )
         say(f"added {name}")
+
+
+@task.command()
+@_book
+@click.argument("name")
+def pause(book: str, name: str) -> None:
+    """Let nothing more of a task be fetched until it is resumed; the other tasks go on."""
+    from skitter.tasks.book import TaskBook
+
+    TaskBook(book).pause(name)
+    say(f"paused {name}")
+
+
+@task.command()
+@_book
+@click.argument("name")
+def resume(book: str, name: str) -> None:
+    """End the pause of a task."""
+    from skitter.tasks.book import TaskBook
+
+    TaskBook(book).resume(name)
+    say(f"resumed {name}")
 
 
 @task.command()
@@ -42,7 +78,7 @@ def add(book: str, files: tuple[str, ...], arguments: tuple[str, ...]) -> None:
 @click.argument("name")
 def close(book: str, name: str) -> None:
     """Close a task: what is queued of it is dropped."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - as above
+    from skitter.tasks.book import TaskBook
 
     TaskBook(book).close(name)
     say(f"closed {name}")
@@ -52,14 +88,12 @@ def close(book: str, name: str) -> None:
 @_book
 def list_tasks(book: str) -> None:
     """List the tasks of a book."""
-    from skitter.tasks.book import TaskBook  # noqa: PLC0415 - as above
+    from skitter.tasks.book import TaskBook
+    from skitter.tasks.entry import standings
 
-    entries = TaskBook(book).entries()
-    closed = {entry.task for entry in entries if entry.closed}
     rows = [
-        (entry.task, "closed" if entry.task in closed else "open", entry.file)
-        for entry in entries
-        if entry.text
+        (name, one.state, one.schedule or "-", ", ".join(one.outputs) or "-", one.file)
+        for name, one in standings(TaskBook(book).entries()).items()
     ]
     if rows:
-        click.echo(aligned([("TASK", "STATE", "RECIPE"), *rows]))
+        click.echo(aligned([("TASK", "STATE", "SCHEDULE", "OUTPUT", "RECIPE"), *rows]))

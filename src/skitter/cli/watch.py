@@ -14,8 +14,8 @@ from skitter.cli.options import frontier_option, job_argument, json_option
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from skitter.cli.reach import JobStatus
     from skitter.engine.job import JobFolder
+    from skitter.engine.reach import JobStatus
 
 _interval = click.option(
     "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS",
@@ -34,8 +34,8 @@ def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str 
 
     --json prints one JSON object; with --watch, one a line.
     """
-    from skitter.cli.reach import job_status  # noqa: PLC0415 - `skitter --help` needs no engine
-    from skitter.cli.tables import status_lines, to_json, to_json_line  # noqa: PLC0415
+    from skitter.cli.tables import status_lines, to_json, to_json_line
+    from skitter.engine.reach import job_status
 
     folder = folder_of(job, frontier)
     if not watch:
@@ -50,7 +50,7 @@ def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str 
         write = to_json_line if as_json else status_lines
         asyncio.run(_lines(look, interval, write))
         return
-    from skitter.cli.live import watch_jobs  # noqa: PLC0415 - as above
+    from skitter.cli.live import watch_jobs
 
     asyncio.run(watch_jobs(look, interval, detailed=True))
 
@@ -77,10 +77,10 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
 
     Printed once where standard output is no terminal.
     """
-    from skitter.cli.tables import to_json, top_lines  # noqa: PLC0415 - `skitter --help` needs no engine
+    from skitter.cli.tables import to_json, top_lines
 
     async def look() -> list[JobStatus]:
-        from skitter.cli.reach import job_status  # noqa: PLC0415 - as above
+        from skitter.engine.reach import job_status
 
         return [await job_status(folder) for folder in await _jobs(frontier)]
 
@@ -88,16 +88,16 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
         found = asyncio.run(look())
         click.echo(to_json(found) if as_json else top_lines(found))
         return
-    from skitter.cli.live import watch_jobs  # noqa: PLC0415 - as above
+    from skitter.cli.live import watch_jobs
 
     asyncio.run(watch_jobs(look, interval, detailed=False))
 
 
 async def _jobs(frontier: str | None) -> list[JobFolder]:
-    from skitter.engine.job import all_jobs  # noqa: PLC0415 - as above
+    from skitter.engine.job import all_jobs
 
     if frontier is None:
         return list(all_jobs())
-    from skitter.cli.reach import jobs_on  # noqa: PLC0415 - as above
+    from skitter.engine.reach import jobs_on
 
     return await jobs_on(frontier)

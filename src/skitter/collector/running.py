@@ -59,7 +59,7 @@ async def crawl(
     Raises a :class:`~skitter.errors.SkitterError` if the crawl cannot begin or fails.
     """
     from skitter.engine.crawl import Crawl  # noqa: PLC0415 - to register callbacks needs no engine
-    from skitter.engine.job import JobSpec  # noqa: PLC0415
+    from skitter.engine.job import JobSpec  # noqa: PLC0415 - as above
 
     if family.is_running:
         raise UsageError(
@@ -113,7 +113,7 @@ async def _home(given: str | Path, frontier: str) -> AsyncIterator[str]:
 def run(family: Family, options: Mapping[str, Any]) -> RunResult:
     """Crawl on an event loop of its own."""
     from skitter.engine.loading import is_importing  # noqa: PLC0415 - as above
-    from skitter.engine.process import run_async  # noqa: PLC0415
+    from skitter.engine.process import run_async  # noqa: PLC0415 - as above
 
     if is_importing():
         raise SpiderError(

@@ -9,11 +9,11 @@ import socket
 import time
 
 from skitter.engine.committer import Committer
+from skitter.engine.pace import Pace
 from skitter.engine.pump import Pump
 from skitter.errors import SkitterError
 from skitter.frontier.base import Frontier
 from skitter.frontier.roster import WorkerReport
-from skitter.observe.figures import Pace
 from skitter.version import VERSION
 
 EVERY = 2.0
@@ -25,8 +25,11 @@ _BELIEVED = 10.0
 class Announcer:
     """Announces one worker for as long as it works."""
 
-    def __init__(self, worker: str, frontier: Frontier, pump: Pump, committer: Committer) -> None:
+    def __init__(
+        self, worker: str, frontier: Frontier, pump: Pump, committer: Committer, queues: tuple[str, ...] = ()
+    ) -> None:
         self._worker = worker
+        self._queues = queues
         self._frontier = frontier
         self._pump = pump
         self._committer = committer
@@ -42,7 +45,7 @@ class Announcer:
             name=self._worker, host=self._host, pid=os.getpid(), version=VERSION, age=age,
             concurrency=self._pump.concurrency, fetching=self._pump.fetching, held=self._pump.held,
             pages=committed["pages"], items=committed["items"], bytes=committed["bytes"],
-            pages_per_second=round(self._pace.note(age, committed["pages"]), 2),
+            pages_per_second=round(self._pace.note(age, committed["pages"]), 2), queues=self._queues,
         )  # fmt: skip
 
     async def run(self) -> None:

@@ -14,6 +14,7 @@ from skitter.engine.equipment import Equipment
 from skitter.engine.hooks import Hooks
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.engine.loading import build_spider, load_spider_class
+from skitter.engine.sorting import Sorter, Sorting
 from skitter.errors import SpiderError, UsageError
 from skitter.frontier.base import Frontier
 from skitter.frontier.options import FrontierContext, FrontierOptions, Limits
@@ -60,6 +61,7 @@ class Assembly:
         _refuse_objects(spec.settings)
         self.scope = _scope(self.spider, self.settings)
         self.settings.politeness()  # a bad limit rule is found now, not by the first worker
+        self.settings.queue_sizes()
         if any(getattr(self.settings, name) != getattr(_DEFAULTS, name) for name in _PARTS):
             self.fetcher()  # and so is a part that is not there
 
@@ -131,17 +133,35 @@ class Assembly:
             entries.append(entry)
         return entries
 
-    async def work(self, frontier: Frontier, info: JobInfo, name: str, running: list[Worker]) -> JobState:
+    async def work(
+        self,
+        frontier: Frontier,
+        info: JobInfo,
+        name: str,
+        running: list[Worker],
+        queues: Sequence[str] = (),
+    ) -> JobState:
         """Run one worker in this process until the job is finished or stopped.
 
-        The worker is put into ``running`` while it works, for those who want to drain it.
+        The worker is put into ``running`` while it works, for those who want to drain it. ``queues``: those that it
+        serves; none: all.
         """
         worker_class = await asyncio.to_thread(_worker_class)
         stores = await self._open_stores(name)
+        sorting = self._sorting(name)
         fetcher = await asyncio.to_thread(self.fetcher, frontier)  # it may look for installed parts
         await fetcher.open()
         worker = worker_class(
-            name, self.spider, self.settings, frontier, fetcher, stores, self.scope, self.hooks()
+            name,
+            self.spider,
+            self.settings,
+            frontier,
+            fetcher,
+            stores,
+            self.scope,
+            self.hooks(),
+            sorting,
+            queues,
         )
         running.append(worker)
         try:
@@ -149,15 +169,20 @@ class Assembly:
         finally:
             running.remove(worker)
             await fetcher.close()
-            for store in stores:
+            for store in [*stores, *(sorting.opened if sorting is not None else ())]:
                 await store.close()
+
+    def _store_context(self, worker: str) -> StoreContext:
+        return StoreContext(self.spec.job, worker, str(self.folder.path), self.settings.durability)
 
     async def _open_stores(self, worker: str) -> Sequence[Store]:
         stores = stores_for(open_output(target) for target in self.spec.outputs)
-        context = StoreContext(self.spec.job, worker, str(self.folder.path), self.settings.durability)
         for store in stores:
-            await store.open(context)
+            await store.open(self._store_context(worker))
         return stores
+
+    def _sorting(self, worker: str) -> Sorting | None:
+        return Sorting(self.spider, self._store_context(worker)) if isinstance(self.spider, Sorter) else None
 
 
 def _worker_class() -> type[Worker]:

@@ -26,6 +26,7 @@ from skitter.errors import SkitterError
 from skitter.frontier.base import Frontier
 from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.records import Landing, LeaseResult
+from skitter.queues import Shares
 
 _LOOK_EVERY = 0.5
 """Seconds between two looks whether the owner is still there, where no connection tells."""
@@ -42,9 +43,11 @@ class _ReportedFrontier:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frontier, name)
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), *shares: Shares
+    ) -> LeaseResult:
         """Hand out requests."""
-        result = await self._frontier.lease(worker, limit, landed)
+        result = await self._frontier.lease(worker, limit, landed, *shares)
         if result.leases and not self._reported:
             self._reported = True
             _report(self._pipe, HAD_WORK)
@@ -81,7 +84,7 @@ async def _work(order: ChildOrder, pipe: int, name: str) -> None:
     running: list[Worker] = []
     loop.add_signal_handler(signal.SIGTERM, _drain, running)
     info = await frontier.open()
-    work = loop.create_task(assembly.work(reported, info, name, running))
+    work = loop.create_task(assembly.work(reported, info, name, running, order.queues))
     gone = loop.create_task(_owner_ended(frontier, order.owner))
     await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
     gone.cancel()

@@ -16,10 +16,12 @@ from skitter.engine.hooks import Hooks, Signal
 from skitter.engine.overflow import Aside, Overflow
 from skitter.engine.page import Page
 from skitter.engine.room import Room
+from skitter.engine.sorting import Sorting
 from skitter.engine.verdict import Verdict
 from skitter.errors import StoreError
 from skitter.frontier.base import Divided, Frontier
-from skitter.frontier.records import Entry, Outcome, OutputMark, Resolution
+from skitter.frontier.records import Entry, Outcome, Resolution
+from skitter.output_mark import OutputMark
 from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
@@ -55,9 +57,11 @@ class Committer:
         room: Room,
         in_hand: Callable[[], int] = int,
         task_key: str | None = None,
+        sorting: Sorting | None = None,
     ) -> None:
         self._frontier = frontier
         self._stores = stores
+        self._sorting = sorting
         self._hooks, self._after_saving = hooks, hooks["after_save"]
         self._signal = signal
         self._learn = learn
@@ -270,9 +274,27 @@ class Committer:
         """Write the items of all pages; a page whose items cannot be written fails, the others stay."""
         marks: list[list[OutputMark]] = [[] for _ in pages]
         giving = [index for index, page in enumerate(pages) if page.verdict.resolution is Resolution.DONE]
+        if self._sorting is None:
+            await self._write(self._stores, pages, giving, marks)
+        else:
+            for stores, chosen in await self._sorting.sort(self._stores, pages, giving):
+                if isinstance(stores, StoreError):
+                    for index in chosen:
+                        await self._fail(pages[index], str(stores))
+                else:
+                    await self._write(stores, pages, chosen, marks)
+        return [
+            kept if page.verdict.resolution is Resolution.DONE else []
+            for kept, page in zip(marks, pages, strict=True)
+        ]
+
+    async def _write(
+        self, stores: Sequence[Store], pages: list[Page], giving: list[int], marks: list[list[OutputMark]]
+    ) -> None:
+        """Write the items of some pages to all stores of theirs."""
         groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
         refused: list[ItemGroup] = []
-        for number, store in enumerate(self._stores):
+        for number, store in enumerate(stores):
             for index, answer in zip(giving, await store.write(groups), strict=True):
                 if isinstance(answer, OutputMark):
                     marks[index].append(answer)
@@ -281,15 +303,11 @@ class Committer:
                     refused.append(ItemGroup(pages[index].lease.fingerprint, []))
                     await self._fail(pages[index], answer.error)
             if refused:
-                for earlier in self._stores[:number]:
+                for earlier in stores[:number]:
                     await earlier.write(refused)  # one page more without items: they keep nothing of it
                 giving = [index for index in giving if pages[index].verdict.resolution is Resolution.DONE]
                 groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
                 refused = []
-        return [
-            kept if page.verdict.resolution is Resolution.DONE else []
-            for kept, page in zip(marks, pages, strict=True)
-        ]
 
     async def _fail(self, page: Page, error: str) -> None:
         log.error("%s: store: %s", page.lease.url, error)

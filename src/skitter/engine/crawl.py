@@ -18,15 +18,16 @@ from skitter.engine.equipment import Equipment
 from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
 from skitter.engine.orders import ChildOrder
+from skitter.engine.outputs import JobOutputs
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, SeedKeys
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
 from skitter.frontier.server import FrontierServer
 from skitter.spider import Spider
-from skitter.store.base import Output, OutputContext, parts_folder
+from skitter.store.base import parts_folder
 from skitter.store.committed import split_by_place
-from skitter.store.outputs import open_output, shown
+from skitter.store.outputs import shown
 
 if TYPE_CHECKING:  # the owner of a fleet needs no worker
     from skitter.engine.worker import Worker
@@ -109,7 +110,7 @@ class Crawl:
         self._recrawl = recrawl
         self._resume = resume
         self._logging = (log_level, log_format)
-        self._outputs: list[Output] = [open_output(target) for target in spec.outputs]
+        self._outputs = JobOutputs(spec, self._assembly)
         self._frontier: Frontier | None = None
         self._fleet: Fleet | None = None
         self._running: list[Worker] = []
@@ -142,15 +143,14 @@ class Crawl:
                 f"frontier {self.spec.frontier} has no seed keys",
                 remedy="they need a Redis frontier; or `skitter add`",
             )
-        await self._check_outputs()
+        await self._outputs.check(fresh=self._fresh)
         if self._fresh:
             await asyncio.to_thread(folder.empty)
             await forget(frontier)
-            for output in self._outputs:
-                await output.clear(self._output_context())
+            await self._outputs.clear()
         else:
             await asyncio.to_thread(folder.check, self.spec)
-            await asyncio.to_thread(self._warn_of_late_outputs)
+            await asyncio.to_thread(self._outputs.warn_of_late_ones)
         info = await frontier.open()
         socket = await asyncio.to_thread(lambda: folder.socket)  # looks at the disk
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
@@ -202,13 +202,17 @@ class Crawl:
         self._frontier = frontier
         watching = asyncio.create_task(self._watch(frontier, began))
         try:
-            if self.spec.workers == 1:
-                await self._assembly.work(frontier, info, worker_name(), self._running)
+            teams = self.spec.teams()
+            if len(teams) == 1:
+                await self._assembly.work(frontier, info, worker_name(), self._running, teams[0])
             else:
                 level, form = self._logging
-                order = ChildOrder(self.spec, os.getpid(), frontier.shared, level, form)
+                orders = [
+                    ChildOrder(self.spec, os.getpid(), frontier.shared, level, form, queues)
+                    for queues in teams
+                ]
                 abandon = frontier.abandon if frontier.shared else None
-                self._fleet = Fleet(order, self.spec.workers, abandon)
+                self._fleet = Fleet(orders, abandon)
                 await self._fleet.run()
         finally:
             self._frontier = self._fleet = None  # nothing is left to be stopped
@@ -226,7 +230,7 @@ class Crawl:
             seconds=time.monotonic() - began,
             before=before,
             status=status,
-            outputs=[shown(target) for target in self.spec.outputs],
+            outputs=[shown(target) for target in self._outputs.targets],
             already_finished=before.state is JobState.FINISHED,
         )
 
@@ -299,34 +303,6 @@ class Crawl:
 
     # --- outputs ---------------------------------------------------------------------------------------
 
-    def _output_context(self) -> OutputContext:
-        folder = self._assembly.folder
-        return OutputContext(self.spec.job, str(folder.path), self._assembly.settings.durability)
-
-    async def _check_outputs(self) -> None:
-        context = self._output_context()
-        for output in self._outputs:
-            await output.check(context)
-            if not self._fresh and await output.occupied(context):
-                raise UsageError(
-                    f"{output.target} holds something that job {self.spec.job!r} did not write",
-                    remedy="choose another output, move it away, or start anew with --fresh, which replaces it",
-                )
-
-    def _warn_of_late_outputs(self) -> None:
-        """Say so if an output is new to a job that has run before: it lacks the items found by then."""
-        folder = self._assembly.folder
-        if not folder.exists():
-            return
-        before = {open_output(target).stream for target in folder.read().outputs}
-        for output in self._outputs:
-            if output.stream not in before:
-                log.warning(
-                    "%s is new to job %s: it will lack the items that were found before",
-                    output.target,
-                    self.spec.job,
-                )
-
     async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
         """Return what is committed of the part files on this machine."""
         ranges = await frontier.outputs()
@@ -337,14 +313,12 @@ class Crawl:
         return here
 
     async def _emit(self, frontier: Frontier) -> None:
+        await self._outputs.look_for_more()
         ranges = await self._ranges(frontier) if self._outputs else {}
-        for output in self._outputs:
-            if not await output.emit(self._output_context(), ranges):
-                self.stop(f"nobody reads {output.target} any more")
+        for target in await self._outputs.emit(ranges):
+            self.stop(f"nobody reads {target} any more")
 
     async def _merge(self, frontier: Frontier) -> None:
+        await self._outputs.look_for_more()
         if self._outputs:
-            ranges = await self._ranges(frontier)
-            for output in self._outputs:
-                await output.emit(self._output_context(), ranges)
-                await output.merge(self._output_context(), ranges)
+            await self._outputs.merge(await self._ranges(frontier))

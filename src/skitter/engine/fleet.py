@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -28,12 +28,12 @@ class Fleet:
     """Starts, watches, replaces and ends worker processes."""
 
     def __init__(
-        self, order: ChildOrder, size: int, abandon: Callable[[str], Awaitable[object]] | None = None
+        self, orders: Sequence[ChildOrder], abandon: Callable[[str], Awaitable[object]] | None = None
     ) -> None:
         self._abandon = abandon
         """Takes back what a dead worker held, where no connection to this process tells of its death."""
-        self._order = msgspec.json.encode(order)
-        self._size = size
+        self._orders = [msgspec.json.encode(order) for order in orders]
+        """One for each worker."""
         self._processes: set[asyncio.subprocess.Process] = set()
         self._stopping = False
         self._failed_starts = 0
@@ -51,14 +51,14 @@ class Fleet:
         """
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._size):
-                    group.create_task(self._keep_one())
+                for order in self._orders:
+                    group.create_task(self._keep_one(order))
         except* CrawlFailed as failures:
             raise failures.exceptions[0] from None
         finally:
             await self.kill()
 
-    async def _keep_one(self) -> None:
+    async def _keep_one(self, order: bytes) -> None:
         while not self._stopping:
             started = time.monotonic()
             name = worker_name()
@@ -67,7 +67,7 @@ class Fleet:
             try:
                 process = await self._start(name, write_end)
                 with contextlib.suppress(RuntimeError):  # uvloop's, where it died before it could be told
-                    await process.communicate(self._order)
+                    await process.communicate(order)
                 await process.wait()
                 self._processes.discard(process)
                 said = _read(read_end)

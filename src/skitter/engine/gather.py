@@ -22,6 +22,7 @@ from skitter.frontier.records import Entry
 from skitter.item import is_item
 from skitter.links import Links, Refused
 from skitter.politeness import Politeness
+from skitter.queues import DEFAULT_QUEUE, slot_in
 from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
 from skitter.urls import host_of, identity, join_all, normalize
@@ -147,7 +148,7 @@ class Gatherer:
         batch = Batch(_NO_TEMPLATE, [], [], [])
         self._fill(batch, memory, strange, join_all(links.base_url, strange), gathered.refused)
         if batch.urls:
-            batch.template = self._template(links, parent, depth)
+            batch.template = self._template(batch, links, parent, depth)
             gathered.batches.append(batch)
 
     def _fill(
@@ -182,10 +183,12 @@ class Gatherer:
             batch.fingerprints.append(digest((url if plain else identity(url)).encode(), seed))
             batch.slots.append(slot)
 
-    def _template(self, links: Links, parent: Request, depth: int) -> Entry:
+    def _template(self, batch: Batch, links: Links, parent: Request, depth: int) -> Entry:
         request = Request("", **{**links.fields, "depth": depth, "referer": parent.url})
-        request = self._of_same_task(request, parent)
+        request = self._in_same_queue(self._of_same_task(request, parent), parent)
         _check_order(request, links.base_url)
+        if request.queue:
+            batch.slots = [slot_in(request.queue, slot) for slot in batch.slots]
         return Entry(
             b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
         )
@@ -207,7 +210,7 @@ class Gatherer:
         if self._too_deep(parent, depth):
             gathered.refused[reasons.DEPTH] += 1
             return
-        request = self._of_same_task(request, parent)
+        request = self._in_same_queue(self._of_same_task(request, parent), parent)
         entry = self.entry(request.replace(depth=depth, referer=request.referer or parent.url))
         if isinstance(entry, Entry):
             gathered.entries.append(entry)
@@ -219,6 +222,10 @@ class Gatherer:
         if key is None or key not in parent.meta or key in request.meta:
             return request
         return request.replace(meta={key: parent.meta[key], **request.meta})
+
+    @staticmethod
+    def _in_same_queue(request: Request, parent: Request) -> Request:
+        return request.replace(queue=parent.queue) if parent.queue and not request.queue else request
 
     def entry(self, request: Request) -> Entry | str:
         """Return a request as an entry for the frontier, or the reason to refuse it."""
@@ -237,8 +244,13 @@ class Gatherer:
             keys = dict.fromkeys((*request.fingerprint_keys, *self._fingerprint_keys))
             request = request.replace(fingerprint_keys=tuple(keys))
         _check_order(request, url)
+        slot = self._politeness.slot_of(host)
+        if request.queue:
+            slot = slot_in(request.queue, slot)
+            if request.queue == DEFAULT_QUEUE:  # which a record names by saying nothing
+                request = request.replace(queue="")
         return Entry(
-            fingerprint(request, self._seed), self._politeness.slot_of(host), url, encode_request(request),
+            fingerprint(request, self._seed), slot, url, encode_request(request),
             request.priority, request.not_before, request.delay, dedup=not request.dont_filter,
         )  # fmt: skip
 

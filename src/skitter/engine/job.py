@@ -36,8 +36,17 @@ class JobSpec(msgspec.Struct, kw_only=True):
     outputs: list[str] = []
     frontier: str = "sqlite:"
     workers: int = 1
+    queues: dict[str, int] = {}
+    """Queues that are served, each with the number of worker processes that it has for itself; 0: ``workers`` serve
+    it, with all other such queues. Empty: ``workers`` serve all queues."""
     home: str = HOME
     format: int = _FORMAT
+
+    def teams(self) -> list[list[str]]:
+        """Return for each worker process the queues that it serves; none: all."""
+        common = [queue for queue, processes in self.queues.items() if not processes]
+        teams = [common] * self.workers if common or not self.queues else []
+        return teams + [[queue] for queue, processes in self.queues.items() for _ in range(processes)]
 
 
 class JobFolder:

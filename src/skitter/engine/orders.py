@@ -31,3 +31,5 @@ class ChildOrder(msgspec.Struct):
     """Whether the worker reaches the frontier by its URL, not over the owner's socket."""
     log_level: str = "info"
     log_format: str = "text"
+    queues: list[str] = []
+    """Those that it serves; empty: all."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from skitter.engine.appetite import Appetite
 from skitter.engine.orders import DRAIN_SECONDS
 from skitter.engine.page import Page
 from skitter.frontier.base import Frontier
@@ -46,6 +47,8 @@ class Turn:
         """Tell that the network part is over; the first call counts."""
         if not self.landed:
             self.landed = True
+            if self._pump.appetite is not None:
+                self._pump.appetite.end(self.lease.slot)
             self._pump.land(Landing(self.lease.id, latency, refused, retry_after))
 
 
@@ -68,8 +71,17 @@ async def _ignore_change() -> None:
 class Pump:
     """Leases, starts, renews and hands back, for one worker."""
 
-    def __init__(self, worker: str, frontier: Frontier, concurrency: int, backlog: int = 0) -> None:
+    def __init__(
+        self,
+        worker: str,
+        frontier: Frontier,
+        concurrency: int,
+        backlog: int = 0,
+        appetite: Appetite | None = None,
+    ) -> None:
         self._worker = worker
+        self.appetite = appetite
+        """What it may take of each queue; ``None``: whatever there is."""
         self._frontier = frontier
         self.concurrency = concurrency
         """Fetches in flight at most; may be changed at any time."""
@@ -116,7 +128,11 @@ class Pump:
             room = self._room()
             asked = self._loop.time()
             landings, self._landings = self._landings, []
-            result = await self._frontier.lease(self._worker, room, landings)
+            if self.appetite is None:
+                result = await self._frontier.lease(self._worker, room, landings)
+            else:
+                shares = self.appetite.shares(room)
+                result = await self._frontier.lease(self._worker, room, landings, shares)
             answered, self._answered = self._answered, asyncio.Event()
             answered.set()
             if result.setback:
@@ -157,6 +173,8 @@ class Pump:
         lease_id = turn.lease.id
         self._held.add(lease_id)
         self._fetching += 1
+        if self.appetite is not None:
+            self.appetite.begin(turn.lease.slot)
         self._tasks[lease_id] = self._loop.create_task(self._see_through(turn, work, finished))
 
     async def _see_through(self, turn: Turn, work: Work, finished: Callable[[Page], None]) -> None:

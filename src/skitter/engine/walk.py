@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from skitter.engine.callbacks import describe, find_callback, run_callback
@@ -17,7 +17,7 @@ from skitter.engine.redirect import RedirectError, redirected
 from skitter.engine.request_data import with_request_data
 from skitter.engine.robots_gate import Passage, RobotsGate
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
-from skitter.errors import RetryLater, SkitterError, UndecodableRecord
+from skitter.errors import Postponed, RetryLater, SkitterError, UndecodableRecord
 from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, fetch_watched
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.records import Entry, Resolution
@@ -40,7 +40,8 @@ class _Decided(Exception):
 class Walk:
     """What a worker does with each of its requests, up to the verdict. Items and links are committed elsewhere.
 
-    ``obey`` carries out the signals that concern the whole crawl; it is told where they were given.
+    ``obey`` carries out the signals that concern the whole crawl; it is told where they were given. ``hold`` has the
+    frontier give out nothing of a slot for some seconds.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Walk:
         robots: RobotsGate | None,
         gatherer: Gatherer,
         obey: Callable[[Signal, str], None],
+        hold: Callable[[str, float], Awaitable[None]],
     ) -> None:
         self._spider = spider
         self._settings = settings
@@ -60,6 +62,7 @@ class Walk:
         self._robots = robots
         self._gatherer = gatherer
         self._obey = obey
+        self._hold = hold
         self._rewriting, self._revising = hooks["before_request"], hooks["after_request"]
         self._looks = bool(hooks["before_send"] or hooks["on_headers"])
         self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
@@ -96,7 +99,7 @@ class Walk:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
             text = f"callback: {describe(error)}"
-            log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400
+            log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400 - some are expected
             await self._failed(page, error, self._failure_verdict(page, text, retryable=False))
         return page
 
@@ -109,7 +112,14 @@ class Walk:
             await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
 
     async def _before_request(self, page: Page) -> Request | None:
-        request, signal = await self._hooks.rewrite(page.request)
+        try:
+            request, signal = await self._hooks.rewrite(page.request)
+        except Postponed as wish:
+            if wish.slot:
+                await self._hold(page.lease.slot, wish.seconds)
+                raise _HandBack from None
+            page.finish(Verdict(Resolution.RETRY, f"postponed: {wish}", wish.seconds, free=True))
+            return None
         return request if self._goes_on(page, signal, "before_request") else None
 
     async def _is_allowed(self, robots: RobotsGate, page: Page, request: Request, turn: Turn) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from skitter.engine.announcer import Announcer
+from skitter.engine.appetite import appetite_of
 from skitter.engine.callbacks import describe
 from skitter.engine.committer import Committer
 from skitter.engine.gather import Gatherer
@@ -20,6 +21,7 @@ from skitter.engine.pump import Pump
 from skitter.engine.robots_gate import RobotsGate
 from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
+from skitter.engine.sorting import Sorting
 from skitter.engine.walk import Walk
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.fetch.base import Fetcher
@@ -50,6 +52,8 @@ class Worker:
         stores: Sequence[Store],
         scope: Scope,
         hooks: Hooks | None = None,
+        sorting: Sorting | None = None,
+        queues: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.spider = spider
@@ -59,7 +63,10 @@ class Worker:
         self._scope = scope
         self._hooks = hooks if hooks is not None else Hooks()
         buffering = buffering_of(stores)
-        self._pump = Pump(name, frontier, settings.concurrency, backlog=buffering.items if buffering else 0)
+        appetite = appetite_of(queues, settings.queue_sizes())
+        size = None if appetite is None else appetite.concurrency
+        self._concurrency = settings.concurrency if size is None else size
+        self._pump = Pump(name, frontier, self._concurrency, buffering.items if buffering else 0, appetite)
         self._room = Room()
         self._committer = Committer(
             frontier,
@@ -71,8 +78,9 @@ class Worker:
             self._room,
             self._pump.in_hand,
             settings.task_key,
+            sorting,
         )
-        self._announcer = Announcer(name, frontier, self._pump, self._committer)
+        self._announcer = Announcer(name, frontier, self._pump, self._committer, tuple(queues))
         self._committer.set_aside = self._pump.set_aside
         if settings.max_queued is not None:
             self._pump.on_room = self._hear_of_room
@@ -105,7 +113,14 @@ class Worker:
         if settings.seed_keys:
             self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer, self._room).run())
         walk = Walk(
-            self.spider, settings, self._fetcher, self._hooks, self._robots, self._gatherer, self._obey
+            self.spider,
+            settings,
+            self._fetcher,
+            self._hooks,
+            self._robots,
+            self._gatherer,
+            self._obey,
+            self._frontier.hold,
         )
         self._pumping = asyncio.create_task(self._pump.run(walk.through, self._committer.put))
         committing = self._undertake(self._committer.run(self._pump.closed))
@@ -139,7 +154,7 @@ class Worker:
         """Take over the one changed setting that is the workers' own; the frontier sees to the others."""
         changes = await self._frontier.changes()
         wanted = changes.concurrency
-        self._pump.concurrency = self.settings.concurrency if wanted is UNSET else wanted
+        self._pump.concurrency = self._concurrency if wanted is UNSET else wanted
 
     def _learn(self, urls: Sequence[str]) -> None:
         self._gatherer.memory.learn(urls)

@@ -25,6 +25,7 @@ from skitter.frontier.records import (
 from skitter.frontier.roster import WorkerReport, WorkerStatus
 from skitter.frontier.tally import Tally, TallyGroup
 from skitter.politeness import Politeness
+from skitter.queues import Shares
 
 
 class Frontier(Protocol):
@@ -53,11 +54,14 @@ class Frontier(Protocol):
         """Take the duty of loading the seeds, or ``None`` if it is done or another worker has it."""
         ...
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), shares: Shares | None = None
+    ) -> LeaseResult:
         """Hand out at most ``limit`` requests that may be fetched now.
 
         Ready slots by their next allowed time, within a slot by the queue order. ``landed`` frees
-        the places of fetches that ended since the last call.
+        the places of fetches that ended since the last call. ``shares``: the queues from which to lease, and how many
+        at most from each; ``None``: any number of any. The state is that of the whole job in any case.
         """
         ...
 
@@ -159,8 +163,9 @@ class Frontier(Protocol):
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
         """Remove what waits in a slot; returns how many.
 
-        They count as ``refused/dropped`` and stay known. What is on lease is finished. ``ban``: from now on
-        every request for the slot is refused, as ``refused/banned``, a retry as well.
+        The slot of a host in the default queue stands for the host in all queues. What waited counts as
+        ``refused/dropped`` and stays known. What is on lease is finished. ``ban``: from now on every request for the
+        slot is refused, as ``refused/banned``, a retry as well.
         """
         ...
 

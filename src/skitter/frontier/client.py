@@ -28,6 +28,7 @@ from skitter.frontier.records import (
 from skitter.frontier.roster import WorkerReport, WorkerStatus
 from skitter.frontier.tally import Tally, TallyGroup
 from skitter.frontier.wire import METHODS, Answer, Call, Unframer, encode, error_from, frame
+from skitter.queues import Shares
 
 _read_answer = msgspec.msgpack.Decoder(Answer).decode
 _read_result = {name: msgspec.msgpack.Decoder(types[1]).decode for name, types in METHODS.items()}
@@ -91,9 +92,11 @@ class RemoteFrontier:
         claim: SeedClaim | None = await self._call("claim_seeds", worker)
         return claim
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), shares: Shares | None = None
+    ) -> LeaseResult:
         """Hand out requests."""
-        result: LeaseResult = await self._call("lease", worker, limit, landed)
+        result: LeaseResult = await self._call("lease", worker, limit, landed, shares)
         return result
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:

@@ -14,6 +14,7 @@ from skitter.frontier.slots import SlotTable
 from skitter.frontier.sweeps import Sweeps
 from skitter.frontier.tally import Tallies, Tally, TallyGroup
 from skitter.politeness import Politeness
+from skitter.queues import without_queue
 
 
 class Embedded:
@@ -57,6 +58,10 @@ class Embedded:
         self._options = changes.of_options(self._first_options)
         self._slots.follow(changes.of_politeness(self._politeness).policy_of, self._clock())
         self._revision += 1
+
+    def _is_banned(self, slot: str) -> bool:
+        """Tell whether a slot is banned: by itself, or with its host in all queues."""
+        return slot in self._banned or without_queue(slot) in self._banned
 
     async def changes(self) -> Changes:
         """Return the settings that were changed while the job ran."""

@@ -20,7 +20,7 @@ def wake(file: sqlite3.Connection, now: float, limit: int) -> tuple[list[Row], f
     due = f"FROM delayed WHERE at <= ? ORDER BY at, seq LIMIT {limit:d}"
     rows = [Row(*row) for row in file.execute(f"SELECT {_ROW} {due}", (now,))]
     file.execute(f"INSERT OR REPLACE INTO queue SELECT {_ROW} {due}", (now,))
-    file.execute(f"DELETE FROM delayed WHERE (at, seq) IN (SELECT at, seq {due})", (now,))  # noqa: S608
+    file.execute(f"DELETE FROM delayed WHERE (at, seq) IN (SELECT at, seq {due})", (now,))  # noqa: S608 - a number
     file.execute("COMMIT")
     return rows, next_due(file)
 

@@ -36,6 +36,7 @@ from skitter.frontier.records import (
 )
 from skitter.frontier.slots import Slot
 from skitter.politeness import Politeness
+from skitter.queues import Shares, without_queue
 from skitter.request import FINGERPRINT_VERSION
 
 FOREVER = float("inf")
@@ -109,7 +110,7 @@ class MemoryFrontier(Embedded):
         added = banned = 0
         self._active_at = now
         for entry in entries:
-            if entry.slot in self._banned:
+            if self._banned and self._is_banned(entry.slot):
                 banned += 1
                 continue
             if entry.dedup:
@@ -128,7 +129,9 @@ class MemoryFrontier(Embedded):
         return AddResult(added, len(entries) - added - banned, banned)
 
     def _place(self, waiting: Waiting, at: float, now: float) -> None:
-        if waiting.entry.slot in self._banned:  # it was on lease, or dead, when its slot was banned
+        if self._banned and self._is_banned(
+            waiting.entry.slot
+        ):  # it was on lease, or dead, when its slot was banned
             self._added -= 1
             self._counters["refused/banned"] += 1
             return
@@ -148,7 +151,9 @@ class MemoryFrontier(Embedded):
         self._seeds.claim(self._sequence, worker, now)
         return SeedClaim(self._sequence, self._seeds.position)
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), shares: Shares | None = None
+    ) -> LeaseResult:
         """Hand out what may be fetched now."""
         now = self._clock()
         self._leases.land(landed, now)
@@ -156,15 +161,16 @@ class MemoryFrontier(Embedded):
         self._slots.tidy(now)
         state = self._current_state()
         leases: list[Lease] = []
+        left = self._slots.shares(shares, limit)
         if state is JobState.RUNNING:
             limit = self._options.limits.room(self._counters, len(self._leases), limit)
-            while len(leases) < limit and (taken := self._slots.take(now)) is not None:
+            while len(leases) < limit and (taken := self._slots.take(now, left)) is not None:
                 leases.append(self._grant(taken[0], taken[1][2], worker, now))
         room = self._options.room(self._queued, len(self._delayed), len(self._leases), self._counters)
         return LeaseResult(
             leases,
             state,
-            self._ask_again(now, leases),
+            self._ask_again(now, leases, left),
             self._limit_reached(),
             revision=self._revision,
             room=room,
@@ -194,9 +200,9 @@ class MemoryFrontier(Embedded):
     def _limit_reached(self) -> str:
         return self._limit(len(self._dead))
 
-    def _ask_again(self, now: float, leases: list[Lease]) -> float:
+    def _ask_again(self, now: float, leases: list[Lease], left: dict[str, int] | None) -> float:
         delayed_until = self._delayed[0][0] if self._delayed else FOREVER
-        return wait_for(self._slots.next_at(), delayed_until, now, leases)
+        return wait_for(self._slots.next_at(left), delayed_until, now, leases)
 
     def _lose(self, lease_id: int, now: float) -> None:
         held = self._leases.end(lease_id, now)
@@ -300,7 +306,7 @@ class MemoryFrontier(Embedded):
             done=self._done, failed=len(self._dead), seeds_loading=not self._seeds.is_done,
             counters=dict(self._counters), slots=len(busy),
             busiest=[slot.status(len(slot.waiting), leased[slot.key], now) for slot in busy[:20]],
-            oldest_lease=self._leases.oldest(now), reason=self._limit_reached(),
+            oldest_lease=self._leases.oldest(now), reason=self._limit_reached(), queues=self._slots.queued(),
         )  # fmt: skip
 
     async def control(self, state: JobState) -> JobState:
@@ -325,12 +331,15 @@ class MemoryFrontier(Embedded):
         """Remove what waits in a slot."""
         if ban:
             self._banned.add(slot)
-        entry = self._slots.get(slot)
-        dropped = len(entry.waiting)
+        dropped = 0
+        for entry in [one for one in self._slots if slot in {one.key, without_queue(one.key)}]:
+            dropped += len(entry.waiting)
+            entry.waiting.clear()
+            self._slots.arm(entry)
         self._queued -= dropped
-        entry.waiting.clear()
-        self._slots.arm(entry)
-        kept = [one for one in self._delayed if one[2].entry.slot != slot]
+        kept = [
+            one for one in self._delayed if slot not in {one[2].entry.slot, without_queue(one[2].entry.slot)}
+        ]
         dropped += len(self._delayed) - len(kept)
         self._delayed = kept
         heapify(self._delayed)
@@ -381,7 +390,7 @@ class MemoryFrontier(Embedded):
                 continue
             replayed += 1
             waiting.attempt, waiting.lost, waiting.forgotten = 0, 0, False
-            if waiting.entry.dedup and waiting.entry.slot not in self._banned:
+            if waiting.entry.dedup and not self._is_banned(waiting.entry.slot):
                 self._seen[waiting.entry.fingerprint] = FOREVER
             self._place(waiting, now, now)
         return replayed

@@ -21,6 +21,7 @@ from skitter.frontier.file_format import check_format, explained
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobState, SlotStatus
 from skitter.frontier.restore import outputs
 from skitter.frontier.tally import Tally, TallyGroup, in_order
+from skitter.queues import DEFAULT_QUEUE, queue_of
 
 
 def read_status(path: Path) -> FrontierStatus | None:
@@ -104,8 +105,19 @@ def _status(file: sqlite3.Connection) -> FrontierStatus | None:
         failed=failed, seeds_loading=not seeds_done,
         counters=dict(file.execute("SELECT name, value FROM counters")),
         slots=file.execute("SELECT count(DISTINCT slot) FROM queue").fetchone()[0],
-        busiest=_busiest(file), oldest_lease=0.0,
+        busiest=_busiest(file), oldest_lease=0.0, queues=_queues(file),
     )  # fmt: skip
+
+
+def _queues(file: sqlite3.Connection) -> dict[str, int]:
+    """Count what waits in each queue, with what is in hand."""
+    rows = file.execute(
+        "SELECT key, count(queue.seq) FROM slots LEFT JOIN queue ON slot = slots.id GROUP BY key"
+    )
+    counts = {DEFAULT_QUEUE: 0}
+    for key, waiting in rows:
+        counts[queue_of(key)] = counts.get(queue_of(key), 0) + waiting
+    return counts if len(counts) > 1 else {}
 
 
 def _count(file: sqlite3.Connection, table: str) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from skitter.frontier.options import QueueOrder
-from skitter.frontier.records import Lease, OutputMark
+from skitter.frontier.records import Lease
+from skitter.output_mark import OutputMark
 
 LONGEST_WAIT = 0.1
 """Seconds after which a worker asks again at the latest: others may have found work meanwhile."""

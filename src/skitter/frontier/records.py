@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from skitter.output_mark import OutputMark
+
 
 class JobState(StrEnum):
     """What the fleet of a job is to do."""
@@ -97,14 +99,6 @@ class Resolution(StrEnum):
     DONE = "done"
     RETRY = "retry"
     FAILED = "failed"
-
-
-class OutputMark(msgspec.Struct, array_like=True, frozen=True):
-    """A byte range of a part file that holds the items of one outcome."""
-
-    part: str
-    start: int
-    end: int
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
@@ -198,6 +192,8 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """Age in seconds of the oldest lease; 0 if there is none."""
     reason: str = ""
     """The limit that stops the job, if one was reached."""
+    queues: dict[str, int] = {}
+    """How many requests are queued in each queue; empty if the job never had another one than ``default``."""
 
 
 class OutsideSeed(msgspec.Struct, array_like=True, frozen=True):

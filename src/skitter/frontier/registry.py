@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from skitter.errors import FrontierError
+from skitter.extras import needing
 from skitter.frontier.base import Frontier
 from skitter.frontier.memory import MemoryFrontier
 from skitter.frontier.options import FrontierContext
@@ -14,45 +16,33 @@ from skitter.parts import PartKind
 
 
 def _on_redis(url: str, context: FrontierContext) -> Frontier:
-    try:
+    with _needing("redis", url):
         from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra
-    except ImportError as error:
-        raise _missing(url, error) from error
     return RedisFrontier.from_url(url, context)
 
 
 def _on_cluster(url: str, context: FrontierContext) -> Frontier:
-    try:
+    with _needing("redis", url):
         from skitter.frontier.redis.cluster_frontier import (  # noqa: PLC0415 - its client is an extra
             RedisClusterFrontier,
         )
-    except ImportError as error:
-        raise _missing(url, error) from error
     return RedisClusterFrontier.from_url(url, context)
 
 
-def _missing(url: str, error: ImportError) -> FrontierError:
-    return FrontierError(
-        f"frontier kind {url.partition(':')[0]!r} needs a package that is missing: {error.name}",
-        remedy='pip install "skitter[redis]"',
-    )
+def _needing(extra: str, url: str) -> AbstractContextManager[None]:
+    return needing(extra, f"frontier kind {url.partition(':')[0]!r}", FrontierError)
 
 
 def _on_nsq(url: str, context: FrontierContext) -> Frontier:
     from skitter.frontier.broker.making import make_broker_frontier  # noqa: PLC0415 - it needs this module
-    from skitter.frontier.broker.nsq import RULE, NsqBroker  # noqa: PLC0415
+    from skitter.frontier.broker.nsq import RULE, NsqBroker  # noqa: PLC0415 - others need no client
 
     return make_broker_frontier(url, context, RULE, NsqBroker.from_address)
 
 
 def _on_jetstream(url: str, context: FrontierContext) -> Frontier:
-    try:
+    with _needing("nats", url):
         from skitter.frontier.broker.jetstream import RULE, JetStreamBroker  # noqa: PLC0415 - its client is an extra
-    except ImportError as error:
-        raise FrontierError(
-            f"frontier kind {url.partition(':')[0]!r} needs a package that is missing: {error.name}",
-            remedy='pip install "skitter[nats]"',
-        ) from error
     from skitter.frontier.broker.making import make_broker_frontier  # noqa: PLC0415 - it needs this module
 
     return make_broker_frontier(url, context, RULE, JetStreamBroker.from_address)

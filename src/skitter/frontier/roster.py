@@ -30,6 +30,12 @@ class WorkerReport(msgspec.Struct, frozen=True):
     bytes: int
     pages_per_second: float
     """Over the last ten seconds."""
+    queues: tuple[str, ...] = ()
+    """Those that it serves; empty: all."""
+
+    def serves(self, queue: str) -> bool:
+        """Tell whether it takes requests of a queue."""
+        return not self.queues or queue in self.queues
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):

@@ -128,6 +128,8 @@ class _Link(asyncio.Protocol):
             return None
         if call.method == "open":  # the owner has opened it; this asks what a worker must know
             return self._server.info
+        if call.method == "lease" and arguments[-1] is None:  # another's frontier may know nothing of queues
+            arguments = arguments[:-1]
         result = await getattr(self._server.frontier, call.method)(*arguments)
         if call.method == "lease" and self._transport is None:  # its worker died while it was granted
             await self._server.frontier.abandon(arguments[0])

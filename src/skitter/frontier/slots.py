@@ -14,6 +14,7 @@ from typing import Any
 
 from skitter.frontier.records import SlotStatus
 from skitter.politeness import SlotPolicy
+from skitter.queues import DEFAULT_QUEUE, Shares, queue_of, share_of
 
 ADAPTIVE_SHARE = 0.5
 """Adapted delay as a share of the server's latency: about two fetches in flight on average."""
@@ -34,11 +35,12 @@ class Slot:
 
     __slots__ = (
         "adapted", "backoff", "beyond", "bound", "floor", "grants", "held_until", "in_flight", "key",
-        "next_at", "policy", "refused_at", "stamp", "waiting",
+        "next_at", "policy", "queue", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: str, policy: SlotPolicy) -> None:
         self.key = key
+        self.queue = queue_of(key)
         self.policy = policy
         self.waiting: list[Place] = []
         """Heap of what may be handed out."""
@@ -150,13 +152,20 @@ class Slot:
         self.held_until = max(self.held_until, now + max(self.backoff, retry_after or 0.0))
 
 
+_Heap = list[tuple[float, int, int, int, Slot]]
+"""Slots of one queue by the time at which they are ready, rank and sequence number of their first request; and the
+stamp that is the slot's as long as the entry is valid."""
+
+
 class SlotTable:
-    """All slots of a job, in the order in which they may be fetched."""
+    """All slots of a job, in the order in which they may be fetched, by queue."""
 
     def __init__(self, policy_of: Callable[[str], SlotPolicy]) -> None:
         self._policy_of = policy_of
         self._slots: dict[str, Slot] = {}
-        self._heap: list[tuple[float, int, int, int, Slot]] = []
+        self._heap: _Heap = []
+        """Of the default queue."""
+        self._heaps: dict[str, _Heap] = {DEFAULT_QUEUE: self._heap}
         self._stamps = 0
         self._tidy_at = _FIRST_TIDY
 
@@ -171,7 +180,29 @@ class SlotTable:
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = Slot(key, self._policy_of(key))
+            self._heaps.setdefault(slot.queue, [])
         return slot
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether there was ever a slot of another queue than the default one."""
+        return len(self._heaps) > 1
+
+    def shares(self, shares: Shares | None, limit: int) -> dict[str, int] | None:
+        """Return how many requests may be taken of each queue that is served; ``None``: any number of any."""
+        if shares is None:
+            return None
+        found = {queue: share_of(shares, queue, limit) for queue in self._heaps}
+        return {queue: share for queue, share in found.items() if share > 0}
+
+    def queued(self) -> dict[str, int]:
+        """Return how many requests wait in each queue, if there was ever another one than the default one."""
+        if not self.has_queues:
+            return {}
+        counts = dict.fromkeys(self._heaps, 0)
+        for slot in self._slots.values():
+            counts[slot.queue] += len(slot.waiting) + slot.beyond
+        return counts
 
     def find(self, key: str) -> Slot | None:
         """Return the slot of a key if there is one."""
@@ -192,14 +223,34 @@ class SlotTable:
         self._stamps += 1
         slot.stamp = self._stamps
         rank, sequence, _ = slot.waiting[0]
-        if len(self._heap) > 2 * len(self._slots) + 1024:
-            self._heap = [entry for entry in self._heap if entry[3] == entry[4].stamp]
-            heapify(self._heap)
-        heappush(self._heap, (slot.ready_at(), rank, sequence, self._stamps, slot))
+        heap = self._heaps[slot.queue]
+        if len(heap) > 2 * len(self._slots) + 1024:
+            heap[:] = [entry for entry in heap if entry[3] == entry[4].stamp]
+            heapify(heap)
+        heappush(heap, (slot.ready_at(), rank, sequence, self._stamps, slot))
 
-    def take(self, now: float) -> tuple[Slot, Place] | None:
-        """Hand out the next request that may be fetched now, if there is one."""
-        heap = self._heap
+    def take(self, now: float, shares: dict[str, int] | None = None) -> tuple[Slot, Place] | None:
+        """Hand out the next request that may be fetched now, if there is one.
+
+        ``shares``: as :meth:`shares` gave it; what is handed out is taken off.
+        """
+        if shares is None and len(self._heaps) == 1:
+            return self._take(self._heap, now)
+        heap = min(self._served(shares), default=None, key=lambda heap: heap[0])
+        taken = None if heap is None else self._take(heap, now)
+        if taken is not None and shares is not None:
+            shares[taken[0].queue] -= 1
+        return taken
+
+    def _served(self, shares: dict[str, int] | None) -> list[_Heap]:
+        """Return the heaps that are not empty, and whose queues may give something."""
+        heaps = [heap for queue, heap in self._heaps.items() if shares is None or shares.get(queue, 0) > 0]
+        for heap in heaps:
+            while heap and heap[0][3] != heap[0][4].stamp:
+                heappop(heap)
+        return [heap for heap in heaps if heap]
+
+    def _take(self, heap: _Heap, now: float) -> tuple[Slot, Place] | None:
         while heap:
             at, _, _, stamp, slot = heap[0]
             if stamp != slot.stamp:
@@ -223,12 +274,12 @@ class SlotTable:
         self.arm(slot)
         return slot, place
 
-    def next_at(self) -> float | None:
-        """Return when the next slot becomes ready; ``None`` if no slot waits for time alone."""
-        heap = self._heap
-        while heap and heap[0][3] != heap[0][4].stamp:
-            heappop(heap)
-        return heap[0][0] if heap else None
+    def next_at(self, shares: dict[str, int] | None = None) -> float | None:
+        """Return when the next slot becomes ready; ``None`` if no slot waits for time alone.
+
+        ``shares``: only of queues of which there is something left to take.
+        """
+        return min((heap[0][0] for heap in self._served(shares)), default=None)
 
     def hold(self, slot: Slot, until: float) -> None:
         """Give out nothing of a slot before a time."""

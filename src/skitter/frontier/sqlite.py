@@ -41,6 +41,7 @@ from skitter.frontier.sqlite_control import SqliteControl
 from skitter.frontier.sqlite_letters import SqliteLetters
 from skitter.frontier.sqlite_rows import Batch, Leased
 from skitter.frontier.tally import OTHERS, Place
+from skitter.queues import Shares
 from skitter.request import FINGERPRINT_VERSION
 
 
@@ -125,7 +126,9 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
 
     # --- leases ------------------------------------------------------------------------------------------
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), shares: Shares | None = None
+    ) -> LeaseResult:
         """Hand out what may be fetched now; see :meth:`_must_be_noted` for when it is on disk."""
         now = self._clock()
         resting = self._leases.land(landed, now)
@@ -135,8 +138,9 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
         self._slots.tidy(now)
         leases: list[Lease] = []
         held: list[HeldLease[Leased]] = []
+        left = self._slots.shares(shares, limit)
         while len(leases) < limit and self._may_lease():
-            taken = self._take(now)
+            taken = self._take(now, left)
             if taken is None:
                 if await self._backlog.refill():
                     continue
@@ -153,14 +157,14 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
         return LeaseResult(
             leases,
             self.current_state(),
-            self._ask_again(now, leases),
+            self._ask_again(now, leases, left),
             self._limit_reached(),
             revision=self._revision,
             room=room,
         )
 
-    def _take(self, now: float) -> tuple[Slot, Waiting] | None:
-        return self._slots.take(now)
+    def _take(self, now: float, shares: dict[str, int] | None) -> tuple[Slot, Waiting] | None:
+        return self._slots.take(now, shares)
 
     def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[Leased]]) -> Lease:
         self._backlog.note_empty(slot, row.slot)
@@ -195,8 +199,8 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
         room = self._options.limits.room(self._counters, len(self._leases), 1)
         return room > 0 and self.current_state() is JobState.RUNNING
 
-    def _ask_again(self, now: float, leases: list[Lease]) -> float:
-        return wait_for(self._slots.next_at(), self._next_delayed, now, leases)
+    def _ask_again(self, now: float, leases: list[Lease], left: dict[str, int] | None) -> float:
+        return wait_for(self._slots.next_at(left), self._next_delayed, now, leases)
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases; return those that are gone."""
@@ -296,7 +300,7 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
             busiest=[
                 slot.status(len(slot.waiting) + slot.beyond, leased[slot.key], now) for slot in busy[:20]
             ],
-            oldest_lease=self._leases.oldest(now), reason=self._limit_reached(),
+            oldest_lease=self._leases.oldest(now), reason=self._limit_reached(), queues=self._slots.queued(),
         )  # fmt: skip
 
     async def recrawl(self) -> bool:

@@ -9,6 +9,7 @@ from skitter.frontier.changes import Changes
 from skitter.frontier.records import JobState
 from skitter.frontier.slots import Slot
 from skitter.frontier.sqlite_rows import SqliteRows
+from skitter.queues import without_queue
 
 
 class SqliteControl(SqliteRows):
@@ -48,11 +49,19 @@ class SqliteControl(SqliteRows):
         """Remove what waits in a slot, here at once, then from the file."""
         if ban:
             await self._set_ban(slot, banned=True)
-        number = self._slot_numbers.get(slot)
-        if number is None:
-            return 0
+        found = [
+            (key, number) for key, number in self._slot_numbers.items() if slot in {key, without_queue(key)}
+        ]
+        dropped = sum([await self._drop(key, number) for key, number in found])
+        if dropped:
+            self._count({"refused/dropped": dropped})
+        self._note_job()
+        await self._journal.flush()
+        return dropped
+
+    async def _drop(self, key: str, number: int) -> int:
         async with self._waking:
-            dropped = self._backlog.drop(self._slots.get(slot))
+            dropped = self._backlog.drop(self._slots.get(key))
             self._queued -= dropped
             self._added -= dropped
             last, on_lease = self._sequence, [held.request.row.seq for held in self._leases]
@@ -62,10 +71,6 @@ class SqliteControl(SqliteRows):
             self._delayed -= delayed
             self._added -= delayed
             self._next_delayed = min(self._next_delayed, following)
-        if dropped + delayed:
-            self._count({"refused/dropped": dropped + delayed})
-        self._note_job()
-        await self._journal.flush()
         return dropped + delayed
 
     async def unban(self, slot: str) -> bool:

@@ -23,11 +23,12 @@ from skitter.frontier.leases import LeaseBook
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.ownership import OwnerLock
 from skitter.frontier.reckoning import extend_ranges, rank_of
-from skitter.frontier.records import AddResult, Entry, JobState, OutputMark
+from skitter.frontier.records import AddResult, Entry, JobState
 from skitter.frontier.restore import restore
 from skitter.frontier.seen import MemorySeen, Seen, TimedSeen
 from skitter.frontier.seen_disk import DiskSeen, move_to_disk
 from skitter.frontier.slots import Slot
+from skitter.output_mark import OutputMark
 from skitter.politeness import Politeness
 from skitter.request import FINGERPRINT_VERSION
 
@@ -123,7 +124,7 @@ class SqliteRows(Embedded):
         added = known = banned = 0
         self._active_at = now
         for entry in entries:
-            if entry.slot in self._banned:
+            if self._banned and self._is_banned(entry.slot):
                 banned += 1
                 continue
             if entry.dedup:
@@ -174,7 +175,7 @@ class SqliteRows(Embedded):
 
     def _take_away(self, row: Row) -> bool:
         """Drop a request that comes back to a slot banned meanwhile; ``False`` if its slot is not."""
-        if self._slot_keys[row.slot] not in self._banned:
+        if not self._is_banned(self._slot_keys[row.slot]):
             return False
         self._dequeue(row)
         self._added -= 1

@@ -41,7 +41,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "unknown": (tuple[list[bytes]], list[bool]),
     "add": (tuple[list[Entry], SeedMark | None], AddResult),
     "claim_seeds": (tuple[str], SeedClaim | None),
-    "lease": (tuple[str, int, list[Landing]], LeaseResult),
+    "lease": (tuple[str, int, list[Landing], dict[str, int] | None], LeaseResult),
     "renew": (tuple[str, list[int]], list[int]),
     "commit": (tuple[list[Outcome]], list[bool]),
     "release": (tuple[list[int]], None),

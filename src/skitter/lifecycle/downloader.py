@@ -41,7 +41,7 @@ class Downloader(Module):
 
 def _plain(context: SourceContext) -> Fetcher:
     from skitter.fetch.cookies import NoCookies  # noqa: PLC0415 - who only watches a fleet needs no fetcher
-    from skitter.fetch.http import HttpFetcher  # noqa: PLC0415
+    from skitter.fetch.http import HttpFetcher  # noqa: PLC0415 - as above
 
     return HttpFetcher(context.fetch, NoCookies())
 

@@ -1,11 +1,12 @@
 """NSQ: an asyncio client of the NSQ V2 protocol: producer, consumer and nsqlookupd. It imports nothing of skitter."""
 
 from skitter.nsq.compression import CompressionMissing
-from skitter.nsq.connection import Connection, Options
+from skitter.nsq.connection import Connection
 from skitter.nsq.consumer import Consumer
 from skitter.nsq.errors import ConnectionFailed, LookupFailed, NsqError, Refused
 from skitter.nsq.lookup import NsqLookup
 from skitter.nsq.message import Message
+from skitter.nsq.options import Options
 from skitter.nsq.producer import Producer
 from skitter.nsq.wire import is_channel, is_topic
 

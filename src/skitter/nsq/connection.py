@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from skitter.nsq import wire
 from skitter.nsq.compression import Codec, Deflate, Snappy
 from skitter.nsq.errors import ConnectionFailed, NsqError, Refused
 from skitter.nsq.message import Message
+from skitter.nsq.options import Options
 
 log = logging.getLogger(__name__)
 
@@ -23,59 +22,6 @@ LONGEST_REQUEUE = 3600.0
 """Seconds: nsqd's default ``--max-req-timeout``; it closes the connection for more."""
 _NEVER_FATAL = {"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"}
 """Errors of a message that is no longer ours; the connection stays."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a connection introduces itself, and the features it asks for."""
-
-    connect_timeout: float = 5.0
-    """Seconds for the whole greeting."""
-    answer_timeout: float = 30.0
-    """Seconds for which the answer to a command is waited for; then the connection is closed."""
-    heartbeat: float = 30.0
-    """Seconds between two heartbeats; a server that is silent for two of them is taken for dead."""
-    msg_timeout: float | None = None
-    """Seconds after which an unanswered message is delivered again; ``None``: as nsqd is set."""
-    output_buffer_size: int | None = None
-    """Bytes nsqd gathers before it sends; ``None``: as nsqd is set (16 KB), -1: every message is sent at once
-    (not together with compression: nsqd 1.3.0 then keeps them for itself)."""
-    output_buffer_timeout: float | None = None
-    """Seconds for which nsqd gathers; ``None``: as nsqd is set (0.25). nsqd takes nothing below 0.025."""
-    sample_rate: int = 0
-    """Percentage of messages that is delivered; 0: all."""
-    client_id: str = ""
-    """Name of this client in nsqd's statistics; empty: the host's name."""
-    user_agent: str = "skitter-nsq/1"
-    tls: ssl.SSLContext | None = None
-    """Encrypt. A server that does not is refused."""
-    deflate: int = 0
-    """Level from 1 to 9; 0: none. Not together with snappy."""
-    snappy: bool = False
-    auth_secret: str = ""
-
-    def greeting(self) -> bytes:
-        """Return what IDENTIFY says."""
-        host = socket.gethostname()
-        wishes: dict[str, Any] = {
-            "client_id": self.client_id or host,
-            "hostname": host,
-            "user_agent": self.user_agent,
-            "feature_negotiation": True,
-            "heartbeat_interval": round(self.heartbeat * 1000),
-            "sample_rate": self.sample_rate,
-            "tls_v1": self.tls is not None,
-            "deflate": self.deflate > 0,
-            "deflate_level": self.deflate,
-            "snappy": self.snappy,
-        }
-        if self.msg_timeout is not None:
-            wishes["msg_timeout"] = round(self.msg_timeout * 1000)
-        if self.output_buffer_size is not None:
-            wishes["output_buffer_size"] = self.output_buffer_size
-        if self.output_buffer_timeout is not None:
-            wishes["output_buffer_timeout"] = round(self.output_buffer_timeout * 1000)
-        return json.dumps(wishes).encode()
 
 
 def _ignore(_: Any) -> None:
@@ -106,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._plain_answers = 1 if options.tls is None else 2
         self._answers: deque[asyncio.Future[bytes]] = deque()
         self._out: list[bytes] = []
+        self._is_ready_told = True
         self._error: Exception | None = None
         self._closed = self._loop.create_future()
         self._heard = self._loop.time()
@@ -302,6 +249,10 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         out, self._out = self._out, []
+        if not self._is_ready_told:
+            # Before all answers: they would make room for messages that may be wanted no more.
+            self._is_ready_told = True
+            out.insert(0, wire.rdy(self.ready))
         if out and self.is_open:
             assert self._transport is not None
             data = b"".join(out)
@@ -354,7 +305,9 @@ class Connection(asyncio.Protocol):
         count = min(count, int(self.agreed.get("max_rdy_count", 2500)))
         if count != self.ready:
             self.ready = count
-            self._send(wire.rdy(count))
+            if self._is_ready_told:
+                self._is_ready_told = False
+                self._send(b"")
 
     def finish(self, message: Message) -> None:
         """Forget a message; see :meth:`Message.finish`."""

@@ -9,16 +9,23 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from skitter.nsq import wire
-from skitter.nsq.connection import Connection, Options
+from skitter.nsq.connection import Connection
 from skitter.nsq.errors import Refused
 from skitter.nsq.lookup import Address, NsqLookup
 from skitter.nsq.message import Message
+from skitter.nsq.options import Options
 from skitter.nsq.peers import Peers
 
 log = logging.getLogger(__name__)
 
 _REDISTRIBUTE_EVERY = 1.0
 """Seconds after which what may be in flight is shared out anew."""
+_LULL = 0.001
+"""Seconds without a message after which, twice in a row, nsqd is made to send what it has gathered."""
+_LULLS = 2
+"""A process that is busy for longer has not read by the first look what had come long before."""
+_FULL = 0.005
+"""Seconds between two looks while no more may come."""
 
 
 class Consumer:
@@ -29,6 +36,10 @@ class Consumer:
 
     ``backoff``: after a message is put back by :meth:`failed` nothing is delivered for a while, then one
     message to try; pauses double with each failure in a row, from one second up to this many. 0: never.
+
+    ``prompt``: have nsqd gather messages while many come, and send each at once while few do. By itself nsqd
+    sends what it has gathered when no more may be in flight, and else only after ``output_buffer_timeout``.
+    So after a moment without messages only one more is allowed, and all of the share again when one comes.
     """
 
     def __init__(
@@ -42,6 +53,7 @@ class Consumer:
         max_in_flight: int = 1,
         poll: float = 60.0,
         backoff: float = 0.0,
+        prompt: bool = False,
     ) -> None:
         if not wire.is_topic(topic):
             raise Refused("E_BAD_TOPIC", f"{topic!r} is no name for a topic")
@@ -58,6 +70,10 @@ class Consumer:
         self._sharing: asyncio.Task[None] | None = None
         self._backoff = _Backoff(backoff)
         self._resting: asyncio.TimerHandle | None = None
+        self._is_prompt = self._is_lull = prompt
+        """Whether few messages come, so that no connection may have more than one besides those in flight."""
+        self._watching: asyncio.TimerHandle | None = None
+        self._came = 0
 
     # --- life --------------------------------------------------------------------------------------------
 
@@ -76,8 +92,9 @@ class Consumer:
         """
         if self._sharing is not None:
             self._sharing.cancel()
-        if self._resting is not None:
-            self._resting.cancel()
+        for timer in (self._resting, self._watching):
+            if timer is not None:
+                timer.cancel()
         for connection in self._peers.connections:
             connection.allow(0)
             for message in list(connection.held.values()):
@@ -100,6 +117,11 @@ class Consumer:
     def _receive(self, message: Message) -> None:
         self._inbox.append(message)
         self._arrived.set()
+        if self._is_prompt:
+            self._came += 1
+            if self._is_lull:
+                self._is_lull = False
+                asyncio.get_running_loop().call_soon(self._share)  # once all that came together is counted
 
     async def receive(self, limit: int, timeout: float | None = None) -> list[Message]:
         """Return up to ``limit`` messages that are there; wait ``timeout`` seconds for the first (``None``: ever)."""
@@ -175,6 +197,8 @@ class Consumer:
         connections = self._peers.connections
         if not connections:
             return
+        if self._is_prompt and not self._is_lull and self._watching is None:
+            self._watch(_LULL, _LULLS)
         most = self._most
         if self._backoff.level:
             most = min(most, 0 if self._resting is not None else 1)
@@ -186,7 +210,24 @@ class Consumer:
         each, more = divmod(free, len(connections))
         for place, connection in enumerate(connections):
             is_favoured = (place - self._turn) % len(connections) < more
-            connection.allow(connection.in_flight + each + is_favoured)
+            share = each + is_favoured
+            connection.allow(connection.in_flight + (min(share, 1) if self._is_lull else share))
+
+    def _watch(self, pause: float, lulls: int) -> None:
+        """Look again whether messages still come, and after so many looks in vain let it be a lull."""
+        self._watching = asyncio.get_running_loop().call_later(pause, self._look, lulls, self._came)
+
+    def _look(self, lulls: int, came: int) -> None:
+        self._watching = None
+        if all(connection.in_flight >= connection.ready for connection in self._peers.connections):
+            self._watch(_FULL, _LULLS)  # nsqd has sent all that it may; answers make room for more
+        elif came != self._came:
+            self._watch(_LULL, _LULLS)
+        elif lulls > 1:
+            self._watch(_LULL, lulls - 1)
+        else:
+            self._is_lull = True
+            self._share()
 
     async def _share_forever(self) -> None:
         while True:

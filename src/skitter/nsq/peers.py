@@ -9,9 +9,10 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from skitter.nsq.connection import Connection, Options
+from skitter.nsq.connection import Connection
 from skitter.nsq.errors import ConnectionFailed, LookupFailed, NsqError
 from skitter.nsq.lookup import Address, NsqLookup
+from skitter.nsq.options import Options
 
 log = logging.getLogger(__name__)
 

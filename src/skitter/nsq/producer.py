@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Sequence
 
 from skitter.nsq import wire
-from skitter.nsq.connection import Connection, Options
+from skitter.nsq.connection import Connection
 from skitter.nsq.errors import ConnectionFailed, NsqError, Refused
 from skitter.nsq.lookup import Address, NsqLookup
+from skitter.nsq.options import Options
 from skitter.nsq.peers import Peers
 
 _LARGEST_BATCH = 4 << 20

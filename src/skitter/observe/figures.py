@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 
 from skitter.frontier.records import FrontierStatus
-
-_WINDOW = 10.0
-"""Seconds over which the present pace is taken."""
 
 
 def kinds(counters: Mapping[str, int], group: str) -> dict[str, int]:
@@ -46,22 +43,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d} min"
-
-
-class Pace:
-    """Pages a second, over the last ten seconds."""
-
-    def __init__(self) -> None:
-        self._readings: deque[tuple[float, int]] = deque()
-
-    def note(self, seconds: float, pages: int) -> float:
-        """Take a reading of the pages so far and return the present pace."""
-        readings = self._readings
-        readings.append((seconds, pages))
-        while len(readings) > 2 and readings[1][0] <= seconds - _WINDOW:
-            readings.popleft()
-        began, before = readings[0]
-        return (pages - before) / (seconds - began) if seconds > began else 0.0
 
 
 def progress_figures(status: FrontierStatus, pace: float) -> list[tuple[str, str]]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import msgspec
 
 from skitter.engine.crawl import Progress
-from skitter.observe.figures import Pace, duration, errors, listed, progress_figures
+from skitter.engine.pace import Pace
+from skitter.observe.figures import duration, errors, listed, progress_figures
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -12,7 +12,7 @@ from skitter.own_thread import OwnThread
 from skitter.recipe.context import Context
 from skitter.recipe.login import ASK, SENT, LoginStep
 from skitter.recipe.plan import Plan
-from skitter.recipe.problems import did_you_mean
+from skitter.remedies import did_you_mean
 from skitter.request import Request
 from skitter.response import Response
 from skitter.script.engine import ScriptEngine

@@ -10,8 +10,8 @@ import msgspec
 from skitter.links import Links
 from skitter.media import is_json
 from skitter.recipe.context import Context, PageError
-from skitter.recipe.problems import did_you_mean
 from skitter.recipe.travel import batches, fields_for
+from skitter.remedies import did_you_mean
 from skitter.request import Request
 from skitter.response import Response
 from skitter.script.engine import ScriptEngine

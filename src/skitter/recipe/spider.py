@@ -12,7 +12,7 @@ from skitter.recipe.source import Source
 from skitter.request import Request
 from skitter.response import Response
 from skitter.spider import Spider
-from skitter.tasks.stamp import ROUND, Stamp
+from skitter.stamp import ROUND, Stamp
 
 
 class RecipeSpider(Spider):

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from skitter.extras import need
-from skitter.recipe.problems import Problems, did_you_mean, type_of_path
+from skitter.recipe.problems import Problems, type_of_path
 from skitter.recipe.schema import kept_schema
 from skitter.recipe.variables import is_open
+from skitter.remedies import did_you_mean
 
 _KINDS = {
     "string": "a text", "object": "a mapping", "array": "a list", "integer": "a whole number", "number": "a number",

@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from skitter.recipe.problems import Problems, did_you_mean, type_of_path
+from skitter.recipe.problems import Problems, type_of_path
+from skitter.remedies import did_you_mean
 
 ENVIRONMENT = "SKITTER_RECIPE_"
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")

@@ -7,7 +7,8 @@ from collections.abc import Collection
 
 from skitter.errors import SkitterError
 from skitter.recipe.model import Selection
-from skitter.recipe.problems import Problems, did_you_mean, type_of_path
+from skitter.recipe.problems import Problems, type_of_path
+from skitter.remedies import did_you_mean
 
 
 class Workshop:

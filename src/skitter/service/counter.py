@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from skitter.cli.add import entry_of, judge
-from skitter.cli.reach import Reached, dead_letters, job_status, open_frontier
-from skitter.cli.steer import changes_of
-from skitter.cli.tables import letter_fields
+from skitter.engine.adding import entry_of, judge
+from skitter.engine.changing import changes_of
+from skitter.engine.reach import Reached, dead_letters, job_status, open_frontier
 from skitter.errors import SkitterError
 from skitter.frontier.base import NoSuchJob
 from skitter.frontier.records import AddResult, Entry
+from skitter.observe.letters import letter_fields
 from skitter.service.desk import Desk
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.ground import RunFolder, check_settings

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from skitter.recipe.problems import did_you_mean
+from skitter.remedies import did_you_mean
 from skitter.service.checks import check_recipe, check_task, file_of, naming, next_start
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.ground import Ground, check_settings

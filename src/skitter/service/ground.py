@@ -9,6 +9,7 @@ import msgspec
 
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.errors import UsageError
+from skitter.frontier.redis.serving import SCHEMES
 from skitter.service.errors import Refusal
 from skitter.service.items import Pages, RedisPages, SqlitePages
 from skitter.service.nouns import Job, Run
@@ -75,16 +76,10 @@ class Ground(msgspec.Struct, frozen=True):
         """Return the store, not yet open. Raises :class:`~skitter.errors.SkitterError` for one of no known kind."""
         if self.store == "sqlite:":
             return SqliteRecords(self.folder / "service.db")
-        if self.store.partition(":")[0] not in {
-            "redis",
-            "rediss",
-            "unix",
-            "redis+sentinel",
-            "rediss+sentinel",
-        }:
+        if self.store.partition(":")[0].lower() not in SCHEMES:
             raise UsageError(
                 f"store {self.store.partition(':')[0]!r} is of no known kind",
-                remedy="leave --store out for one node, or write redis://HOST/0",
+                remedy="leave --store out for one node, or write redis://HOST/0 or redis+cluster://HOST:PORT/",
             )
         return RedisRecords(self.store)
 

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from skitter.errors import SkitterError, StoreError
-from skitter.frontier.redis.address import parse_address
-from skitter.frontier.redis.server import Server
+from skitter.frontier.redis.serving import server_for
 from skitter.item import encode_item
 from skitter.own_thread import OwnThread
 from skitter.store.address import Address
@@ -95,20 +94,24 @@ def _packed(page: PageItems) -> bytes:
 
 
 class RedisPages:
-    """The pages of a run on a Valkey or Redis server; also the driver of the store that writes them."""
+    """The pages of a run on a Valkey or Redis server or Cluster; also the driver of the store that writes them."""
 
     def __init__(self, url: str, run: str = "") -> None:
-        address = parse_address(url)
-        self.name = f"items on {address.where}"
-        self._server = Server(address)
+        self._url = url
+        self._serve(run)
+        self.name = f"items on {self._server.where}"
+
+    def _serve(self, run: str) -> None:
+        """Have the server that has the keys of a run."""
         self._run = run
+        self._server = server_for(self._url, self._keys(run)[0])
 
     def _keys(self, run: str) -> list[str]:
         return [f"{{skitter-service:{run}}}:{name}" for name in ("order", "pages", "counter")]
 
     async def open(self, context: StoreContext) -> None:
         """Connect."""
-        self._run = context.job
+        self._serve(context.job)
         await self._server.connect(patient=True)
 
     def encode(self, item: Any) -> Encoded:

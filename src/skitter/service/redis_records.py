@@ -1,13 +1,10 @@
-"""RedisRecords: the records of a service on a Valkey or Redis server, for any number of nodes."""
+"""RedisRecords: the records of a service on a Valkey or Redis server or Cluster, for any number of nodes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from skitter.frontier.redis.address import parse_address
-from skitter.frontier.redis.server import Server
+from skitter.frontier.redis.serving import server_for
 
 _PATIENCE = 5.0
 """Seconds for which a server that is away is waited for: a caller of the API wants an answer."""
@@ -50,7 +47,7 @@ class RedisRecords:
     """Hashes, one a kind, under ``{skitter-service}:``. Its clock is the server's."""
 
     def __init__(self, url: str) -> None:
-        self._server = Server(msgspec.structs.replace(parse_address(url), patience=_PATIENCE))
+        self._server = server_for(url, _key(""), patience=_PATIENCE)
 
     async def open(self) -> None:
         """Connect. Raises :class:`~skitter.errors.FrontierError`."""

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from skitter.errors import SkitterError
-from skitter.frontier.records import OutputMark
+from skitter.output_mark import OutputMark
 
 type_of_ranges = Mapping[str, Sequence[tuple[int, int]]]
 """Committed byte ranges of each part, as ``Frontier.outputs()`` gives them."""
@@ -71,6 +71,9 @@ class StoreContext(msgspec.Struct, frozen=True):
     """The job's own folder (exists); part files live below it."""
     durability: str = "process"
     """``process``: survive a killed process; ``machine``: survive power loss (sync before returning)."""
+    section: str = ""
+    """Part of the job's items that is kept apart from all others, fit for a file name; empty: those of the job's own
+    outputs. A ranged store keeps the sections in part files of their own."""
 
 
 class OutputContext(msgspec.Struct, frozen=True):
@@ -81,6 +84,8 @@ class OutputContext(msgspec.Struct, frozen=True):
     """The job's own folder (exists)."""
     durability: str = "process"
     """As in :class:`StoreContext`."""
+    sections: tuple[str, ...] = ("",)
+    """As in :class:`StoreContext`: which items are this output's."""
 
 
 class Store(Protocol):

@@ -21,7 +21,7 @@ _REMEDY = (
 
 
 class Committed:
-    """The committed lines of one stream, by part name, then position.
+    """The committed lines of one stream, or (``None``) of all that are given, by part name, then position.
 
     ``elsewhere``: more folders of parts, such as copies of those of other machines.
 
@@ -30,9 +30,14 @@ class Committed:
     """
 
     def __init__(
-        self, parts: Path, ranges: type_of_ranges, stream: str, *, elsewhere: Sequence[Path] = ()
+        self,
+        parts: Path,
+        ranges: type_of_ranges,
+        stream: str | None = None,
+        *,
+        elsewhere: Sequence[Path] = (),
     ) -> None:
-        prefix = f"{stream}/"
+        prefix = "" if stream is None else f"{stream}/"
         self._folders = [parts, *elsewhere]
         self._ranges = {part: ranges[part] for part in sorted(ranges) if part.startswith(prefix)}
 

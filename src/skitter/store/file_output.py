@@ -10,7 +10,7 @@ import xxhash
 
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
-from skitter.store.files import ITEMS_STREAM, PartFileStore
+from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.merge import Format, check_target, merge
 from skitter.store.stamp import Stamp
 
@@ -21,12 +21,12 @@ class FileOutput:
     def __init__(self, target: str, path: Path, form: Format) -> None:
         self.target = target
         self.stream = ITEMS_STREAM
-        self._path = path
+        self.path = path
         self._form = form
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - the file is not the job's
         """Find out whether the folder takes the file; see :func:`~skitter.store.merge.check_target`."""
-        await asyncio.to_thread(check_target, self._path)
+        await asyncio.to_thread(check_target, self.path)
 
     async def occupied(self, context: OutputContext) -> bool:
         """Whether there is a file that is not empty and not as this job's last merge left it."""
@@ -49,24 +49,24 @@ class FileOutput:
 
     async def export(self, committed: Committed) -> None:
         """Replace the file by one that holds what is committed, outside any run of the job."""
-        await asyncio.to_thread(merge, committed, self._path, self._form)
+        await asyncio.to_thread(merge, committed, self.path, self._form)
 
     def is_taken(self) -> bool:
         """Whether there is a file that is not empty."""
-        return self._path.exists() and self._path.stat().st_size > 0
+        return self.path.exists() and self.path.stat().st_size > 0
 
     def _merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
         merge(
-            Committed(parts_folder(context.directory), ranges, self.stream),
-            self._path,
+            Committed(parts_folder(context.directory), ranges_for(context, ranges)),
+            self.path,
             self._form,
             durability=context.durability,
-            before_replace=lambda draft: self._stamp(context).expect(draft, instead_of=self._path),
+            before_replace=lambda draft: self._stamp(context).expect(draft, instead_of=self.path),
         )
 
     def _is_occupied(self, context: OutputContext) -> bool:
-        return self.is_taken() and not self._stamp(context).knows(self._path)
+        return self.is_taken() and not self._stamp(context).knows(self.path)
 
     def _stamp(self, context: OutputContext) -> Stamp:
-        place = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(self._path)))
+        place = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(self.path)))
         return Stamp(Path(context.directory) / "outputs" / f"{place}.json")

@@ -7,15 +7,33 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from skitter.errors import StoreError
-from skitter.frontier.records import OutputMark
 from skitter.item import encode_item
+from skitter.output_mark import OutputMark
 from skitter.own_thread import OwnThread
-from skitter.store.base import GroupError, ItemGroup, StoreContext, parts_folder
+from skitter.store.base import (
+    GroupError,
+    ItemGroup,
+    OutputContext,
+    StoreContext,
+    parts_folder,
+    type_of_ranges,
+)
 from skitter.store.disk import disk_error, sync_file, sync_folder
 
 ITEMS_STREAM = "items"
 """Folder of the part files below ``parts``. One for all file outputs of a job: the format is applied when
 they are merged, so that an output that is named only in a later run holds every item too."""
+
+
+def items_stream(section: str) -> str:
+    """Return the folder of the part files of a section of a job's items; see :class:`~skitter.store.base.StoreContext`."""
+    return f"{ITEMS_STREAM}-{section}" if section else ITEMS_STREAM
+
+
+def ranges_for(context: OutputContext, ranges: type_of_ranges) -> type_of_ranges:
+    """Return the ranges of the part files whose items are an output's."""
+    folders = tuple(f"{items_stream(section)}/" for section in context.sections)
+    return {part: known for part, known in ranges.items() if part.startswith(folders)}
 
 
 class PartFileStore:
@@ -35,7 +53,7 @@ class PartFileStore:
 
     async def open(self, context: StoreContext) -> None:
         """Create the part file. Raises :class:`~skitter.errors.StoreError` if it cannot or exists."""
-        self._part = f"{ITEMS_STREAM}/{context.worker}.jsonl"
+        self._part = f"{items_stream(context.section)}/{context.worker}.jsonl"
         self._path = parts_folder(context.directory) / self._part
         self._synced = context.durability == "machine"
         await self._thread.run(self._create)

@@ -8,12 +8,12 @@ package adds one by an entry point of the group ``skitter.stores`` with that nam
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import parse_qsl
 
 from skitter.errors import StoreError
+from skitter.extras import needing
 from skitter.parts import PartKind
 from skitter.store.address import Address as Address  # noqa: PLC0414 - other packages know it from here
 from skitter.store.base import Output, Store
@@ -21,7 +21,8 @@ from skitter.store.database import BufferTerms
 from skitter.store.database_output import DatabaseOutput
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
-from skitter.store.mongodb_place import MongoPlace
+from skitter.store.mongodb.place import MongoPlace
+from skitter.store.postgresql.place import PostgresPlace
 from skitter.store.redis_output import RedisOutput
 from skitter.store.sqlite_output import SqliteOutput
 from skitter.store.stdout import StdoutOutput
@@ -118,8 +119,8 @@ def _refuse_options(address: Address, known: tuple[str, ...]) -> None:
 
 
 def _mongodb(address: Address) -> Output:
-    with _extra("mongodb", address):
-        from skitter.store.mongodb import MongoDriver  # noqa: PLC0415 - its client is an extra
+    with needing("mongodb", f"output kind {address.kind!r}", StoreError):
+        from skitter.store.mongodb.driver import MongoDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
     terms = BufferTerms.taken_from(shown(address.target), options)
     place = MongoPlace.parse(address.kind, address.rest, options)
@@ -128,30 +129,18 @@ def _mongodb(address: Address) -> Output:
 
 
 def _postgresql(address: Address) -> Output:
-    with _extra("postgresql", address):
-        from skitter.store.postgresql import PostgresDriver, PostgresPlace  # noqa: PLC0415 - its client is an extra
+    with needing("postgresql", f"output kind {address.kind!r}", StoreError):
+        from skitter.store.postgresql.driver import PostgresDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
     terms = BufferTerms.taken_from(shown(address.target), options)
     place = PostgresPlace.parse(address.rest, options)
     return DatabaseOutput("postgresql", address.target, lambda: PostgresDriver(place), terms)
 
 
-@contextmanager
-def _extra(name: str, address: Address) -> Iterator[None]:
-    """Name the extra to install where a package is missing."""
-    try:
-        yield
-    except ImportError as error:
-        raise StoreError(
-            f"output kind {address.kind!r} needs a package that is missing: {error.name}",
-            remedy=f'pip install "skitter[{name}]"',
-        ) from error
-
-
 def _remote(address: Address) -> Output:
-    with _extra("s3", address):
+    with needing("s3", f"output kind {address.kind!r}", StoreError):
         from skitter.store.remote_output import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
-        from skitter.store.remote_place import RemotePlace  # noqa: PLC0415
+        from skitter.store.remote_place import RemotePlace  # noqa: PLC0415 - as above
     options = dict(address.options)
     terms = BufferTerms.taken_from(shown(address.target), {"flush": "1"} | options)
     for name in BufferTerms.__struct_fields__:
@@ -168,7 +157,7 @@ def _remote(address: Address) -> Output:
 
 def _check_format(form: Format, address: Address) -> None:
     if form.shape == "parquet":
-        with _extra("parquet", address):
+        with needing("parquet", f"output kind {address.kind!r}", StoreError):
             import pyarrow  # noqa: F401, ICN001, PLC0415 - whether it is there
 
 

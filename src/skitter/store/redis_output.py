@@ -16,10 +16,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import StoreError
+from skitter.extras import needing
 from skitter.store.address import Address
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
-from skitter.store.files import ITEMS_STREAM, PartFileStore
+from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
+from skitter.store.patience import Patience, Unavailable
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -60,11 +62,28 @@ def _client_options() -> dict[str, Any]:
     return options
 
 
+def _is_outage(error: BaseException | None) -> bool:
+    from redis import exceptions  # noqa: PLC0415 - an extra
+
+    away = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+    return isinstance(error, away) and not isinstance(error, exceptions.AuthenticationError)
+
+
 class RedisOutput:
-    """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream; ``maxlen=N`` keeps the newest only."""
+    """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream; ``maxlen=N`` keeps the newest only.
+
+    ``patience``: seconds for which the last push waits for a server that is away. The crawl itself does not.
+    """
 
     def __init__(
-        self, target: str, server: str, key: str, *, kind: str = "list", maxlen: int | None = None
+        self,
+        target: str,
+        server: str,
+        key: str,
+        *,
+        kind: str = "list",
+        maxlen: int | None = None,
+        patience: float = 600.0,
     ) -> None:
         self.target = target
         self.stream = ITEMS_STREAM
@@ -73,6 +92,7 @@ class RedisOutput:
         self._positions = f"{key}:pushed"
         self._kind = kind
         self._maxlen = maxlen
+        self._patience = Patience(self._where, patience)
         self._pushing = asyncio.Lock()
         self._known: dict[str, int] = {}
         """Position of each part as the server said last."""
@@ -83,6 +103,7 @@ class RedisOutput:
         options = dict(address.options)
         kind = options.pop("type", "list")
         maxlen = options.pop("maxlen", None)
+        patience = options.pop("patience", "600")
         place, _, rest = address.rest.partition("/")
         database, _, key = rest.partition("/")
         if not (place and database.isdigit() and key):
@@ -94,13 +115,15 @@ class RedisOutput:
             kind not in {"list", "stream"}
             or options
             or not (maxlen is None or (maxlen.isdigit() and int(maxlen)))
+            or not patience.isdigit()
         ):
             raise StoreError(
                 f"output {address.target!r} has an option that is not understood",
-                remedy="use type=list or type=stream, and maxlen=NUMBER",
+                remedy="use type=list or type=stream, maxlen=NUMBER and patience=SECONDS",
             )
         server = f"{address.kind}://{place}/{database}"
-        return cls(address.target, server, key, kind=kind, maxlen=None if maxlen is None else int(maxlen))
+        most = None if maxlen is None else int(maxlen)
+        return cls(address.target, server, key, kind=kind, maxlen=most, patience=float(patience))
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - the key is not the job's
         """Find out whether the server answers and the key can hold items."""
@@ -136,28 +159,36 @@ class RedisOutput:
         return True
 
     async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
-        """Push what is left."""
-        await self._push_all(context, ranges)
+        """Push what is left; waits for a server that is away."""
+        await self._patience.call(lambda: self._push_if_there(context, ranges))
+
+    async def _push_if_there(self, context: OutputContext, ranges: type_of_ranges) -> None:
+        try:
+            await self._push_all(context, ranges)
+        except StoreError as error:
+            if _is_outage(error.__cause__):
+                raise Unavailable(str(error.__cause__)) from error
+            raise
 
     def _is_news(self, context: OutputContext, ranges: type_of_ranges) -> bool:
         return any(
             known and known[-1][1] > self._known.get(f"{context.job}/{part}", 0)
-            for part, known in ranges.items()
-            if part.startswith(f"{ITEMS_STREAM}/")
+            for part, known in ranges_for(context, ranges).items()
         )
 
     async def _push_all(self, context: OutputContext, ranges: type_of_ranges) -> None:
+        mine = ranges_for(context, ranges)
         async with self._pushing, self._connected() as client:
-            for part in sorted(ranges):
-                if part.startswith(f"{ITEMS_STREAM}/") and ranges[part]:
-                    await self._push_part(client, context, part, ranges[part])
+            for part in sorted(mine):
+                if mine[part]:
+                    await self._push_part(client, context, part, mine[part])
 
     async def _push_part(self, client: Redis, context: OutputContext, part: str, ranges: _Ranges) -> None:
         field = f"{context.job}/{part}"
         position = int(await client.hget(self._positions, field) or 0)
         # A worker commits its part file in order, so that nothing before a pushed range comes later.
         while left := [(max(start, position), end) for start, end in ranges if end > max(start, position)]:
-            committed = Committed(parts_folder(context.directory), {part: left}, ITEMS_STREAM)
+            committed = Committed(parts_folder(context.directory), {part: left})
             position = await self._push_until_moved(client, field, position, committed.blocks(_BYTES_AT_ONCE))
         self._known[field] = position
 
@@ -181,14 +212,9 @@ class RedisOutput:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Redis]:
         """Give a client. Whatever goes wrong with it is a :class:`~skitter.errors.StoreError`."""
-        try:
+        with needing("redis", f"output {self.target!r}", StoreError):
             from redis.asyncio import Redis  # noqa: PLC0415 - an extra
-            from redis.exceptions import RedisError  # noqa: PLC0415
-        except ImportError as error:
-            raise StoreError(
-                f"output {self.target!r} needs a package that is missing: {error.name}",
-                remedy='pip install "skitter[redis]"',
-            ) from error
+            from redis.exceptions import RedisError  # noqa: PLC0415 - an extra
         try:
             client = Redis.from_url(self._server, **_client_options())
         except ValueError as error:

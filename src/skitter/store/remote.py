@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skitter.errors import StoreError
-from skitter.frontier.records import OutputMark
+from skitter.output_mark import OutputMark
 from skitter.own_thread import OwnThread
 from skitter.store.base import GroupError, ItemGroup, StoreContext, type_of_ranges
 from skitter.store.committed import lines_of

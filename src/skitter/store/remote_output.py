@@ -14,7 +14,7 @@ from skitter.errors import StoreError
 from skitter.store.base import OutputContext, type_of_ranges
 from skitter.store.database import BufferTerms
 from skitter.store.merge import fill
-from skitter.store.patience import Unavailable
+from skitter.store.patience import Patience, Unavailable
 from skitter.store.remote import RemoteCommitted, RemotePartStore, make_folder
 from skitter.store.remote_place import RemotePlace, failed
 
@@ -57,19 +57,25 @@ class RemoteOutput:
         return True
 
     async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
-        """Replace the file by one that holds the committed ranges."""
-        await self._run(lambda files, context: self._merge(files, context, ranges), context)
+        """Replace the file by one that holds the committed ranges; waits for a service that is away."""
+
+        async def attempt() -> None:
+            await asyncio.to_thread(
+                self._call, lambda files, context: self._merge(files, context, ranges), context
+            )
+
+        await Patience(self._place.name, self._terms.patience).call(attempt)
 
     async def _run(self, call: Callable[[Any, OutputContext], _T], context: OutputContext) -> _T:
-        return await asyncio.to_thread(self._call, call, context)
-
-    def _call(self, call: Callable[[Any, OutputContext], _T], context: OutputContext) -> _T:
         try:
-            files = self._place.connect()
-            with self._place.explained():
-                return call(files, context)
+            return await asyncio.to_thread(self._call, call, context)
         except Unavailable as error:
             raise failed(self._place, error) from error
+
+    def _call(self, call: Callable[[Any, OutputContext], _T], context: OutputContext) -> _T:
+        files = self._place.connect()
+        with self._place.explained():
+            return call(files, context)
 
     def _check(self, files: Any, context: OutputContext) -> None:
         root = self._place.root

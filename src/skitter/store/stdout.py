@@ -14,7 +14,7 @@ from skitter.errors import StoreError
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
 from skitter.store.disk import disk_error
-from skitter.store.files import ITEMS_STREAM, PartFileStore
+from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.ranges import RangeSet
 
 
@@ -24,7 +24,7 @@ class Tail:
     A reader that has gone away (``| head``) is no error: the rest is quietly dropped.
     """
 
-    def __init__(self, parts: Path, stream: str, descriptor: int = 1) -> None:
+    def __init__(self, parts: Path, stream: str | None, descriptor: int = 1) -> None:
         self._parts = parts
         self._stream = stream
         self._descriptor = descriptor
@@ -100,8 +100,8 @@ class StdoutOutput:
     async def emit(self, context: OutputContext, ranges: type_of_ranges) -> bool:
         """Print what was not printed in this run; ``False`` once the reader has gone away."""
         if self._tail is None:
-            self._tail = Tail(parts_folder(context.directory), self.stream, self._descriptor)
-        return await asyncio.to_thread(self._tail.emit, ranges)
+            self._tail = Tail(parts_folder(context.directory), None, self._descriptor)
+        return await asyncio.to_thread(self._tail.emit, ranges_for(context, ranges))
 
     async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
         """Print what is left."""

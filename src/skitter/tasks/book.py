@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,11 @@ from typing import Any
 import msgspec
 
 from skitter.errors import UsageError
-from skitter.recipe.problems import did_you_mean
 from skitter.recipe.source import Source
-from skitter.tasks.recipe_task import RecipeTask
-
-
-class Entry(msgspec.Struct, omit_defaults=True):
-    """One line: a task is added, is closed, or begins a round of its reloading."""
-
-    task: str
-    file: str = ""
-    """Name of the recipe that it is made from, for its messages."""
-    text: str = ""
-    """The recipe; empty in lines that add nothing."""
-    variables: dict[str, Any] = {}
-    closed: bool = False
-    round: int | None = None
+from skitter.remedies import did_you_mean
+from skitter.store.outputs import open_output
+from skitter.tasks.entry import Entry, change_of, standings, type_of_change
+from skitter.tasks.recipe_task import new_entry
 
 
 class TaskBook:
@@ -41,36 +31,70 @@ class TaskBook:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
 
-    def add(self, text: str, file: str, variables: dict[str, Any] | None = None) -> str:
+    def add(
+        self,
+        text: str,
+        file: str,
+        variables: dict[str, Any] | None = None,
+        *,
+        outputs: Sequence[str] = (),
+        schedule: str = "",
+    ) -> str:
         """Add a recipe as a task; returns its name.
 
+        ``outputs``: where its items go; by default where the recipe says, or else to the outputs of the job.
+        ``schedule``: five cron fields, UTC; it begins a round at each of these times, and none before.
+
         Running workers see it within a second or so. Raises :class:`~skitter.recipe.problems.RecipeError` for a
-        recipe that cannot be a task, and :class:`~skitter.errors.UsageError` if its name was used before.
+        recipe that cannot be a task, and :class:`~skitter.errors.SkitterError` for outputs and schedules that are
+        none, and if its name was used before.
         """
-        name = RecipeTask(Source.of_text(text, file), variables).name
+        for target in outputs:
+            open_output(target)
+        entry = new_entry(
+            Source.of_text(text, file), text, variables or {}, outputs=outputs, schedule=schedule
+        )
         with self._locked() as entries:
-            if any(entry.task == name for entry in entries):
+            if any(known.task == entry.task for known in entries):
                 raise UsageError(
-                    f"{self._path} has a task {name!r} already", remedy="give the recipe another name"
+                    f"{self._path} has a task {entry.task!r} already", remedy="give the recipe another name"
                 )
-            self._append(Entry(name, file, text, variables or {}))
-        return name
+            self._append(entry)
+        return entry.task
+
+    def pause(self, name: str) -> None:
+        """Let nothing more of a task be fetched until it is resumed. Raises :class:`~skitter.errors.UsageError`."""
+        self._change(name, "pause")
+
+    def resume(self, name: str) -> None:
+        """End the pause of a task. Raises :class:`~skitter.errors.UsageError`, also for one that is closed."""
+        self._change(name, "resume")
 
     def close(self, name: str) -> None:
         """Close a task: its queued requests are dropped. Raises :class:`~skitter.errors.UsageError`."""
+        self._change(name, "close")
+
+    def _change(self, name: str, change: type_of_change) -> None:
         with self._locked() as entries:
-            known = dict.fromkeys(entry.task for entry in entries)
-            if name not in known:
+            try:
+                entry = change_of(name, entries, change, time.time())
+            except KeyError:
+                known = standings(entries)
                 raise UsageError(
                     f"{self._path} has no task {name!r}", remedy=did_you_mean(name, known or ["-"])
-                )
-            self._append(Entry(name, closed=True))
+                ) from None
+            except ValueError:
+                raise UsageError(
+                    f"task {name!r} is closed for good", remedy="add it again under another name"
+                ) from None
+            if entry is not None:
+                self._append(entry)
 
     def begin_round(self, name: str, number: int) -> None:
         """Note that a task fetches its pages anew; a round that was begun already stays as it is."""
         with self._locked() as entries:
             if not any(entry.task == name and entry.round == number for entry in entries):
-                self._append(Entry(name, round=number))
+                self._append(Entry(task=name, round=number))
 
     def entries(self) -> list[Entry]:
         """Return all lines. Raises :class:`~skitter.errors.UsageError` for a file that is no book."""

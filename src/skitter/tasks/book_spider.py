@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from skitter.errors import UsageError
-from skitter.recipe.source import Source
 from skitter.request import Request
-from skitter.tasks.book import Entry, TaskBook
+from skitter.tasks.book import TaskBook
+from skitter.tasks.entry import Entry, standings
 from skitter.tasks.recipe_task import RecipeTask
 from skitter.tasks.spider import TaskSpider
 from skitter.tasks.task import Task
@@ -28,17 +28,24 @@ class BookSpider(TaskSpider):
         Its file.
     ``watch``
         ``yes``: the job stays and takes what is added, until it is stopped; it also begins the rounds of tasks that
-        reload. ``no``, the default: it ends when all is done.
+        reload or have a schedule. ``no``, the default: it ends when all is done.
+    ``rounds``
+        ``own``, the default: it notes the rounds that begin in the book. ``given``: somebody else does.
 
     Limits of a task that is added to a running job hold from the next run on; until then those of the job do.
     """
 
     name = "tasks"
 
-    def __init__(self, book: str, watch: str = "no", **arguments: Any) -> None:
+    def __init__(self, book: str, watch: str = "no", rounds: str = "own", **arguments: Any) -> None:
         if watch not in {"yes", "no"}:
             raise UsageError(f"watch is {watch!r}", remedy="write -a watch=yes or -a watch=no")
+        if rounds not in {"own", "given"}:
+            raise UsageError(f"rounds is {rounds!r}", remedy="write -a rounds=own or -a rounds=given")
+        self._begins_rounds = rounds == "own"
         self._book = TaskBook(book)
+        self._routes: tuple[int, list[tuple[str, ...]]] = (-1, [])
+        """Where the items of tasks go, and how long the book was that says so."""
         self._watch = watch == "yes"
         self._size = -1
         self._looked = 0.0
@@ -56,14 +63,19 @@ class BookSpider(TaskSpider):
         new: dict[str, Task] = {}
         for entry in entries[self._taken :]:
             if entry.text:
-                new[entry.task] = RecipeTask(Source.of_text(entry.text, entry.file), entry.variables)
-            elif entry.closed:
-                (new.get(entry.task) or self.by_name[entry.task]).closed = True
+                new[entry.task] = RecipeTask.of_entry(entry)
+                continue
+            task = new.get(entry.task) or self.by_name[entry.task]
+            task.closed |= entry.closed
+            if entry.paused is not None:
+                task.paused = entry.paused
         self._taken = len(entries)
         return [*new.values()]
 
     async def _look(self) -> None:
         """Read what is new in the book; not more often than twice a second."""
+        if time.monotonic() - self._looked < _LOOK_EVERY:
+            return
         async with self._looking:
             now = time.monotonic()
             if now - self._looked < _LOOK_EVERY:
@@ -78,9 +90,18 @@ class BookSpider(TaskSpider):
 
     async def find_task(self, name: str) -> Task:
         """Return a task, which may have been added a moment ago. Raises as that of :class:`TaskSpider`."""
-        if self._watch or name not in self.by_name:
-            await self._look()
+        await self._look()
         return await super().find_task(name)
+
+    def routes(self) -> list[tuple[str, ...]]:
+        """Return where the items of tasks go by what stands in the book now."""
+        size, known = self._routes
+        if (now := self._book.size()) != size:
+            known = list(
+                dict.fromkeys(tuple(entry.outputs) for entry in self._book.entries() if entry.outputs)
+            )
+            self._routes = (now, known)
+        return known
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield the first requests of every line of the book, in its order, also of those to come."""
@@ -99,7 +120,7 @@ class BookSpider(TaskSpider):
             await asyncio.sleep(_LOOK_EVERY)
 
     async def _first(self, entry: Entry) -> AsyncIterator[Request]:
-        if entry.closed:
+        if not entry.text and entry.round is None:
             return
         if entry.task not in self.by_name:
             self._looked = 0.0
@@ -113,11 +134,13 @@ class BookSpider(TaskSpider):
 
     async def _begin_rounds(self, entries: list[Entry]) -> bool:
         """Note the rounds that it is time for; returns whether there are any."""
-        begun = {(entry.task, entry.round) for entry in entries}
+        if not self._begins_rounds:
+            return False
+        now = time.time()
         due = [
-            (task.name, task.stamp.round_now())
-            for task in self.by_name.values()
-            if task.stamp.reloads and not task.closed and (task.name, task.stamp.round_now()) not in begun
+            (name, number)
+            for name, task in standings(entries).items()
+            if (number := task.due_round(now)) is not None
         ]
         for name, number in due:
             await asyncio.to_thread(self._book.begin_round, name, number)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from skitter.engine.hooks import Signal
+from skitter.errors import UsageError
 from skitter.recipe.follower import Follower
 from skitter.recipe.plan import Plan, make_plan
 from skitter.recipe.problems import Problem
@@ -15,6 +17,8 @@ from skitter.recipe.spider import stamp_of
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import build_settings
+from skitter.tasks.entry import Entry
+from skitter.tasks.schedule import Schedule
 from skitter.tasks.task import Limits, Task
 
 _OF_A_TASK = frozenset({"delay", "jitter", "rates", "parallelism", "depth_limit", "headers", "user_agent"})
@@ -24,14 +28,28 @@ _OF_A_TASK = frozenset({"delay", "jitter", "rates", "parallelism", "depth_limit"
 class RecipeTask(Task):
     """Follows a recipe. Its settings for delay, rates, depth and headers become limits of the task alone.
 
+    ``outputs``: where its items go; ``None``: where the recipe says. ``rounds``: it is fetched anew in each round that
+    its book begins.
+
     Raises :class:`~skitter.recipe.problems.RecipeError` for a setting that only a whole job can have.
     """
 
-    def __init__(self, source: Source, arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        rounds: bool = False,
+    ) -> None:
         plan = make_plan(source, arguments)
         _check(plan, source)
         super().__init__(
-            plan.name, root=(), trunk=dict.fromkeys(plan.pages, _read_by_plan), limits=_limits_of(plan)
+            plan.name,
+            root=(),
+            trunk=dict.fromkeys(plan.pages, _read_by_plan),
+            limits=_limits_of(plan),
+            outputs=plan.recipe.outputs if outputs is None else outputs,
         )
         settings = build_settings(plan.recipe.settings)
         agent = {"User-Agent": settings.user_agent} if "user_agent" in plan.recipe.settings else {}
@@ -42,13 +60,23 @@ class RecipeTask(Task):
             bounds=plan.allowed_domains,
             headers={**agent, **settings.headers},
             depth_limit=settings.depth_limit,
+            rounds=rounds,
         )
+        self.reload = plan.recipe.reload
         self._follower = Follower(plan)
 
     @classmethod
     def of_file(cls, path: str | Path, arguments: Mapping[str, Any] | None = None) -> RecipeTask:
         """Return the task of a recipe's file."""
         return cls(Source.of_file(path), arguments)
+
+    @classmethod
+    def of_entry(cls, entry: Entry) -> RecipeTask:
+        """Return the task that a line of a book adds."""
+        source = Source.of_text(entry.text, entry.file)
+        task = cls(source, entry.variables, outputs=entry.outputs, rounds=bool(entry.schedule))
+        task.paused, task.closed = bool(entry.paused), entry.closed
+        return task
 
     async def roots(self) -> AsyncIterator[Request]:
         """Give the first requests of the recipe."""
@@ -80,6 +108,32 @@ class RecipeTask(Task):
     async def close(self) -> None:
         """Give back what the recipe holds in this process."""
         await self._follower.close()
+
+
+def new_entry(
+    source: Source,
+    text: str,
+    variables: dict[str, Any],
+    *,
+    outputs: Sequence[str] = (),
+    schedule: str = "",
+) -> Entry:
+    """Return the line of a book that adds a recipe as a task.
+
+    Raises :class:`~skitter.recipe.problems.RecipeError` for a recipe that cannot be one, and
+    :class:`~skitter.errors.UsageError` for a schedule that is none.
+    """
+    if schedule:
+        Schedule(schedule)
+    task = RecipeTask(source, variables)
+    if schedule and task.reload is not None:
+        raise UsageError(
+            f"task {task.name!r} has both reload and a schedule", remedy="leave out one of the two"
+        )
+    return Entry(
+        task=task.name, file=source.name, text=text, variables=variables, outputs=list(outputs or task.outputs),
+        reload=task.reload, schedule=schedule, at=time.time(),
+    )  # fmt: skip
 
 
 def _check(plan: Plan, source: Source) -> None:

@@ -7,16 +7,22 @@ from typing import Any
 
 from skitter.engine.callbacks import run_callback
 from skitter.engine.hooks import Signal
-from skitter.errors import SpiderError
-from skitter.recipe.problems import did_you_mean
+from skitter.errors import Postponed, SpiderError
+from skitter.remedies import did_you_mean
 from skitter.request import Request
 from skitter.response import Response
 from skitter.spider import Spider
+from skitter.stamp import ROUND
 from skitter.tasks.limits import limit_rules
-from skitter.tasks.stamp import ROUND
 from skitter.tasks.task import Task
+from skitter.urls import host_of, normalize
 
 _FOR_EVER = 100 * 365 * 86_400.0
+_LOOK_AGAIN = 5.0
+"""Seconds for which a host is left alone on which only paused tasks are: a task goes on so soon after it is resumed."""
+_PUT_BACK = 60.0
+"""Seconds for which a request of a paused task is put back where other tasks wait for the same host: each costs the host a
+turn, so it is not done more often."""
 
 
 class TaskSpider(Spider):
@@ -103,15 +109,31 @@ class TaskSpider(Spider):
         Raises :class:`~skitter.errors.SpiderError` if there is none of that name.
         """
         if not name and len(self.by_name) == 1:
-            return next(iter(self.by_name.values()))
+            return self._only_task()
         if name not in self.by_name:
             raise SpiderError(f"there is no task {name!r}", remedy=did_you_mean(name, self.by_name or ["-"]))
         return self.by_name[name]
 
+    def route_of(self, request: Request) -> tuple[str, ...]:
+        """Return the outputs of a request's task; see :class:`~skitter.engine.sorting.Sorter`."""
+        task = self.by_name.get(request.cb_kwargs.get("task", ""))
+        return self._only_task().outputs if task is None else task.outputs
+
+    def routes(self) -> Sequence[tuple[str, ...]]:
+        """Return the outputs of all tasks; see :class:`~skitter.engine.sorting.Sorter`."""
+        return list(dict.fromkeys(task.outputs for task in [*self.by_name.values()]))
+
+    def _only_task(self) -> Task:
+        return next(iter(self.by_name.values()))
+
     async def before_request(self, request: Request) -> Signal | None:
-        """Drop the requests of a task that was closed."""
-        name = request.cb_kwargs.get("task", "")
-        return Signal.DROP if (await self.find_task(name)).closed else None
+        """Drop the requests of a task that was closed, and put off those of one that is paused."""
+        task = await self.find_task(request.cb_kwargs.get("task", ""))
+        if task.paused and not task.closed:
+            host = host_of(normalize(request.url) or "")
+            alone = not any(other.may_fetch_from(host) for other in self.by_name.values())
+            raise Postponed(f"task {task.name} is paused", _LOOK_AGAIN if alone else _PUT_BACK, slot=alone)
+        return Signal.DROP if task.closed else None
 
     async def after_request(self, response: Response) -> Signal | None:
         """Let a task decide over a response."""

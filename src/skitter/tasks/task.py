@@ -12,11 +12,11 @@ from skitter.engine.hooks import Signal
 from skitter.errors import SpiderError
 from skitter.links import Links
 from skitter.politeness import Rate
-from skitter.recipe.problems import did_you_mean
+from skitter.remedies import did_you_mean
 from skitter.request import Request
 from skitter.response import Response
 from skitter.selector_list import SelectorList
-from skitter.tasks.stamp import Stamp
+from skitter.stamp import Stamp
 from skitter.urls import host_of, normalize
 
 type_of_root = Sequence[str | Request] | Callable[[], Any]
@@ -77,6 +77,10 @@ class Task:
         Added to that of each request.
     ``reload``
         Seconds of a period in which each page is fetched once; ``None``: once and for all.
+    ``outputs``
+        Where its items go, and only there; none: to the outputs of the job.
+    ``paused``
+        Nothing of it is fetched; what is queued of it stays, and so does its job.
     ``closed``
         Its queued requests are dropped, counted as ``refused/hook``, and it gives no new ones.
     """
@@ -94,6 +98,8 @@ class Task:
         domains: Sequence[str] | None = None,
         priority: int = 0,
         reload: float | None = None,
+        outputs: Sequence[str] = (),
+        paused: bool = False,
         closed: bool = False,
     ) -> None:
         if not name or not trunk:
@@ -104,12 +110,18 @@ class Task:
         self.trunk = dict(trunk)
         self.limits = limits or Limits()
         self.domains = _domains_of(root) if domains is None else list(domains)
+        self.outputs = tuple(outputs)
+        self.paused = paused
         self.closed = closed
         self._root = root
         self.stamp = Stamp(
             name, bounds=self.domains, home=self.domains, cookies=cookies, headers=headers, priority=priority,
             depth_limit=max_depth, reload=reload,
         )  # fmt: skip
+
+    def may_fetch_from(self, host: str) -> bool:
+        """Tell whether it is at work and may have requests for a host (as in a URL, with its port)."""
+        return not (self.paused or self.closed) and self.stamp.admits(host)
 
     async def roots(self) -> AsyncIterator[Request]:
         """Give the first requests, each naming its rule, always in the same order."""

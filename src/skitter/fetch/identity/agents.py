@@ -13,6 +13,7 @@ from typing import Any
 import xxhash
 
 from skitter.errors import SettingsError
+from skitter.extras import needing
 from skitter.fetch.identity.base import SourceContext, SourceError, existing_file
 from skitter.request import Request
 
@@ -99,13 +100,8 @@ class RandomAgents:
         self._agents = await asyncio.to_thread(self._make)
 
     def _make(self) -> AgentList:
-        try:
+        with needing("agents", "random user agents", SourceError):
             from browserforge.headers import HeaderGenerator  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise SourceError(
-                f"random user agents need a package that is missing: {error.name}",
-                remedy='pip install "skitter[agents]"',
-            ) from error
         try:
             make: Any = HeaderGenerator
             generator = make(**self._options)

@@ -92,7 +92,9 @@ class BrokerFrontier:
         self._leasing = asyncio.Lock()
         """One call for leases at a time: each message is offered by one of them."""
         self._needs: dict[str, int] = {}
-        """How many leases each worker wants; one process may serve several."""
+        """How many leases each worker wants, with those it has ended since it asked; one process may serve several."""
+        self._finishing = 0
+        """Messages whose pages are committed, and that are finished when their children are out."""
         self._calls = 0
         self._is_running = self._is_starving = True
         """Whether more could have been leased, as far as known, when the state was asked last."""
@@ -199,8 +201,7 @@ class BrokerFrontier:
         leases: list[Lease] = []
         await self._gather(limit)
         while True:
-            self._allow()
-            self._messages.receive()
+            self._refill()
             answer = await self._take_turns(worker, limit - len(leases), landed)
             landed = ()
             leases += answer.result.leases
@@ -210,9 +211,10 @@ class BrokerFrontier:
             if not answer.starving or len(leases) >= limit:
                 break
             self._needs[worker] = limit - len(leases)
-            self._allow()
+            self._refill()
             if not await patience.more():
                 break
+        self._needs[worker] = max(0, limit - len(leases))
         self._after(answer, limit)
         result = msgspec.structs.replace(answer.result, leases=leases, ask_again=self._ask_again(answer))
         self._last = self._messages.now, msgspec.structs.replace(result, leases=[], setback=False)
@@ -222,23 +224,22 @@ class BrokerFrontier:
         """Return the last answer while nothing has happened that could change it, to spare the state a question."""
         if self._pace.patience or self._last is None or self._messages.now - self._last[0] > _STATE_FRESH:
             return None
-        self._allow()
-        self._messages.receive()
+        self._refill()
         return None if limit and self._hand.next_offer() <= self._messages.now else self._last[1]
 
-    def _allow(self) -> None:
-        """Let new messages come if they may be of use: not many while no slot is ready for more."""
-        useful = sum(self._needs.values()) if self._is_running else 0
+    def _refill(self) -> None:
+        """Take what has come, and let more come if they may be of use: not many while no slot is ready for more."""
+        self._messages.receive()
+        useful = max(0, sum(self._needs.values()) - self._hand.unoffered) if self._is_running else 0
         if not self._is_starving:
             useful = min(useful, 1 if len(self._hand) < self._pace.room else 0)
-        self._messages.allow(len(self._working) + useful)
+        self._messages.allow(len(self._working) + min(self._finishing, _OFFERS_AT_ONCE) + useful)
 
     async def _gather(self, limit: int) -> None:
         """Wait a moment for messages that are about to come: the state is asked once for all of them."""
         if not self._is_starving:
             return
-        self._allow()
-        self._messages.receive()
+        self._refill()
         until = self._messages.now + _MOMENT
         while len(self._hand) < limit and (left := until - self._messages.now) > 0:
             if not await self._messages.wait(left):
@@ -337,23 +338,35 @@ class BrokerFrontier:
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases; a message is finished when the state has the outcome and the broker has the children."""
+        ended = [self._working.get(outcome.lease_id) for outcome in outcomes]
+        for working in ended:
+            if working is not None:
+                self._needs[working.worker] = self._needs.get(working.worker, 0) + 1
+        self._refill()  # the next messages come while the state is at work
         accepted, told = await self._state.commit_told(outcomes)
-        for outcome, is_taken, mask in zip(outcomes, accepted, told, strict=True):
-            working = self._working.pop(outcome.lease_id, None)
-            if is_taken:
-                self._outbox.put(
-                    self._messages.postings(outcome.entries, mask), partial(self._answer, working, outcome)
-                )
-            else:
+        postings: list[Posting] = []
+        done: list[tuple[_Working, Outcome]] = []
+        for outcome, working, is_taken, mask in zip(outcomes, ended, accepted, told, strict=True):
+            self._working.pop(outcome.lease_id, None)
+            if not is_taken:
                 self._give_back(working)
+            elif working is not None:
+                done.append((working, outcome))
+            if outcome.entries:
+                postings += self._messages.postings(outcome.entries, mask)
+        self._finishing += len(done)
+        self._outbox.put(postings, partial(self._answer, done))
         await self._outbox.wait_below(FULL)
         return accepted
 
-    def _answer(self, working: _Working | None, outcome: Outcome) -> None:
-        if outcome.resolution is Resolution.RETRY:
-            self._give_back(working, outcome.after)
-        elif working is not None:
-            working.held.delivery.finish()
+    def _answer(self, done: Sequence[tuple[_Working, Outcome]]) -> None:
+        self._finishing -= len(done)
+        for working, outcome in done:
+            if outcome.resolution is Resolution.RETRY:
+                self._give_back(working, outcome.after)
+            else:
+                working.held.delivery.finish()
+        self._refill()  # these make no room for others
 
     def _give_back(self, working: _Working | None, seconds: float = 0.0) -> None:
         """Let a message stand for whatever waits in its slot after so many seconds."""

@@ -80,6 +80,11 @@ class Hand:
     def __iter__(self) -> Iterator[Held]:
         return iter(self._held)
 
+    @property
+    def unoffered(self) -> int:
+        """How many messages the state was never asked for."""
+        return sum(not held.asked for held in self._held)
+
     def take(self, delivery: Delivery, ticket: Ticket, now: float) -> None:
         """Keep a message until its turn."""
         self._held.append(Held(delivery, ticket, to_text(ticket.slot), now))

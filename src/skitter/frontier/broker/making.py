@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from skitter.errors import FrontierError
+from skitter.extras import needing
 from skitter.frontier.base import Frontier
 from skitter.frontier.broker.address import BrokerAddress, NameRule, parse_address
 from skitter.frontier.broker.base import Broker
@@ -44,13 +45,8 @@ def _state(url: str, context: FrontierContext) -> StateFrontier:
 
         return cast(SqliteState, SqliteState.from_url(url, context))
     if kind in _ON_REDIS:
-        try:
+        with needing("redis", f"state {kind!r}", FrontierError):
             from skitter.frontier.broker.redis_state import RedisState  # noqa: PLC0415 - its client is an extra
-        except ImportError as error:
-            raise FrontierError(
-                f"state {kind!r} needs a package that is missing: {error.name}",
-                remedy='pip install "skitter[redis]"',
-            ) from error
         return cast(RedisState, RedisState.from_url(url, context))
     raise FrontierError(
         f"{url!r} cannot be the state of a broker frontier",

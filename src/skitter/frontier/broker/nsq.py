@@ -75,11 +75,10 @@ class NsqBroker:
             tls=context,
             auth_secret=address.secret,
             msg_timeout=min(max(lease_seconds, 1.0), _LONGEST_MSG_TIMEOUT),
-            output_buffer_size=-1,
         )
         self._producer = Producer(address.hosts, lookups, publishing, patience=1.0)
         self._consumer = Consumer(
-            address.topic, address.channel, address.hosts, lookups, consuming, max_in_flight=0
+            address.topic, address.channel, address.hosts, lookups, consuming, max_in_flight=0, prompt=True
         )
         self._away = False
 

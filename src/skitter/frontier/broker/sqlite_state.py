@@ -76,10 +76,10 @@ class SqliteState(SqliteFrontier):
         may_return = self._delayed or (slot is not None and leased[slot.key])
         return Fate.LATER if may_return else Fate.GONE
 
-    def _take(self, now: float) -> tuple[Slot, Place] | None:
+    def _take(self, now: float, shares: dict[str, int] | None) -> tuple[Slot, Place] | None:
         turns = current_turns.get()
         if turns is None:
-            return super()._take(now)
+            return super()._take(now, shares)
         while turns.next < len(turns.slots):
             place, turns.next = turns.next, turns.next + 1
             slot = self._slots.find(turns.slots[place])

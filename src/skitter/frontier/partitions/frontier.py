@@ -39,6 +39,7 @@ from skitter.frontier.records import (
     SeedMark,
 )
 from skitter.politeness import Politeness
+from skitter.queues import Shares
 
 _MOST_ON_THE_WAY = 20_000
 """Parcels for partitions that are away, before this worker takes no more work."""
@@ -66,6 +67,8 @@ class PartitionedFrontier(PartitionedSteering):
         self._leasing = Leasing(self._parts, self._errands, self._clock)
         self._budget = Budget(FrontierOptions())
         self._revision = 0
+        self._served: set[str] | None = None
+        """Queues that were asked for last."""
 
     def lane_of(self, lease_id: int) -> int:
         """Return the number of the partition that gave a lease."""
@@ -171,7 +174,9 @@ class PartitionedFrontier(PartitionedSteering):
 
     # --- leases ------------------------------------------------------------------------------------------
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), shares: Shares | None = None
+    ) -> LeaseResult:
         """Hand out what may be fetched now."""
         self._errands.check()
         self._courier.go_round()
@@ -186,7 +191,12 @@ class PartitionedFrontier(PartitionedSteering):
             limit = 0 if reason else self._budget.may_lease(pulses, limit)
         if self._courier.on_the_way > _MOST_ON_THE_WAY:
             limit = 0
-        taken = await self._leasing.take(worker, limit)
+        served = None if shares is None else {queue for queue, share in shares.items() if share > 0}
+        if served != self._served or (landed and shares is not None):
+            # What is known of when a lane may give something was learnt of other queues, or of those that had given all.
+            self._parts.touch()
+            self._served = served
+        taken = await self._leasing.take(worker, limit, shares)
         state = self._leasing.state()
         if state is None or reason:
             state = await self._whole_state(reason)

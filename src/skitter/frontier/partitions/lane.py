@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 
 from skitter.frontier.partitions.base import Partition
 from skitter.frontier.records import JobState, Landing, Lease, LeaseResult
+from skitter.queues import Shares, queue_of, share_of
 
 
 class Lane:
@@ -40,18 +42,18 @@ class Lane:
         """Tell whether it can be asked: not while it still owes an answer."""
         return self.asking is None or self.asking.done()
 
-    async def ask(self, worker: str, wanted: int) -> None:
+    async def ask(self, worker: str, wanted: int, shares: Shares | None = None) -> None:
         """Ask for leases; :meth:`collect` gives them."""
         landings, self.landings = self.landings, []
         asked = asyncio.get_running_loop().time()
         self.due, self.state = float("inf"), None
-        result = await self.partition.lease(worker, wanted, landings)
+        result = await self.partition.lease(worker, wanted, landings, shares)
         self._answers.append((worker, asked, result))
         self.revision = result.revision
         self.is_fruitful = len(result.leases) == wanted > 0
         if self.due == float("inf"):  # nothing new came meanwhile
             self.state = result.state
-            may_have_more = self.is_fruitful or not wanted
+            may_have_more = self.is_fruitful or not wanted or _gave_all_of_a_queue(result.leases, shares)
             self.due = self._clock() + (0.0 if may_have_more else result.ask_again)
 
     def collect(self, worker: str, since: float, room: int) -> tuple[list[Lease], list[int], bool]:
@@ -77,3 +79,11 @@ class Lane:
                 else:
                     leases.append(msgspec.structs.replace(lease, start_within=within))
         return leases, spent, had_setback
+
+
+def _gave_all_of_a_queue(leases: list[Lease], shares: Shares | None) -> bool:
+    """Tell whether what was to be taken of a queue was there, so that there may be more."""
+    if shares is None:
+        return False
+    counts = Counter(queue_of(lease.slot) for lease in leases)
+    return any(count >= share_of(shares, queue, count + 1) for queue, count in counts.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -11,6 +12,7 @@ from skitter.frontier.partitions.errands import Errands
 from skitter.frontier.partitions.lane import Lane
 from skitter.frontier.partitions.parts import Parts
 from skitter.frontier.records import JobState, Lease
+from skitter.queues import Shares, queue_of, share_of
 
 _SHORTEST = 0.002
 _LONGEST = 0.5
@@ -40,20 +42,35 @@ class Leasing:
         self._clock = clock
         self._taking = asyncio.Lock()
 
-    async def take(self, worker: str, limit: int) -> Taken:
+    async def take(self, worker: str, limit: int, queues: Shares | None = None) -> Taken:
         """Take at most ``limit`` leases.
 
         Those that may have some are asked for equal shares, beginning with the one that is due for the longest time;
-        what some could not give is asked of the rest.
+        what some could not give is asked of the rest. ``queues``: how many at most of each queue; where that is fewer
+        than ``limit`` the lanes are asked one after the other, beginning with any: each may have all of the queue.
         """
         async with self._taking:
-            return await self._take(worker, limit)
+            taken = Taken()
+            begun = asyncio.get_running_loop().time()
+            self._collect(taken, worker, begun, limit)
+            if queues is None or all(share >= limit for share in queues.values()):
+                by_due = sorted(self._lanes, key=lambda lane: (round(lane.due, 3), lane.number))
+                await self._take(taken, worker, begun, limit, by_due, queues)
+                return taken
+            for lane in random.sample(self._lanes, len(self._lanes)):
+                left = _left(queues, taken.leases, limit)
+                await self._take(taken, worker, begun, limit, [lane], left)
+            return taken
 
-    async def _take(self, worker: str, limit: int) -> Taken:
-        begun = asyncio.get_running_loop().time()
-        taken = Taken()
-        self._collect(taken, worker, begun, limit)
-        candidates = sorted(self._lanes, key=lambda lane: (round(lane.due, 3), lane.number))
+    async def _take(
+        self,
+        taken: Taken,
+        worker: str,
+        begun: float,
+        limit: int,
+        candidates: list[Lane],
+        queues: Shares | None,
+    ) -> None:
         while True:
             short = limit - len(taken.leases)
             now = self._clock()
@@ -66,10 +83,10 @@ class Leasing:
             tasks = {}
             for lane, share in zip(asked, shares, strict=True):
                 if share or lane.landings:
-                    lane.asking = self._errands.start(lane.ask(worker, share))
+                    lane.asking = self._errands.start(lane.ask(worker, share, queues))
                     tasks[lane.asking] = lane.partition
             if not tasks:
-                return taken
+                return
             await self._errands.wait(tasks)
             self._collect(taken, worker, begun, limit)
             candidates = [
@@ -100,6 +117,15 @@ class Leasing:
         now = self._clock()
         soonest = min((lane.due - now for lane in self._lanes if lane.is_free()), default=_LONGEST)
         return min(max(soonest, _SHORTEST), _LONGEST)
+
+
+def _left(queues: Shares, taken: Sequence[Lease], limit: int) -> Shares:
+    """Return what may still be taken of each queue."""
+    left = dict(queues)
+    for lease in taken:
+        queue = queue_of(lease.slot)
+        left[queue] = share_of(left, queue, limit) - 1
+    return left
 
 
 def _shares(wanted: int, lanes: Sequence[Lane], now: float) -> list[int]:

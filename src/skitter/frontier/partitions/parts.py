@@ -9,6 +9,7 @@ import xxhash
 
 from skitter.frontier.partitions.base import Partition
 from skitter.frontier.partitions.lane import Lane
+from skitter.queues import without_queue
 
 
 class Parts:
@@ -34,9 +35,13 @@ class Parts:
         return sorted_ids
 
     def of_slot(self, slot: str) -> Lane:
-        """Return the lane of a slot, or of a note."""
+        """Return the lane of a slot. A host is in one lane, whatever queue: there it is known whether it is banned."""
+        return self.of_note(without_queue(slot))
+
+    def of_note(self, key: str) -> Lane:
+        """Return the lane of a note."""
         # A change of this function is a change of the format.
-        digest = xxhash.xxh3_64_intdigest(slot.encode("utf-8", "surrogatepass"))
+        digest = xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogatepass"))
         return self.lanes[digest % len(self.lanes)]
 
     def touch(self) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from skitter.frontier.partitions.parts import Parts
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobState
 from skitter.frontier.tally import OTHERS, Tally, in_order
+from skitter.queues import DEFAULT_QUEUE
 
 _BUSIEST = 20
 
@@ -17,8 +18,10 @@ _BUSIEST = 20
 def whole_status(parts: Sequence[FrontierStatus], state: JobState, reason: str) -> FrontierStatus:
     """Add up the readings of all partitions."""
     counters: Counter[str] = Counter()
+    queues: Counter[str] = Counter()
     for part in parts:
         counters.update(part.counters)
+        queues.update(part.queues or {DEFAULT_QUEUE: part.queued})
     busiest = sorted((slot for part in parts for slot in part.busiest), key=lambda slot: -slot.queued)
     return FrontierStatus(
         state=state,
@@ -34,6 +37,7 @@ def whole_status(parts: Sequence[FrontierStatus], state: JobState, reason: str) 
         busiest=busiest[:_BUSIEST],
         oldest_lease=max(part.oldest_lease for part in parts),
         reason=reason,
+        queues=dict(queues) if any(part.queues for part in parts) else {},
     )
 
 

@@ -53,7 +53,7 @@ class PartitionedSteering:
 
     async def recall(self, key: str) -> bytes | None:
         """Read a shared note; none is found where a partition is away."""
-        lane = self._parts.of_slot(key)
+        lane = self._parts.of_note(key)
         if lane.partition.is_away:
             return None
         task = self._errands.start(lane.partition.recall(key))
@@ -63,13 +63,13 @@ class PartitionedSteering:
 
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""
-        lane = self._parts.of_slot(key)
+        lane = self._parts.of_note(key)
         task = self._errands.start(lane.partition.remember(key, value, ttl))
         await self._errands.wait({task: lane.partition})
 
     async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
         """Keep a shared note if it is as it was read."""
-        return await self._parts.of_slot(key).partition.swap(key, old, new, ttl)
+        return await self._parts.of_note(key).partition.swap(key, old, new, ttl)
 
     # --- the job as a whole --------------------------------------------------------------------------------
 

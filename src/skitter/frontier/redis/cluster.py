@@ -226,3 +226,11 @@ class PartitionServer(Server):
 
     def _tell_end(self) -> None:
         self._cluster.tell_end(self._key)
+
+
+class LoneServer(PartitionServer):
+    """What a user of one hash tag sees of a cluster that it shares with nobody in its process."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._cluster.close()

@@ -10,7 +10,8 @@ import xxhash
 
 from skitter.frontier.changes import Changes
 from skitter.frontier.options import FrontierOptions
-from skitter.politeness import LimitRule, Politeness, SlotPolicy, SlotUnit
+from skitter.politeness import LimitRule, Politeness, QueueLimits, SlotPolicy, SlotUnit
+from skitter.queues import DEFAULT_QUEUE, queue_of
 
 
 class BegunWith(msgspec.Struct, array_like=True, frozen=True):
@@ -20,10 +21,11 @@ class BegunWith(msgspec.Struct, array_like=True, frozen=True):
     policy: SlotPolicy
     rules: tuple[LimitRule, ...]
     unit: SlotUnit
+    queues: dict[str, QueueLimits] = {}
 
     def politeness(self) -> Politeness:
         """Return the rules that say which slot a host is in."""
-        return Politeness(self.policy, self.rules, self.unit)
+        return Politeness(self.policy, self.rules, self.unit, self.queues)
 
 
 class JobConfig:
@@ -33,11 +35,18 @@ class JobConfig:
         self, politeness: Politeness, options: FrontierOptions, changes: Changes | None = None
     ) -> None:
         self.changes = changes if changes is not None else Changes()
-        self.begun_with = BegunWith(options, politeness.default, politeness.rules, politeness.unit)
+        self.begun_with = BegunWith(
+            options, politeness.default, politeness.rules, politeness.unit, politeness.queues
+        )
         self._politeness = self.changes.of_politeness(politeness)
         self._options = self.changes.of_options(options)
-        default = self._politeness.default
-        self._policies = [default, *(rule.policy(default) for rule in politeness.rules)]
+        self._queues = [DEFAULT_QUEUE, *sorted(politeness.queues.keys() - {DEFAULT_QUEUE})]
+        self._policies = [
+            policy
+            for default in map(self._politeness.default_of, self._queues)
+            for policy in (default, *(rule.policy(default) for rule in politeness.rules))
+        ]
+        """Of each queue that has limits of its own, the default one first: its own policy, and that of each rule."""
         self.policy_of = lru_cache(maxsize=65_536)(self._policy_of)
         """Number of a slot's policy; 1 is that of the job."""
 
@@ -47,7 +56,11 @@ class JobConfig:
 
     def _policy_of(self, slot: str) -> int:
         rule = self._politeness.rule_of_slot(slot)
-        return 1 if rule is None else rule + 2
+        number = 1 if rule is None else rule + 2
+        queue = queue_of(slot)
+        if queue in self._politeness.queues:
+            number += self._queues.index(queue) * (1 + len(self._politeness.rules))
+        return number
 
     def slows(self, before: JobConfig, number: int) -> bool:
         """Tell whether a policy asks for a longer delay than it did before."""

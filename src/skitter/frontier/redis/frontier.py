@@ -55,6 +55,7 @@ from skitter.frontier.redis.seed_keys import SeedKeysOnRedis
 from skitter.frontier.redis.server import Server
 from skitter.frontier.redis.steering import Steering
 from skitter.politeness import Politeness
+from skitter.queues import Shares, queue_of, share_of
 
 
 class RedisFrontier(Steering, SeedKeysOnRedis):
@@ -199,15 +200,23 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
 
     # --- leases ------------------------------------------------------------------------------------------
 
-    async def lease(self, worker: str, limit: int, landed: Sequence[Landing] = ()) -> LeaseResult:
+    async def lease(
+        self, worker: str, limit: int, landed: Sequence[Landing] = (), shares: Shares | None = None
+    ) -> LeaseResult:
         """Hand out what may be fetched now."""
         leases: list[Lease] = []
+        left = None if shares is None else {queue: min(share, limit) for queue, share in shares.items()}
         while True:
             wanted = min(limit - len(leases), LEASES_AT_ONCE)
-            answer = await self._lease(worker, wanted, landed)
+            answer = await self._lease(worker, wanted, landed, left)
             state, reason, now, ready, delayed, late, has_more, revision, found, room = answer
-            leases += [read_lease(data) for data in found]
+            given = [read_lease(data) for data in found]
+            leases += given
             landed = ()
+            if left is not None:
+                for lease in given:
+                    queue = queue_of(lease.slot)
+                    left[queue] = share_of(left, queue, limit) - 1
             if len(leases) >= limit or not (has_more or len(found) == wanted):
                 break
         ask_again = wait_for(
@@ -221,11 +230,12 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
             revision=int(revision), room=None if room < 0 else room,
         )  # fmt: skip
 
-    async def _lease(self, worker: str, wanted: int, landed: Sequence[Landing]) -> Any:
+    async def _lease(self, worker: str, wanted: int, landed: Sequence[Landing], shares: Shares | None) -> Any:
         # The ids are ours: a server that has lost its last second must not give one of them to anybody else.
         prefix = bytes((secrets.randbelow(self._id_heads), *secrets.token_bytes(5)))
         landings = encode([write_landing(landing) for landing in landed])
-        return await self._run("lease", worker, wanted, prefix, b"0", landings, repeated=7)
+        served = b"" if shares is None else encode(shares)
+        return await self._run("lease", worker, wanted, prefix, b"0", landings, served, repeated=7)
 
     def _had_setback(self) -> bool:
         had = self._restarts != self._server.restarts

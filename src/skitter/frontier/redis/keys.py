@@ -9,7 +9,7 @@ FORMAT_VERSION = "2"
 _NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
     "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_task", "banned",
-    "claimed", "outbox", "delivered",
+    "claimed", "outbox", "delivered", "ready_by_queue",
 )  # fmt: skip
 """In the order in which the scripts expect them."""
 
@@ -19,6 +19,7 @@ def keys_of(tag: str) -> list[str]:
     return [f"skitter:{{{tag}}}:{name}" for name in _NAMES]
 
 
+JOB = _NAMES.index("job")
 SLOTS = _NAMES.index("slots")
 BANNED = _NAMES.index("banned")
 TALLIES = {group: _NAMES.index(f"by_{group.value}") for group in TallyGroup}

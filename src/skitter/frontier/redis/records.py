@@ -205,7 +205,7 @@ def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
 def read_status(answer: Sequence[Any]) -> FrontierStatus:
     """Read what the script ``status`` says."""
     state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
-    counters, busiest = answer[12:]
+    counters, busiest, queues = answer[12:]
     return FrontierStatus(
         state=JobState(state.decode()),
         added=queued + delayed + leased + int(done) + failed,
@@ -219,6 +219,7 @@ def read_status(answer: Sequence[Any]) -> FrontierStatus:
         ],
         oldest_lease=max(0.0, float(now) - float(oldest)) if oldest else 0.0,
         reason=limit.decode(),
+        queues={name.decode(): count for name, count in queues},
     )  # fmt: skip
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from skitter.frontier.changes import Changes
 from skitter.frontier.redis.job import Job
-from skitter.frontier.redis.keys import BANNED, TALLIES
+from skitter.frontier.redis.keys import BANNED, JOB, TALLIES
 from skitter.frontier.redis.records import encode, read_tally, read_worker, to_bytes, to_words
 from skitter.frontier.redis.server import Server
 from skitter.frontier.roster import WorkerReport, WorkerStatus
 from skitter.frontier.roster import in_order as workers_in_order
 from skitter.frontier.tally import Tally, TallyGroup, in_order
+from skitter.queues import slot_in, without_queue
 
 
 class Steering:
@@ -43,6 +44,17 @@ class Steering:
         """Remove what waits in a slot, some hundred requests a script."""
         if ban:
             await self._job.run_once("ban", to_bytes(slot), "1")
+        names = [slot]
+        if without_queue(slot) == slot:
+            names += [slot_in(queue, slot) for queue in await self._queues()]
+        return sum([await self._drop(name) for name in names])
+
+    async def _queues(self) -> list[str]:
+        """Return the names of all queues that the job ever had beside the default one."""
+        names = await self._server.command("HGET", self._job.keys[JOB], "queues")
+        return [name.decode() for name in (names or b"").split(b",") if name]
+
+    async def _drop(self, slot: str) -> int:
         dropped, cursor, more = 0, b"0", b"1"
         while more == b"1":
             answer = await self._job.run_once("drop_slot", to_bytes(slot), cursor)

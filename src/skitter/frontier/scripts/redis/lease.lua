@@ -1,6 +1,7 @@
 -- lease: note which fetches have ended, then hand out what may be fetched now.
 -- ARGV: 5 worker, 6 how many, 7 first 6 bytes of the new ids, 8 '1' if this was asked before,
---       9 landings (id, latency, refused, retry-after), 10 slots whose turn it is (else: all that are ready)
+--       9 landings (id, latency, refused, retry-after), 10 shares: how many at most of each queue ('': any number of
+--       any), 11 slots whose turn it is (else: all that are ready)
 -- Where slots are given the last answer is {whether more could be leased, what became of each turn}.
 begin(false)
 local worker, wanted, prefix = ARGV[5], tonumber(ARGV[6]), ARGV[7]
@@ -16,7 +17,40 @@ local more = wake()
 settle()
 local state, limit = current_state()
 local answer, leases, deadlines, granted = {}, {}, {}, {}
-local turns, handed_out = ARGV[10] and decode(ARGV[10]), {}
+local turns, handed_out = ARGV[11] and decode(ARGV[11]), {}
+local shares = ARGV[10] ~= '' and decode(ARGV[10]) or nil
+local heads = {} -- of the queues that are served, what head_of() said
+
+-- The slot of a queue that is ready first, as {time, head and name}; false if there is none.
+local function head_of(queue)
+  if queue == 'default' then
+    local first = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
+    return first[1] and {tonumber(first[2]), first[1]} or false
+  end
+  local first = call('ZRANGE', READY_BY_QUEUE, '[' .. queue .. '\0', '(' .. queue .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1]
+  return first and {struct.unpack('>d', first, #queue + 2), sub(first, #queue + 10)} or false
+end
+
+-- The slot that is ready first, of the queues of which there is something left to take; and its queue.
+local function first_ready()
+  if not shares and not queues then
+    return head_of('default'), 'default'
+  end
+  local best, best_queue
+  for queue in string.gmatch('default' .. (queues or ''), '[^,]+') do
+    local share = not shares and 1 or shares[queue] or shares['*'] or 0
+    if share > 0 then
+      if heads[queue] == nil then
+        heads[queue] = head_of(queue)
+      end
+      local head = heads[queue]
+      if head and (not best or head[1] < best[1] or head[1] == best[1] and comes_before(head[2], best[2])) then
+        best, best_queue = head, queue
+      end
+    end
+  end
+  return best, best_queue
+end
 
 local function hand_out(lease, slot, deadline)
   handed_out[slot.name] = (handed_out[slot.name] or 0) + 1
@@ -65,17 +99,22 @@ if #answer == 0 and state == 'running' then
     end
   end
   while #answer < wanted and not turns do
-    local first = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
-    if not first[1] or tonumber(first[2]) > now then
+    local first, queue = first_ready()
+    if not first or first[1] > now then
       break
     end
-    take(sub(first[1], 15))
+    take(sub(first[2], 15))
+    heads[queue] = nil
+    if shares then
+      shares[queue] = (shares[queue] or shares['*']) - 1
+    end
   end
   call_with_many('ZADD', DEADLINES, deadlines)
   call_with_many('ZADD', GRANTED, granted)
 end
 finish('')
-local ready = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
+heads = {} -- finish() has moved them
+local ready = first_ready()
 local delayed = call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')
 local late = call('ZRANGE', DEADLINES, 0, 0, 'WITHSCORES') -- may come back then
 local room = -1
@@ -100,14 +139,14 @@ local function fate(name)
 end
 
 local result = {
-  state, limit, text(now), ready[2] or '', delayed[2] or '', late[2] or '', more and 1 or 0, meta[6], answer, room,
+  state, limit, text(now), ready and text(ready[1]) or '', delayed[2] or '', late[2] or '', more and 1 or 0, meta[6], answer, room,
 }
 if turns then
   local fates = {}
   for i, name in ipairs(turns) do
     fates[i] = fate(name)
   end
-  local has_ready = ready[2] and tonumber(ready[2]) <= now
+  local has_ready = ready and ready[1] <= now
   result[#result + 1] = {(state == 'running' and #answer < wanted and has_ready) and 1 or 0, fates}
 end
 return result

@@ -10,8 +10,18 @@ for i, name in ipairs(call('ZRANGE', BUSY, 0, 19, 'REV')) do
   local slot = slot_of(name)
   busiest[i] = {name, slot.queued, slot.leased, text(delay_of(slot)), text(max(0, slot.held_until - now))}
 end
+local queued = {} -- in each queue, if there was ever another one than the default one
+if queues then
+  local others = 0
+  for queue in string.gmatch(queues, '[^,]+') do
+    local waiting = call('ZLEXCOUNT', QUEUE, '[' .. queue .. '|', '(' .. queue .. '}')
+    others = others + waiting
+    queued[#queued + 1] = {queue, waiting}
+  end
+  table.insert(queued, 1, {'default', call('ZCARD', QUEUE) - others})
+end
 return {
   state, limit, text(now), call('ZCARD', QUEUE), call('ZCARD', DELAYED), call('HLEN', LEASES), job[1],
   call('ZCARD', DEAD), job[2], call('ZCARD', BUSY), oldest[2] or '', more and 1 or 0,
-  call('HGETALL', COUNTERS), busiest,
+  call('HGETALL', COUNTERS), busiest, queued,
 }

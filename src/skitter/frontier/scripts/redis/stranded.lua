@@ -5,4 +5,11 @@ for i, name in ipairs(call('ZRANGE', READY, '-inf', text(now - ARGV[5]), 'BYSCOR
   local slot = slot_of(sub(name, 15))
   found[i] = {slot.name, slot.queued}
 end
+for queue in string.gmatch(queues or '', '[^,]+') do
+  local first, after = '[' .. queue .. '\0', '(' .. queue .. '\0' .. pack('>d', now - ARGV[5])
+  for _, name in ipairs(call('ZRANGE', READY_BY_QUEUE, first, after, 'BYLEX', 'LIMIT', 0, ARGV[6])) do
+    local slot = slot_of(sub(name, #queue + 24))
+    found[#found + 1] = {slot.name, slot.queued}
+  end
+end
 return found

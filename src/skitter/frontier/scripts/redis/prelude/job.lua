@@ -4,12 +4,14 @@
 -- ARGV: 1 generation, 2 time ('' for the server's), 3 client, 4 call ('' if it may be repeated blindly),
 --       5.. what the script says.
 local JOB, QUEUE, DELAYED, READY, SLOTS, BUSY, GRANTS, LEASES, DEADLINES, GRANTED, SEEN, DEAD, COUNTERS,
-  OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_TASK, BANNED, CLAIMED, OUTBOX, DELIVERED = unpack(KEYS)
+  OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_TASK, BANNED, CLAIMED, OUTBOX, DELIVERED,
+  READY_BY_QUEUE = unpack(KEYS)
 local call, pack, decode = redis.call, struct.pack, cmsgpack.unpack
 local sub, byte, format = string.sub, string.byte, string.format
 local min, max = math.min, math.max
 
-local meta = call('HMGET', JOB, 'generation', 'config', 'sequence', 'state', 'seeds_done', 'revision', 'bans')
+local meta = call('HMGET', JOB, 'generation', 'config', 'sequence', 'state', 'seeds_done', 'revision', 'bans',
+  'queues')
 if meta[1] ~= ARGV[1] then
   return redis.error_reply('GONE the job is not the one that was opened')
 end

@@ -28,6 +28,7 @@ end
 -- Put a request that is nowhere else into its queue, or among the delayed ones.
 local function place(request, slot, key, at)
   is_active = true
+  note_queue(slot.name)
   if at > now then
     to_delayed[#to_delayed + 1] = at
     to_delayed[#to_delayed + 1] = request
@@ -48,7 +49,8 @@ local function is_banned(name)
     return false
   end
   if bans[name] == nil then
-    bans[name] = call('SISMEMBER', BANNED, name) == 1
+    local bare = without_queue(name)
+    bans[name] = call('SISMEMBER', BANNED, name) == 1 or bare ~= name and call('SISMEMBER', BANNED, bare) == 1
   end
   return bans[name]
 end

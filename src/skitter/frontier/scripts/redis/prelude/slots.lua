@@ -2,6 +2,29 @@
 local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
 local slots = {} -- those that this script has touched
 
+-- The queue that a slot belongs to ('QUEUE|SLOT'); nil: the default one.
+local function queue_of(name)
+  local bar = string.find(name, '|', 1, true)
+  return bar and sub(name, 1, bar - 1) or nil
+end
+
+-- The slot of the same host in the default queue.
+local function without_queue(name)
+  local queue = queue_of(name)
+  return queue and sub(name, #queue + 2) or name
+end
+
+-- Names of all queues that the job ever had beside the default one: ',list,detail,'
+local queues = meta[8]
+
+local function note_queue(name)
+  local queue = queue_of(name)
+  if queue and not string.find(queues or '', ',' .. queue .. ',', 1, true) then
+    queues = (queues or ',') .. queue .. ','
+    call('HSET', JOB, 'queues', queues)
+  end
+end
+
 local function slot_of(name, policy)
   local slot = slots[name]
   if not slot then
@@ -74,6 +97,26 @@ local function ready_at(slot)
   return at
 end
 
+-- Slots of the default queue that may be ready stand in READY by time. Those of other queues stand in READY_BY_QUEUE
+-- as queue \0 time(8, double) head name: within a queue the order of the bytes is that of the times.
+local function put_in_order(slot, head, at)
+  local queue = queue_of(slot.name)
+  if queue then
+    call('ZADD', READY_BY_QUEUE, 0, queue .. '\0' .. pack('>d', at) .. head .. slot.name)
+  else
+    call('ZADD', READY, at, head .. slot.name)
+  end
+end
+
+local function take_out_of_order(slot, head)
+  local queue = queue_of(slot.name)
+  if queue then
+    call('ZREM', READY_BY_QUEUE, queue .. '\0' .. pack('>d', slot.armed_at) .. slot.armed .. slot.name)
+  elseif slot.armed ~= head then
+    call('ZREM', READY, slot.armed .. slot.name)
+  end
+end
+
 -- Put a slot in order anew, after anything that may have moved its next time.
 local function arm(slot)
   slot.touched = true
@@ -82,11 +125,13 @@ local function arm(slot)
     head = slot.head
   end
   local at = head ~= '' and ready_at(slot) or 0
-  if slot.armed ~= '' and slot.armed ~= head then
-    call('ZREM', READY, slot.armed .. slot.name)
-  end
-  if head ~= '' and (slot.armed ~= head or slot.armed_at ~= at) then
-    call('ZADD', READY, at, head .. slot.name)
+  if slot.armed ~= head or slot.armed_at ~= at then
+    if slot.armed ~= '' then
+      take_out_of_order(slot, head)
+    end
+    if head ~= '' then
+      put_in_order(slot, head, at)
+    end
   end
   slot.armed, slot.armed_at = head, at
 end

@@ -23,7 +23,7 @@ class Stamp:
 
     ``name``: of the task; empty for a job that is one task only. ``bounds``: domains outside which nothing is
     followed, empty for no bound. ``home``: domains that the cookies are sent to. ``reload``: seconds of a period in
-    which each page is fetched once.
+    which each page is fetched once; ``rounds``: it is fetched once in each round that somebody begins.
     """
 
     def __init__(
@@ -37,8 +37,11 @@ class Stamp:
         priority: int = 0,
         depth_limit: int | None = None,
         reload: float | None = None,
+        rounds: bool = False,
     ) -> None:
         self._name = name
+        self.reloads = rounds or reload is not None
+        """Whether pages are fetched anew in each period or round."""
         self._bounds = Scope(allowed_domains=bounds) if bounds else None
         self._home = Scope(allowed_domains=home) if cookies and home else None
         self._cookies = dict(cookies or {})
@@ -47,13 +50,12 @@ class Stamp:
         self._depth_limit = depth_limit
         self._reload = reload
         self.does_nothing = not (
-            name or bounds or cookies or headers or priority or depth_limit is not None or reload is not None
+            name or bounds or cookies or headers or priority or depth_limit is not None or self.reloads
         )
 
-    @property
-    def reloads(self) -> bool:
-        """Whether pages are fetched anew in each period."""
-        return self._reload is not None
+    def admits(self, host: str) -> bool:
+        """Tell whether a request for a host (in small letters, with its port) may be one of the task's."""
+        return _within(self._bounds, host)
 
     def round_now(self) -> int:
         """Return the number of the period that it is now; 0 for a task that does not reload."""

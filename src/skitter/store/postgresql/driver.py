@@ -10,8 +10,7 @@ import datetime as dt
 import decimal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
-from urllib.parse import urlencode
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -22,9 +21,8 @@ from skitter.store.base import StoreContext
 from skitter.store.columns import ID_COLUMN, FieldLimitError, quoted
 from skitter.store.database import Encoded, PageItems
 from skitter.store.patience import Unavailable
-from skitter.store.postgresql_columns import PostgresColumns, column_of, kind_of, type_of_shape
-
-type_of_layout = Literal["columns", "jsonb"]
+from skitter.store.postgresql.columns import PostgresColumns, column_of, kind_of, type_of_shape
+from skitter.store.postgresql.place import PostgresPlace
 
 _KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
 _CONNECT_SECONDS = 10.0
@@ -60,47 +58,11 @@ _ITEM_ERRORS = (
 _AGAIN = "see to the cause, then run the same command again: nothing that was committed is lost"
 
 
-class PostgresPlace(msgspec.Struct, frozen=True):
-    """A table of a database."""
-
-    dsn: str
-    """For the client, with user and password."""
-    name: str
-    """For people."""
-    schema: str
-    table: str
-    layout: type_of_layout
-
-    @classmethod
-    def parse(cls, rest: str, options: dict[str, str]) -> PostgresPlace:
-        """Read a URL; what is left in ``options`` is for the client. Raises :class:`~skitter.errors.StoreError`."""
-        table, schema = options.pop("table", "items"), options.pop("schema", "")
-        layout = options.pop("layout", "columns")
-        place = f"postgresql://{rest.rpartition('@')[2]}?table={table}"
-        for name in filter(None, (table, schema)) if table else [table]:
-            if not name or "\0" in name or len(name.encode()) > 63:
-                raise StoreError(
-                    f"{name!r} cannot be the name of a table or schema",
-                    remedy="give 1 to 63 bytes: ?table=NAME",
-                )
-        if layout not in ("columns", "jsonb"):
-            raise StoreError(
-                f"output {place!r}: layout {layout!r}", remedy="use layout=columns or layout=jsonb"
-            )
-        dsn = f"postgresql://{rest}" + (f"?{urlencode(options)}" if options else "")
-        return cls(dsn, place, schema, table, "jsonb" if layout == "jsonb" else "columns")
-
-    @property
-    def relation(self) -> str:
-        """The table as it stands in SQL."""
-        return f"{quoted(self.schema)}.{quoted(self.table)}" if self.schema else quoted(self.table)
-
-
 class PostgresDriver:
     """One connection, made again when it breaks. Each batch is one transaction.
 
     Layout ``columns``: a column for each field, added when the field is first seen and widened when a value does
-    not fit (see :mod:`skitter.store.postgresql_columns`). Layout ``jsonb``: the whole item in the column ``item``.
+    not fit (see :mod:`skitter.store.postgresql.columns`). Layout ``jsonb``: the whole item in the column ``item``.
     """
 
     def __init__(self, place: PostgresPlace) -> None:

@@ -1,0 +1,43 @@
+"""Adding: seeds that are given to a job from outside, judged as the job would judge them."""
+
+from __future__ import annotations
+
+from skitter.engine.assembly import Assembly
+from skitter.engine.gather import Gatherer
+from skitter.engine.job import JobFolder
+from skitter.engine.reach import Reached
+from skitter.engine.seed_format import read_seed
+from skitter.frontier.base import SharedRules
+from skitter.frontier.records import Entry
+from skitter.scope import Scope
+
+
+def judge(folder: JobFolder, reached: Reached) -> tuple[Gatherer, type | None]:
+    """Return who knows scope and politeness of the job, and the spider's class where it is known here."""
+    spec, seed = folder.read(), reached.info.fingerprint_seed
+    if spec.spider:
+        assembly = Assembly(spec)
+        return Gatherer(assembly.scope, assembly.settings.politeness(), seed), type(assembly.spider)
+    assert isinstance(reached.frontier, SharedRules)
+    return Gatherer(Scope(), reached.frontier.politeness, seed), None
+
+
+def entry_of(
+    text: bytes | str,
+    gatherer: Gatherer,
+    methods: type | None,
+    priority: int = 0,
+    callback: str | None = None,
+) -> Entry | str:
+    """Return what is to be added for a seed, or why it is refused. Raises :class:`~skitter.errors.RequestError`.
+
+    ``priority`` and ``callback`` hold where the seed names none.
+    """
+    request = read_seed(text, priority=priority)
+    if request.callback is None and callback is not None:
+        request = request.replace(callback=callback)
+    for name in (request.callback, request.errback):
+        if methods is not None and name is not None and not hasattr(methods, str(name)):
+            return f"the spider has no method {name!r}"
+    entry = gatherer.entry(request)
+    return f"{request.url!r:.200} is refused: {entry}" if isinstance(entry, str) else entry

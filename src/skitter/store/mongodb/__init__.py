@@ -1,0 +1,1 @@
+"""MongoDB: items as documents. Needs the extra ``mongodb``."""

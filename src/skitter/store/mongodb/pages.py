@@ -1,0 +1,149 @@
+"""PageWriter: the documents of pages in one collection, as they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+from pymongo import DeleteOne, ReplaceOne
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, DuplicateKeyError, WriteError
+
+from skitter.store.database import PageItems
+from skitter.store.mongodb.documents import document_of
+from skitter.store.mongodb.problems import is_taken, one_line, write_errors
+
+type_of_work = list[tuple[int, str, list[bytes]]]
+"""For each page its position, the prefix of its ids, and its documents for one collection."""
+
+
+class Surprise(Exception):
+    """Another worker has written the same page since we looked."""
+
+
+class PageWriter:
+    """Writes pages to a collection. ``plain``: each item by a request of its own."""
+
+    def __init__(self, collection: AsyncCollection[Any], *, plain: bool) -> None:
+        self._collection = collection
+        self._plain = plain
+
+    async def settle(self, work: type_of_work, refusals: list[str]) -> None:
+        """Make the collection hold exactly these documents of these pages.
+
+        What it cannot take of a page is noted in ``refusals``, by the page's position, and the page left out.
+        Raises :class:`Surprise` if another worker has come between.
+
+        There are never gaps among the numbers of a page: documents are inserted in order, and removed
+        from the end. So whether one number too many is there tells whether any is.
+        """
+        while not await self._settle_once(work, refusals):
+            work = [entry for entry in work if not refusals[entry[0]]]
+
+    async def _settle_once(self, work: type_of_work, refusals: list[str]) -> bool:
+        """Return whether it is done; if not, one page more is refused."""
+        if self._plain:
+            there = await self._there([f"{prefix}{len(documents)}" for _, prefix, documents in work])
+        else:
+            there = await self._there_of(work)
+        new = [
+            (index, document_of(prefix, number, data))
+            for index, prefix, documents in work
+            for number, data in enumerate(documents)
+            if f"{prefix}{number}" not in there
+        ]
+        if self._plain:
+            await self._write_singly(new, refusals)
+        elif not await self._insert(new, refusals):
+            return False
+        else:
+            await self._replace(work, there, refusals)
+        for _, prefix, documents in work:
+            if f"{prefix}{len(documents)}" in there:
+                await self._remove_from(prefix, len(documents))
+        return True
+
+    async def _there_of(self, work: type_of_work) -> set[str]:
+        """Return which ids of the pages, up to one too many, are taken. Most pages are new: they lack the first."""
+        known = await self._there([f"{prefix}0" for _, prefix, _ in work])
+        if not known:
+            return known
+        return await self._there(
+            [
+                f"{prefix}{number}"
+                for _, prefix, documents in work
+                if f"{prefix}0" in known
+                for number in range(len(documents) + 1)
+            ],
+        )
+
+    async def _there(self, ids: list[str]) -> set[str]:
+        """Return which of the ids are taken."""
+        return {
+            document["_id"] async for document in self._collection.find({"_id": {"$in": ids}}, {"_id": 1})
+        }
+
+    async def _insert(self, new: list[tuple[int, RawBSONDocument]], refusals: list[str]) -> bool:
+        """Insert all, or note which page stopped it: servers differ in what they keep of the batch then."""
+        if not new:
+            return True
+        try:
+            await self._collection.insert_many([document for _, document in new], ordered=True)
+        except BulkWriteError as error:
+            [problem, *_] = write_errors(error)
+            if is_taken(problem):
+                raise Surprise from error
+            refusals[new[problem["index"]][0]] = one_line(problem["errmsg"])
+            return False
+        return True
+
+    async def _replace(self, work: type_of_work, there: set[str], refusals: list[str]) -> None:
+        old: list[tuple[int, ReplaceOne[Any]]] = [
+            (index, ReplaceOne({"_id": f"{prefix}{n}"}, document_of(prefix, n, data), upsert=True))
+            for index, prefix, documents in work
+            for n, data in enumerate(documents)
+            if f"{prefix}{n}" in there
+        ]
+        if not old:
+            return
+        try:
+            await self._collection.bulk_write([operation for _, operation in old], ordered=False)
+        except BulkWriteError as error:
+            for problem in write_errors(error):
+                if is_taken(problem):
+                    raise Surprise from error
+                refusals[old[problem["index"]][0]] = one_line(problem["errmsg"])
+
+    async def _write_singly(self, new: list[tuple[int, RawBSONDocument]], refusals: list[str]) -> None:
+        for index, document in new:
+            if refusals[index]:
+                continue
+            try:
+                await self._collection.replace_one({"_id": document["_id"]}, document, upsert=True)
+            except DuplicateKeyError as error:
+                if is_taken(error.details or {}):
+                    raise Surprise from error
+                refusals[index] = one_line(str(error))
+            except WriteError as error:
+                refusals[index] = one_line(str(error))
+
+    async def _remove_from(self, prefix: str, kept: int) -> None:
+        query = {"_id": {"$gt": prefix, "$lt": prefix[:-1] + ";"}}
+        numbers = [
+            int(found["_id"][len(prefix) :]) async for found in self._collection.find(query, {"_id": 1})
+        ]
+        last_first = sorted((number for number in numbers if number >= kept), reverse=True)
+        if last_first:
+            await self._collection.bulk_write(
+                [DeleteOne({"_id": f"{prefix}{number}"}) for number in last_first]
+            )
+
+
+def work_for(name: str, pages: Sequence[PageItems], refusals: list[str]) -> type_of_work:
+    """Return what a collection is to hold of the pages that are not refused."""
+    return [
+        (index, page.prefix, [encoded.data for encoded in page.items if encoded.shape == name])
+        for index, page in enumerate(pages)
+        if not refusals[index]
+    ]

@@ -1,0 +1,1 @@
+"""PostgreSQL: items as rows. Needs the extra ``postgresql``."""

@@ -1,0 +1,49 @@
+"""PostgresPlace: which table of which server a URL means."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from skitter.errors import StoreError
+from skitter.store.columns import quoted
+
+type_of_layout = Literal["columns", "jsonb"]
+
+
+class PostgresPlace(msgspec.Struct, frozen=True):
+    """A table of a database."""
+
+    dsn: str
+    """For the client, with user and password."""
+    name: str
+    """For people."""
+    schema: str
+    table: str
+    layout: type_of_layout
+
+    @classmethod
+    def parse(cls, rest: str, options: dict[str, str]) -> PostgresPlace:
+        """Read a URL; what is left in ``options`` is for the client. Raises :class:`~skitter.errors.StoreError`."""
+        table, schema = options.pop("table", "items"), options.pop("schema", "")
+        layout = options.pop("layout", "columns")
+        place = f"postgresql://{rest.rpartition('@')[2]}?table={table}"
+        for name in filter(None, (table, schema)) if table else [table]:
+            if not name or "\0" in name or len(name.encode()) > 63:
+                raise StoreError(
+                    f"{name!r} cannot be the name of a table or schema",
+                    remedy="give 1 to 63 bytes: ?table=NAME",
+                )
+        if layout not in ("columns", "jsonb"):
+            raise StoreError(
+                f"output {place!r}: layout {layout!r}", remedy="use layout=columns or layout=jsonb"
+            )
+        dsn = f"postgresql://{rest}" + (f"?{urlencode(options)}" if options else "")
+        return cls(dsn, place, schema, table, "jsonb" if layout == "jsonb" else "columns")
+
+    @property
+    def relation(self) -> str:
+        """The table as it stands in SQL."""
+        return f"{quoted(self.schema)}.{quoted(self.table)}" if self.schema else quoted(self.table)

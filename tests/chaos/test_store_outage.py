@@ -1,0 +1,101 @@
+"""Every server that keeps items is away for 20 seconds in mid-crawl, all at the same time; each item exactly once."""
+
+import json
+import re
+import time
+import uuid
+from contextlib import ExitStack
+
+import pytest
+from crawling import Crawling, check_exact, served
+from holey import HoleySite
+from redis import Redis
+
+from services.redis_servers import RedisServer
+from services.store_servers import MongoServer, PostgresServer, S3Server
+
+pytestmark = pytest.mark.chaos
+
+AWAY = 20.0
+PAGES, HOLES = 240, 30
+SITE = {"pages": PAGES, "every": HOLES, "hosts": 1, "page_bytes": 2000, "links_per_page": 20}
+SETTINGS = {
+    "robots": "no", "delay": 0, "parallelism": 3, "concurrency": 3, "deny": "outside.invalid", "max_lost": 100,
+}  # fmt: skip
+SERVERS = {
+    "mongodb": lambda: MongoServer("--sync-on-commit"),
+    "postgresql": PostgresServer,
+    "s3": S3Server,
+    "list": lambda: RedisServer("valkey", "--appendonly", "yes"),
+    "stream": lambda: RedisServer("valkey", "--appendonly", "yes"),
+}
+
+
+class Outage(Crawling):
+    """A crawl whose items go to a server of its own, from a site of its own."""
+
+    def __init__(self, kind, folder, server, site):
+        folder.mkdir()
+        self.kind, self.server, self.site = kind, server, site
+        super().__init__(
+            folder, "Everything", settings=SETTINGS, arguments={"url": site.url}, output=self._place()
+        )
+
+    def _place(self):
+        name = f"t{uuid.uuid4().hex[:12]}"
+        if self.kind in ("list", "stream"):
+            return f"{self.server.url}/items?type={self.kind}"
+        return {
+            "mongodb": lambda: f"{self.server.url}/chaos/{name}",
+            "postgresql": lambda: f"{self.server.url}?table={name}",
+            "s3": lambda: self.server.place(f"{name}/items.jsonl.gz") + "&flush=0.2",
+        }[self.kind]()
+
+    def items(self):
+        if self.kind not in ("list", "stream"):
+            return super().items()
+        with Redis.from_url(self.server.url) as client:
+            if self.kind == "list":
+                return [json.loads(item) for item in client.lrange("items", 0, -1)]
+            return [json.loads(fields[b"item"]) for _, fields in client.xrange("items")]
+
+    def truth(self):
+        """The pages that can be had, and the dead links."""
+        web = HoleySite(**SITE)
+        urls = {number: web.url(number, self.site.origins) for number in range(PAGES)}
+        gone = {url for number, url in urls.items() if web.is_gone(number)}
+        return set(urls.values()) - gone, gone
+
+    def outages(self):
+        """Seconds for which it says that it has waited."""
+        return [float(found) for found in re.findall(r"is back after ([\d.]+) s", self.errors)]
+
+
+@pytest.fixture
+def outages(site_process, tmp_path):
+    with ExitStack() as stack:
+        crawls = []
+        for kind, make in SERVERS.items():
+            server = make()
+            stack.callback(server.stop)
+            server.start()
+            site = site_process("holey:HoleySite", SITE, hosts=1, delay=0.03)
+            crawls.append(Outage(kind, tmp_path / kind, server, site))
+            stack.callback(crawls[-1].end)
+        yield crawls
+
+
+def test_servers_that_are_away_for_20_seconds_lose_and_double_nothing(outages):
+    for crawl in outages:
+        crawl.start()
+    for crawl in outages:
+        assert crawl.wait_for(lambda crawl=crawl: served(crawl.site) >= PAGES // 4, "a quarter of its pages")
+        crawl.server.kill()
+    time.sleep(AWAY)  # what is tested is this time
+    for crawl in outages:
+        assert not crawl.has_ended, f"{crawl.kind}: {crawl.errors}"
+        crawl.server.start()
+    for crawl in outages:
+        assert crawl.wait() == 0, f"{crawl.kind}: {crawl.errors}"
+        check_exact(crawl, *crawl.truth())
+        assert crawl.outages(), f"{crawl.kind}: {crawl.errors}"

@@ -1,0 +1,164 @@
+"""Pauses and schedules of single tasks, while the others of their job go on."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from cli_command import Running, complaint, skitter, urls_of
+from engine_bench import Scripted
+from recipe_kitchen import serve_up
+from skitter.errors import UsageError
+from skitter.frontier.records import JobState
+from skitter.tasks import spider as task_spider
+from skitter.tasks.book import TaskBook
+from skitter.tasks.book_spider import BookSpider
+from skitter.tasks.entry import Entry, standings
+from skitter.tasks.schedule import Schedule
+from skitter.testing import Answer
+
+RECIPE = """name: {name}
+start: {url}
+{more}
+pages:
+  p: {{items: {{fields: {{task: {{value: {name}}}, url: {{value: "{{url}}"}}}}}}, follow: [a]}}
+"""
+NOON = 1_700_000_000 // 86_400 * 86_400 + 43_200.0
+
+
+@pytest.fixture
+def book(tmp_path):
+    return TaskBook(tmp_path / "book")
+
+
+def add(book, name, url, more="", **fields):
+    book.add(RECIPE.format(name=name, url=url, more=more), f"{name}.yaml", **fields)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+async def test_a_paused_task_waits_while_the_others_go_on_and_its_job_ends_after_its_resumption(
+    serve, tmp_path, book, monkeypatch, host
+):
+    """With a host of its own it keeps its places there; on a shared one its requests are put back one by one."""
+    monkeypatch.setattr(task_spider, "_LOOK_AGAIN", 0.1)
+    monkeypatch.setattr(task_spider, "_PUT_BACK", 0.1)
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def last(_visit):
+        loop.call_soon_threadsafe(done.set)
+        return Answer(b"")
+
+    links = {f"/a/{n}": [f"/a/{n + 1}"] for n in range(5)} | {"/a/5": []}
+    site = Scripted({**links, "/b/0": ["/b/1"], "/b/1": ["/b/2"], "/b/2": last})
+    server = serve(site)
+    await asyncio.to_thread(add, book, "waiting", server.url.replace("127.0.0.1", host) + "a/0")
+    await asyncio.to_thread(add, book, "working", f"{server.url}b/0")
+    await asyncio.to_thread(book.pause, "waiting")
+    spider = await asyncio.to_thread(BookSpider, book=str(tmp_path / "book"))
+    crawl = asyncio.create_task(serve_up(spider, tmp_path, 2, max_retries=0))
+    await asyncio.wait_for(done.wait(), 60)
+    assert not any(path.startswith("/a") for path in site.counts)
+    assert not crawl.done()
+    await asyncio.to_thread(book.resume, "waiting")
+    ran = await crawl
+    assert (ran.state, ran.letters) == (JobState.FINISHED, {})
+    assert len(ran.items) == 9
+    assert max(site.counts.values()) == 1
+
+
+def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(serve, tmp_path):
+    halfway, more = threading.Event(), threading.Event()
+
+    def telling(event, *links):
+        def page(_visit):
+            event.set()
+            return Answer("".join(f"<a href={link}>x</a>" for link in links).encode())
+
+        return page
+
+    chain = {f"/{n}": [f"/{n + 1}"] for n in range(40)}
+    site = Scripted({**chain, "/5": telling(halfway, "/6"), "/40": telling(more)})
+    url = serve(site).url
+    (tmp_path / "slow.yaml").write_text(
+        RECIPE.format(name="slow", url=f"{url}0", more="settings: {delay: 0.1}")
+    )
+    assert skitter("task", "add", "book", "slow.yaml", cwd=tmp_path).returncode == 0
+    run = (
+        "run", "skitter.tasks.book_spider", "-a", "book=book", "--job", "job", "-o", "out.jsonl", "--workers", 2,
+        "--no-robots", "-q",
+    )  # fmt: skip
+    with Running(*run, cwd=tmp_path) as running:
+        assert halfway.wait(60)
+        told = skitter("task", "pause", "book", "slow", cwd=tmp_path)
+        assert (told.returncode, told.stderr) == (0, "paused slow\n")
+        assert "paused" in skitter("task", "list", "book", cwd=tmp_path).stdout.splitlines()[1]
+        assert not more.is_set()
+        assert running.process.poll() is None
+        assert skitter("task", "resume", "book", "slow", cwd=tmp_path).stderr == "resumed slow\n"
+        assert more.wait(60)
+        assert running.end()[0] == 0
+    assert urls_of(tmp_path / "out.jsonl") == sorted(f"{url}{n}" for n in range(41))
+
+
+def test_a_change_that_changes_nothing_is_no_line_and_a_closed_task_stays_closed(book):
+    add(book, "one", "http://x/")
+    book.resume("one")
+    book.pause("one")
+    book.pause("one")
+    assert len(book.entries()) == 2
+    book.close("one")
+    for change in (book.pause, book.resume):
+        with pytest.raises(UsageError, match="closed for good"):
+            change("one")
+    with pytest.raises(UsageError, match="has no task 'on'"):
+        book.pause("on")
+
+
+def test_a_scheduled_task_begins_each_round_at_its_time_and_once():
+    def due(now, *lines):
+        entry = Entry(task="t", text="x", schedule="0 12 * * *", at=NOON - 3600)
+        return standings([entry, *lines])["t"].due_round(now)
+
+    assert due(NOON - 1) is None, "not before"
+    assert due(NOON) == due(NOON + 50_000) == int(NOON)
+    begun = Entry(task="t", round=int(NOON))
+    assert due(NOON + 10, begun) is None
+    assert due(NOON + 86_400, begun) == int(NOON) + 86_400
+    assert due(NOON + 3 * 86_400, begun) == int(NOON) + 3 * 86_400, "what was missed is one round"
+    pause = Entry(task="t", paused=True, at=NOON + 100)
+    assert due(NOON + 86_400, begun, pause) is None
+    resumed = Entry(task="t", paused=False, at=NOON + 86_500)
+    assert due(NOON + 86_600, begun, pause, resumed) is None, "what came in the pause is left out"
+    assert due(NOON + 2 * 86_400, begun, pause, resumed) == int(NOON) + 2 * 86_400
+    assert due(NOON + 1, Entry(task="t", closed=True)) is None
+
+
+async def test_the_pages_of_a_scheduled_task_are_fetched_once_in_each_round(serve, tmp_path, book):
+    site = Scripted({"/": ["/a"], "/a": ["/"]})
+    url = serve(site).url
+    await asyncio.to_thread(add, book, "daily", url, schedule="30 4 * * *")
+    path = str(tmp_path / "book")
+    before = await serve_up(await asyncio.to_thread(BookSpider, book=path), tmp_path / "before")
+    if not await asyncio.to_thread(lambda: any(entry.round for entry in book.entries())):
+        assert before.items == []  # unless this runs over half past four
+    for number in (5, 6):
+        await asyncio.to_thread(book.begin_round, "daily", number)
+    spider = await asyncio.to_thread(BookSpider, book=path, rounds="given")
+    ran = await serve_up(spider, tmp_path / "after")
+    assert sorted(item["url"] for item in ran.items) == sorted([url, f"{url}a"] * 2)
+
+
+def test_what_is_no_schedule_is_refused(tmp_path, book):
+    (tmp_path / "r.yaml").write_text(RECIPE.format(name="r", url="http://x/", more="reload: 5"))
+    for text in ("now", "* * * *", "61 * * * *", "0 0 31 2 *"):
+        assert "is no schedule" in complaint(
+            "task", "add", "book", "r.yaml", "--schedule", text, cwd=tmp_path
+        )
+    told = complaint("task", "add", "book", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
+    assert "both reload and a schedule" in told
+    moment = time.time()
+    schedule = Schedule("*/7 * * * *")
+    assert schedule.last(moment) <= moment < schedule.next(moment)
+    assert schedule.next(schedule.last(moment)) == schedule.next(moment)
