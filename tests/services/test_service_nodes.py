@@ -6,6 +6,7 @@ import time
 import psutil
 import pytest
 
+from services.redis_cluster import running_cluster
 from services.redis_servers import RedisServer
 from services.service_nodes import ServiceNode
 from skitter.testing import GeneratedSite, SiteProcess
@@ -171,3 +172,87 @@ def test_tasks_are_added_to_a_job_that_runs_on_two_nodes_and_closed(nodes, site)
     assert [(task["task"], task["state"]) for task in tasks] == [("first", "closed"), ("second", "open")]
     one.done("POST", "/jobs/many/stop")
     one.wait_for("/jobs/many", lambda job: job["state"] == "stopped", "the stop")
+
+
+def test_a_single_task_is_paused_resumed_and_begins_its_rounds_by_a_schedule(nodes, valkey, site):
+    one, two = nodes
+
+    def items():
+        return [item["task"] for item in two.done("GET", "/jobs/apart/items?limit=1000")["items"]]
+
+    def upload_chain(name, page):  # each on a host of its own: nobody waits for the other
+        recipe = (
+            f"name: {name}\nstart: {page}\nsettings: {{parallelism: 1}}\npages:\n"
+            f"  p: {{items: {{fields: {{task: {{value: {name}}}}}}}, follow: [a]}}\n"
+        )
+        one.done("PUT", f"/recipes/{name}", recipe, kind="application/yaml")
+
+    settings = {"robots": False, "delay": 0.05, "lease_seconds": 5}
+    one.done("POST", "/jobs", {"name": "apart", "tasks": True, "settings": settings})
+    upload_chain("walking", f"{site.url}s0/p20.html")
+    one.done("POST", "/jobs/apart/tasks", {"recipe": "walking"})
+    two.wait_for("/jobs/apart/items", lambda page: len(page["items"]) >= 3, "work")
+    paused = two.done("POST", "/jobs/apart/tasks/walking/pause")
+    assert (paused["task"], paused["state"]) == ("walking", "paused")
+    assert one.call("POST", "/jobs/apart/tasks/nobody/pause")[0] == 404
+    # All nodes have heard of it once nothing is in hand any more, and then nothing comes.
+    one.wait_for(
+        "/jobs/apart", lambda job: job["counts"]["leased"] == 0 < job["counts"]["queued"], "the pause"
+    )
+    upload_chain("dated", site.url.replace("127.0.0.1", "localhost") + "s0/p40.html")
+    one.done("POST", "/jobs/apart/tasks", {"recipe": "dated", "schedule": "0 4 * * *"})
+    before = items()
+    assert len(before) < PAGES
+    assert "dated" not in before
+    make_round_due(valkey, "apart", "dated")
+    two.wait_for(
+        "/jobs/apart/items?limit=1000",
+        lambda page: [item["task"] for item in page["items"]].count("dated") == PAGES,
+        "the round",
+    )
+    assert items().count("walking") == before.count("walking") < PAGES
+    two.done("POST", "/jobs/apart/tasks/walking/resume")
+    one.wait_for(
+        "/jobs/apart/items?limit=1000",
+        lambda page: [item["task"] for item in page["items"]].count("walking") == PAGES,
+        "the rest of the paused task",
+    )
+    tasks = one.done("GET", "/jobs/apart/tasks")["tasks"]
+    assert [(t["task"], t["state"], t["schedule"], t["rounds"]) for t in tasks] == [
+        ("walking", "open", "", 0), ("dated", "open", "0 4 * * *", 1),
+    ]  # fmt: skip
+    one.done("DELETE", "/jobs/apart/tasks/walking")
+    assert one.call("POST", "/jobs/apart/tasks/walking/resume")[0] == 409
+    assert sorted(items()) == ["dated"] * PAGES + ["walking"] * PAGES
+    one.done("DELETE", "/jobs/apart")
+
+
+def make_round_due(valkey, job, task):
+    """Let a task have been added two days ago; nothing else changes the record meanwhile."""
+    key = "{skitter-service}:tasks"
+    record = json.loads(valkey.ask("HGET", key, job))
+    for entry in record["entries"]:
+        if entry["task"] == task and "text" in entry:
+            entry["at"] = time.time() - 2 * 86_400
+    valkey.ask("HSET", key, job, json.dumps(record))
+
+
+@pytest.mark.parametrize("kind", ["valkey"])
+def test_the_store_may_be_a_cluster(kind, site, truth, tmp_path):
+    cluster = running_cluster(kind)
+    with (
+        ServiceNode(tmp_path / "one", "--store", cluster.url) as one,
+        ServiceNode(tmp_path / "two", "--store", cluster.url) as two,
+    ):
+        upload(one, site)
+        one.done("POST", "/jobs", {"name": "spread", "recipe": "web", "workers": 1})
+        two.wait_for(
+            "/jobs/spread", lambda job: len({w["report"]["pid"] for w in job.get("fleet", ())}) == 2, "both"
+        )
+        job = two.wait_for("/jobs/spread", lambda job: job["state"] == "finished", "the end")
+        assert sorted(item["url"] for item in two.all_items("spread")) == truth
+        one.done("DELETE", "/jobs/spread")
+        left = f"*{job['run']['id']}*"
+        two.wait_for(
+            "/jobs", lambda _: not any(node.ask("KEYS", left) for node in cluster.masters), "the keys to go"
+        )

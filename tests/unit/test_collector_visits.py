@@ -8,7 +8,7 @@ import pytest
 
 from engine_bench import Bench, Scripted, page
 from skitter import Collector, LimitRule, Rate, Request
-from skitter.collector import FormFile
+from skitter.collector import FormFile, extensions
 from skitter.collector.forms import encode_multipart
 from skitter.errors import RequestError, SettingsError, UsageError
 from skitter.testing import Answer
@@ -398,12 +398,35 @@ def test_a_clone_is_refused_a_taken_name_and_options_of_the_job():
 
 
 async def test_the_referer_extension_names_the_page_that_linked(bench):
-    from skitter.collector.extensions import referer
-
     crawler = follower()
-    referer(crawler)
+    extensions.referer(crawler)
     ran = await bench(crawler, {"/": ["/b"], "/b": []})
     assert [visit.headers.get("referer") for visit in ran.site.visits] == [None, ran.url]
+
+
+@pytest.mark.parametrize(
+    ("extension", "mobile"), [("random_user_agent", False), ("random_mobile_user_agent", True)]
+)
+async def test_the_random_user_agent_extensions_send_the_headers_of_browsers(bench, extension, mobile):
+    crawler = follower()
+    getattr(extensions, extension)(crawler)
+    paths = [f"/{number}" for number in range(30)]
+    ran = await bench(crawler, {"/": paths, **{path: [] for path in paths}})
+    agents = {visit.headers["user-agent"] for visit in ran.site.visits}
+    assert len(agents) > 1
+    assert all(agent.startswith("Mozilla/5.0 ") for agent in agents)
+    assert {"Mobile" in agent or "Android" in agent or "iPhone" in agent for agent in agents} == {mobile}
+
+
+async def test_the_url_length_extension_refuses_long_urls_of_clones_too(bench):
+    crawler = follower()
+    clone = crawler.clone("clone")
+    extensions.url_length_filter(clone, 40)
+    ran = await bench(crawler, {"/": ["/b", "/" + "c" * 40], "/b": []})
+    assert [visit.target for visit in ran.site.visits] == ["/", "/b"]
+    assert ran.counters["refused/length"] == 1
+    with pytest.raises(SettingsError, match="would refuse all"):
+        extensions.url_length_filter(crawler, 0)
 
 
 async def test_user_agents_and_proxies_of_the_settings_hold_for_collectors_too(bench):

@@ -14,8 +14,8 @@ FLOORS = (
     ("engine",),
     ("recipe", "observe"),
     ("tasks", "collector", "lifecycle"),
-    ("cli",),
     ("service",),
+    ("cli",),
 )
 """A room uses those below it, and none of its own floor. ``nouns``: the files beside the folders, and ``markup``."""
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,14 +1,11 @@
 """What a process loads: each only what its part of the work needs."""
 
-import re
 import subprocess
 import sys
 from importlib.metadata import version
 
-from manual import ROOT
 from skitter.version import VERSION
 
-SOURCE = ROOT / "src" / "skitter"
 HEAVY = ("pycurl", "turbohtml", "lxml", "parsel", "selectolax", "redis", "IPython")
 
 
@@ -48,23 +45,3 @@ def test_a_command_does_not_wait_for_what_only_others_need():
 
 def test_the_version_is_that_of_the_package():
     assert version("skitter") == VERSION
-
-
-LOWER = ("frontier", "fetch", "store", "markup")
-"""Rooms that know nothing of the engine."""
-FACES = ("cli", "service", "collector", "lifecycle", "tasks")
-"""Rooms that the engine knows nothing of."""
-
-
-def test_imports_run_downwards():
-    wrong = []
-    for path in SOURCE.rglob("*.py"):
-        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        imported = set(re.findall(r"^\s*(?:from|import) skitter\.(\w+)", path.read_text(), re.MULTILINE))
-        above = {"cli"} - {room} if room != "__main__" else set()
-        if room == "engine":
-            above |= set(FACES)
-        if room in LOWER:
-            above |= {"engine", "recipe", *FACES}
-        wrong += [f"{path.relative_to(SOURCE)} imports {name}" for name in imported & above]
-    assert wrong == []

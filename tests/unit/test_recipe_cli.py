@@ -80,6 +80,11 @@ def test_a_table_is_proposed_with_the_names_of_its_columns():
     page, _ = proposal("/table/")
     assert page.items.each == "tr" or page.items.each.endswith("> tr")
     assert list(page.items.fields) == ["stadt", "breite", "einwohner", "fluss"]
+    latitude, people = page.items.fields["breite"], page.items.fields["einwohner"]
+    assert (latitude.type, latitude.decimal) == ("float", ","), (
+        "a comma before two digits divides no thousands"
+    )
+    assert (people.type, people.decimal) == ("int", ".")
 
 
 def test_a_json_api_is_proposed_with_its_longest_list():

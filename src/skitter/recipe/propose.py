@@ -31,6 +31,8 @@ _NEXT_WORDS = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[^\w]{0,3}\s*[-+]?\d[\d.,\s]*\s*[^\w]{0,3}|\D{0,4}\d+[.,]\d{2}\D{0,4}")
+_DECIMAL_COMMA = re.compile(r",(?!\d{3}(?:\D|$))\d")
+"""A comma that is not before three digits divides no thousands."""
 _NAMES = {"h1": "title", "h2": "title", "h3": "title", "h4": "title", "a": "title", "time": "date", "p": "text",
           "li": "text", "td": "cell", "span": "text", "div": "text"}  # fmt: skip
 _MOST_FIELDS = 12
@@ -138,27 +140,23 @@ def _field(field: Found) -> str | dict[str, Any]:
     kind = _type_of(field.values)
     if kind is None:
         return field.css or query
-    return {**query, "type": kind, "default": None}
+    return {**query, **kind, "default": None}
 
 
-def _type_of(values: Sequence[str]) -> str | None:
+def _type_of(values: Sequence[str]) -> dict[str, str] | None:
+    """Return the type of a field and what belongs to it; ``None`` for text."""
     if all(_NUMBER.fullmatch(value) for value in values):
-        numbers = [to_float(value) for value in values]
-        return (
-            "int"
-            if all(
-                "." not in value and number.is_integer()
-                for value, number in zip(values, numbers, strict=True)
-            )
-            else "float"
-        )
+        decimal = "," if any(_DECIMAL_COMMA.search(value) for value in values) else "."
+        marked = {} if decimal == "." else {"decimal": decimal}
+        whole = all(decimal not in value and to_float(value, decimal).is_integer() for value in values)
+        return {"type": "int" if whole else "float"} | marked
     dates = DateReader([])
     try:
         for value in values:
             dates.read(value, None)
     except ValueError:
         return None
-    return "date"
+    return {"type": "date"}
 
 
 def _of_page(response: Response) -> dict[str, Any]:

@@ -21,9 +21,11 @@ from skitter.service.errors import Refusal
 from skitter.service.node import Node
 from skitter.service.nouns import NAME, Job, Recipe
 from skitter.service.problems import add_handlers
+from skitter.tasks.entry import Standing
 from skitter.version import VERSION
 
 NamePath = Annotated[str, Path(pattern=f"^{NAME}$", max_length=64)]
+TaskPath = Annotated[str, Path(max_length=200)]
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text, "content": {"application/problem+json": {}}}
     for status, text in {
@@ -230,28 +232,38 @@ def _add_tasks(app: FastAPI, desk: Desk) -> None:
     @app.get("/jobs/{name}/tasks")
     async def tasks(name: NamePath) -> dict[str, Any]:
         """List the tasks of a job of tasks."""
-        entries = await desk.task_entries(name)
-        closed = {entry.task for entry in entries if entry.closed}
-        found = [
-            {
-                "task": entry.task,
-                "state": "closed" if entry.task in closed else "open",
-                "arguments": entry.variables,
-            }
-            for entry in entries
-            if not entry.closed
-        ]
-        return {"tasks": found}
+        return {"tasks": [_task(standing) for standing in await desk.tasks(name)]}
 
     @app.post("/jobs/{name}/tasks", status_code=201)
     async def add_task(name: NamePath, body: TaskBody) -> dict[str, str]:
         """Give a job of tasks one more, also while it runs. It is called what its recipe is called."""
-        return {"task": await desk.add_task(name, body.recipe, body.arguments)}
+        return {"task": await desk.add_task(name, body.recipe, body.arguments, body.schedule)}
+
+    @app.post("/jobs/{name}/tasks/{task}/pause")
+    async def pause_task(name: NamePath, task: TaskPath) -> dict[str, Any]:
+        """Fetch nothing more of a task until it is resumed; the others go on. It begins no rounds."""
+        return _task(await desk.change_task(name, task, "pause"))
+
+    @app.post("/jobs/{name}/tasks/{task}/resume")
+    async def resume_task(name: NamePath, task: TaskPath) -> dict[str, Any]:
+        """Go on with a task that was paused: within seconds."""
+        return _task(await desk.change_task(name, task, "resume"))
 
     @app.delete("/jobs/{name}/tasks/{task}", status_code=204)
-    async def close_task(name: NamePath, task: Annotated[str, Path(max_length=200)]) -> None:
+    async def close_task(name: NamePath, task: TaskPath) -> None:
         """Close a task: what is queued of it is dropped, what is in hand finished. Its name stays taken."""
-        await desk.close_task(name, task)
+        await desk.change_task(name, task, "close")
+
+
+def _task(standing: Standing) -> dict[str, Any]:
+    return {
+        "task": standing.task,
+        "state": standing.state,
+        "arguments": standing.variables,
+        "schedule": standing.schedule,
+        "reload": standing.reload,
+        "rounds": len(standing.rounds),
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -40,6 +40,9 @@ class TaskBody(Body):
 
     recipe: Name
     arguments: Values = {}
+    schedule: str = Field(
+        "", max_length=200, description="Five cron fields, UTC: when it begins a round; none before."
+    )
 
 
 class SeedsBody(Body):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
-
-from cronsim import CronSim, CronSimError
 
 from skitter.errors import SkitterError
 from skitter.recipe.plan import make_plan
@@ -14,25 +11,17 @@ from skitter.recipe.source import Source
 from skitter.service.errors import Refusal
 from skitter.service.ground import check_settings
 from skitter.service.nouns import Recipe
-from skitter.tasks.recipe_task import RecipeTask
-
-_CRON_FIELDS = 5
+from skitter.tasks.entry import Entry
+from skitter.tasks.recipe_task import new_entry
+from skitter.tasks.schedule import Schedule
 
 
 def next_start(schedule: str, now: float) -> float | None:
-    """Return the next time of a schedule after ``now``; ``None`` without one. Raises :class:`Refusal`."""
-    if not schedule:
-        return None
-    try:
-        if len(schedule.split()) != _CRON_FIELDS:
-            raise CronSimError("it has not five fields")  # noqa: TRY301 - told like any other fault of it
-        return next(CronSim(schedule, datetime.fromtimestamp(now, UTC))).timestamp()
-    except (CronSimError, StopIteration, ValueError) as error:
-        raise Refusal(
-            f"{schedule!r:.100} is no schedule: {error or 'it never comes'}",
-            remedy="write five cron fields (UTC), such as 30 4 * * 1-5",
-            field="schedule",
-        ) from None
+    """Return the next time of a schedule after ``now``; ``None`` without one.
+
+    Raises :class:`~skitter.errors.UsageError` for a text that is no schedule.
+    """
+    return Schedule(schedule).next(now) if schedule else None
 
 
 def file_of(recipe: Recipe) -> str:
@@ -57,17 +46,12 @@ def check_recipe(recipe: Recipe, arguments: dict[str, Any] | None) -> None:
         )
 
 
-def check_task(recipe: Recipe, arguments: dict[str, Any]) -> str:
-    """Return the name of the task that a recipe becomes. Raises as :func:`check_recipe`."""
+def check_task(recipe: Recipe, arguments: dict[str, Any], schedule: str) -> Entry:
+    """Return the line that makes a recipe a task. Raises as :func:`check_recipe`."""
     check_recipe(recipe, arguments)
-    task = RecipeTask(Source.of_text(recipe.text, file_of(recipe)), arguments)
-    if task.stamp.reloads:
-        raise Refusal(
-            f"recipe {recipe.name!r} reloads, which a task of a service cannot",
-            remedy="give it a job of its own, with a schedule",
-            field="recipe",
-        )
-    return task.name
+    naming("schedule", lambda: next_start(schedule, 0.0))
+    source = Source.of_text(recipe.text, file_of(recipe))
+    return new_entry(source, recipe.text, arguments, schedule=schedule)
 
 
 def naming(field: str, call: Callable[[], object]) -> None:

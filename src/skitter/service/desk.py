@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from skitter.remedies import did_you_mean
-from skitter.service.checks import check_recipe, check_task, file_of, naming, next_start
+from skitter.service.checks import check_recipe, check_task, naming, next_start
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.ground import Ground, check_settings
 from skitter.service.nouns import (
@@ -18,13 +18,13 @@ from skitter.service.nouns import (
     NodeNote,
     Recipe,
     Run,
-    TaskEntry,
     TaskList,
     decode,
     new_run,
 )
 from skitter.service.records import Records
 from skitter.settings import build_settings
+from skitter.tasks.entry import Entry, Standing, change_of, standings, type_of_change
 
 _TRIES = 20
 """How often a change is tried again because another node was faster."""
@@ -231,6 +231,8 @@ class Desk:
         begun = []
         for name, data in (await self.records.all("jobs")).items():
             job = decode(data, Job)
+            if job.tasks and job.is_active:
+                await self._begin_rounds(name, now)
             if job.due is None or job.due > now:
                 continue
             is_begun = not job.is_active and job.wanted != "paused"
@@ -246,47 +248,84 @@ class Desk:
                 begun.append(name)
         return begun
 
+    async def _begin_rounds(self, name: str, now: float) -> None:
+        """Note the rounds of a job's tasks whose time has come."""
+        known, data = await self._task_list(name)
+        due = [
+            Entry(task=task, round=number)
+            for task, standing in standings(known.entries).items()
+            if (number := standing.due_round(now)) is not None
+        ]
+        if due:
+            known.entries += due
+            await self.records.swap("tasks", name, data, msgspec.json.encode(known))
+
     # --- tasks -------------------------------------------------------------------------------------------
 
-    async def task_entries(self, name: str) -> list[TaskEntry]:
-        """Return the lines of a job's book of tasks. Raises :class:`Conflict` for a job of another kind."""
+    async def tasks(self, name: str) -> list[Standing]:
+        """Return the tasks of a job. Raises :class:`Conflict` for a job of another kind."""
+        await self._check_holds_tasks(name)
+        return [*standings((await self._task_list(name))[0].entries).values()]
+
+    async def _check_holds_tasks(self, name: str) -> None:
         if not (await self.job(name)).tasks:
             raise Conflict(f"job {name!r} holds no tasks", remedy='add a job with "tasks": true')
-        return (await self._task_list(name))[0].entries
 
     async def _task_list(self, name: str) -> tuple[TaskList, bytes | None]:
         data = await self.records.get("tasks", name)
         return (TaskList() if data is None else decode(data, TaskList)), data
 
-    async def add_task(self, name: str, recipe_name: str, arguments: dict[str, Any]) -> str:
+    async def add_task(
+        self, name: str, recipe_name: str, arguments: dict[str, Any], schedule: str = ""
+    ) -> str:
         """Give a job a recipe as one more task, also while it runs; returns the name of the task."""
-        await self.task_entries(name)
+        await self._check_holds_tasks(name)
         recipe = await self.recipe(recipe_name, "recipe")
-        task = await asyncio.to_thread(check_task, recipe, arguments)
-        for _ in range(_TRIES):
-            known, data = await self._task_list(name)
-            if any(entry.task == task for entry in known.entries):
+        new = await asyncio.to_thread(check_task, recipe, arguments, schedule)
+
+        def entry(known: TaskList) -> Entry:
+            if any(entry.task == new.task for entry in known.entries):
                 raise Conflict(
-                    f"job {name!r} has had a task {task!r} already", remedy="give the recipe another name:",
+                    f"job {name!r} has had a task {new.task!r} already", remedy="give the recipe another name:",
                     field="recipe",
                 )  # fmt: skip
-            known.entries.append(
-                TaskEntry(task=task, text=recipe.text, file=file_of(recipe), variables=arguments)
-            )
-            if await self.records.swap("tasks", name, data, msgspec.json.encode(known)):
-                return task
-        raise _too_busy(name)
+            return new
 
-    async def close_task(self, name: str, task: str) -> None:
-        """Close a task: what is queued of it is dropped, what is in hand finished. Raises :class:`Missing`."""
+        await self._add_line(name, entry)
+        return new.task
+
+    async def change_task(self, name: str, task: str, change: type_of_change) -> Standing:
+        """Pause, resume or close a task; returns what it is now.
+
+        Closing drops what is queued of it; what is in hand is finished. Raises :class:`Missing`, and
+        :class:`Conflict` for a task that is closed.
+        """
+        await self._check_holds_tasks(name)
+
+        def entry(known: TaskList) -> Entry | None:
+            try:
+                return change_of(task, known.entries, change, time.time())
+            except KeyError:
+                raise Missing(
+                    f"job {name!r} has no task {task!r}", remedy="GET .../tasks lists them"
+                ) from None
+            except ValueError:
+                raise Conflict(
+                    f"task {task!r} is closed for good", remedy="add it again under another name"
+                ) from None
+
+        return standings((await self._add_line(name, entry)).entries)[task]
+
+    async def _add_line(self, name: str, make: Callable[[TaskList], Entry | None]) -> TaskList:
+        """Add a line to a job's book, made from what is in it; returns what is in it then."""
         for _ in range(_TRIES):
-            await self.task_entries(name)
             known, data = await self._task_list(name)
-            if not any(entry.task == task for entry in known.entries):
-                raise Missing(f"job {name!r} has no task {task!r}", remedy="GET .../tasks lists them")
-            known.entries.append(TaskEntry(task=task, closed=True))
+            entry = make(known)
+            if entry is None:
+                return known
+            known.entries.append(entry)
             if await self.records.swap("tasks", name, data, msgspec.json.encode(known)):
-                return
+                return known
         raise _too_busy(name)
 
     # --- on the disk of this node ------------------------------------------------------------------------
@@ -296,7 +335,7 @@ class Desk:
         entries = (await self._task_list(job.name))[0].entries if job.tasks else []
         await asyncio.to_thread(self._write_down, job, run, entries)
 
-    def _write_down(self, job: Job, run: Run, entries: list[TaskEntry]) -> None:
+    def _write_down(self, job: Job, run: Run, entries: list[Entry]) -> None:
         self.ground.sources.mkdir(parents=True, exist_ok=True)
         if run.recipe is not None:
             path = self.ground.recipe_file(run)

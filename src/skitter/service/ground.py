@@ -132,7 +132,9 @@ class Ground(msgspec.Struct, frozen=True):
         return self.allowed_spider(job.spider) if job.spider else "skitter.tasks.book_spider:BookSpider"
 
     def _arguments(self, job: Job, run: Run) -> dict[str, object]:
-        return {"book": str(self.book_file(run)), "watch": "yes"} if job.tasks else job.arguments
+        if job.tasks:
+            return {"book": str(self.book_file(run)), "watch": "yes", "rounds": "given"}
+        return job.arguments
 
     def allowed_spider(self, name: str) -> str:
         """Return the full name of a spider in the allowed folder. Raises :class:`Refusal` for any other."""

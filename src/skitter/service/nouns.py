@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from skitter.errors import FrontierError
+from skitter.tasks.entry import Entry
 
 FORMAT = 1
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
@@ -73,20 +74,10 @@ class Job(msgspec.Struct, kw_only=True):
         return self.wanted == "running" and self.run is not None and not self.run.ended
 
 
-class TaskEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One line of a job's book of tasks."""
-
-    task: str
-    text: str = ""
-    file: str = ""
-    variables: dict[str, Any] = {}
-    closed: bool = False
-
-
 class TaskList(msgspec.Struct, kw_only=True):
     """All lines of the book of a job's run; it only grows."""
 
-    entries: list[TaskEntry] = []
+    entries: list[Entry] = []
     format: int = FORMAT
 
 

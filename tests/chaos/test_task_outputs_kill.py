@@ -1,0 +1,99 @@
+"""Tasks with outputs of their own: whoever is killed when, each output ends with exactly the items of its tasks."""
+
+import contextlib
+import queue
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+
+import psutil
+import pytest
+
+from cli_command import skitter, urls_of
+from engine_bench import Scripted
+from skitter.tasks.book import TaskBook
+from skitter.testing import Answer
+
+PAGES = 60
+RECIPE = """name: {name}
+start: {url}{name}/0
+{more}
+pages:
+  p: {{items: {{fields: {{url: {{value: "{{url}}"}}}}}}, follow: [a]}}
+"""
+OUTPUTS = {
+    "job": "",
+    "own": "outputs: [own.jsonl, own.csv]",
+    "rows": "outputs: [rows.db]",
+    "both": "outputs: [job.jsonl, own.jsonl]",
+}
+
+
+class Trees:
+    """A tree of pages for each task. A victim is killed at each of some numbers of pages served."""
+
+    def __init__(self, moments, strike):
+        self._site = Scripted({
+            f"/{name}/{n}": [f"/{name}/{child}" for child in (2 * n + 1, 2 * n + 2) if child < PAGES]
+            for name in OUTPUTS
+            for n in range(PAGES)
+        })  # fmt: skip
+        self._moments = set(moments)
+        self._strike = strike
+        self._served = 0
+
+    def __call__(self, visit):
+        answer = self._site(visit)
+        self._served += 1
+        if self._served in self._moments:
+            self._strike()
+        return Answer(answer.body, status=answer.status, delay=0.005)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("victim", ["worker", "everybody"])
+def test_each_output_has_exactly_the_items_of_its_tasks_after_kills(serve, tmp_path, victim):
+    rng = random.Random(f"outputs {victim}")
+    due, struck, running = queue.SimpleQueue(), [], []
+
+    def strike():
+        """SIGKILL a worker, or the whole job at once, each time the site says so."""
+        while due.get():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                workers = running[-1].children()
+                for process in [running[-1], *workers] if victim == "everybody" else workers[:1]:
+                    process.kill()
+            struck.append(victim)
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    site = Trees(sorted(rng.sample(range(10, 3 * PAGES), 5)), lambda: due.put(True))
+    url = serve(site).url
+    book = TaskBook(tmp_path / "book")
+    for name, more in OUTPUTS.items():
+        book.add(RECIPE.format(name=name, url=url, more=more), f"{name}.yaml")
+    command = [
+        sys.executable, "-m", "skitter", "run", "skitter.tasks.book_spider", "-a", "book=book", "--job", "job",
+        "-o", "job.jsonl", "--delay", "0", "-s", "parallelism=8", "--no-robots", "-q", "--workers", "2",
+    ]  # fmt: skip
+    try:
+        for _ in range(12):
+            running.append(psutil.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL))
+            if running[-1].wait(100) == 0:
+                break
+    finally:
+        due.put(False)
+        striker.join()
+    assert len(struck) == 5
+    assert (len(running) > 1) == (victim == "everybody")
+    truth = {name: sorted(f"{url}{name}/{n}" for n in range(PAGES)) for name in OUTPUTS}
+    assert urls_of(tmp_path / "job.jsonl") == sorted([*truth["job"], *truth["both"]])
+    assert urls_of(tmp_path / "own.jsonl") == sorted([*truth["own"], *truth["both"]])
+    assert sorted((tmp_path / "own.csv").read_text().splitlines()[1:]) == truth["own"]
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as db:
+        assert sorted(url for (url,) in db.execute("SELECT url FROM items")) == truth["rows"]
+    status = skitter("status", "job", cwd=tmp_path)
+    assert "finished" in status.stdout
