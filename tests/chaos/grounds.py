@@ -8,7 +8,7 @@ from services.redis_cluster import ClusterServers, follows
 from services.redis_servers import RedisServer
 from services.relay import relay_thread
 
-TIMEOUT = "socket_timeout=1.5"
+TIMEOUT = "socket_timeout=3"
 
 
 class Ground:

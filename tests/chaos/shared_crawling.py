@@ -62,6 +62,8 @@ class SharedCrawling(Crawling):
             os.kill(victim.pid, signal.SIGCONT)
         except (ProcessLookupError, psutil.NoSuchProcess):
             return False
+        if victim not in self.workers():  # it was dead before it could sleep
+            return False
         self.awakenings.append(woken)
         return True
 

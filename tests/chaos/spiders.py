@@ -88,3 +88,17 @@ class LoggedIn(Everything):
     def parse(self, response):
         yield {"url": response.url}
         yield response.follow_all("a", session=response.request.session)
+
+
+class Stages(Spider):
+    """Two queues: list pages, and the pages that they name. Each item says who has fetched its page."""
+
+    url = ""
+
+    async def start(self):
+        yield Request(f"{self.url}list/0", queue="list")
+
+    def parse(self, response):
+        yield {"url": response.url, "queue": response.request.queue, "worker": os.getpid()}
+        yield response.follow_all("a.next, a.more")
+        yield response.follow_all("a.detail", queue="detail")

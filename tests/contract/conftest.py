@@ -6,6 +6,7 @@ A new backend joins by a subclass of :class:`Backend` in ``BACKENDS``. All times
 
 import contextlib
 import hashlib
+import math
 import shutil
 import uuid
 from pathlib import Path
@@ -17,7 +18,7 @@ from services.redis_cluster import running_cluster
 from services.redis_servers import running
 from skitter.errors import FrontierError
 from skitter.frontier.broker.address import parse_address
-from skitter.frontier.broker.frontier import BrokerFrontier
+from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
 from skitter.frontier.broker.hand import Pace
 from skitter.frontier.broker.sqlite_state import SqliteState
 from skitter.frontier.client import RemoteFrontier
@@ -183,7 +184,8 @@ EAGER = Pace(hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.05, ready
 class OverBroker(Backend):
     """A queue in a real broker, with its state beside it."""
 
-    def broker(self, options):
+    def brokers(self, options):
+        """Return what makes the broker of a queue."""
         raise NotImplementedError
 
     def state(self, politeness, options, clock):
@@ -191,8 +193,9 @@ class OverBroker(Backend):
 
     async def start(self, politeness, options, clock):
         known_for_ever = options.visited_ttl is None and options.failed_stay_known
-        self.frontier = BrokerFrontier(
-            self.state(politeness, options, clock), self.broker(options),
+        self.channel = f"c{uuid.uuid4().hex}"
+        self.frontier = BrokerFrontierByQueue(
+            self.state(politeness, options, clock), self.brokers(options),
             known_for_ever=known_for_ever, pace=EAGER, clock=clock,
         )  # fmt: skip
         await self.frontier.open()
@@ -203,13 +206,12 @@ class OverBroker(Backend):
 
 
 class OverNsq(OverBroker):
-    def broker(self, options):
+    def brokers(self, options):
         from skitter.frontier.broker import nsq
 
-        url = (
-            f"nsq://127.0.0.1:{nsq_servers.running().port}/contract?channel=c{uuid.uuid4().hex}&state=sqlite:"
-        )
-        return nsq.NsqBroker(parse_address(url, "job", nsq.RULE), options.lease_seconds)
+        url = f"nsq://127.0.0.1:{nsq_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
+        address = parse_address(url, "job", nsq.RULE)
+        return lambda queue: nsq.NsqBroker(address.of_queue(queue), options.lease_seconds)
 
 
 class OnSqliteState(OverBroker):
@@ -239,11 +241,12 @@ class NsqOnValkey(OverNsq, OnValkeyState):
 class JetStreamOnSqlite(OnSqliteState):
     name = "jetstream+sqlite"
 
-    def broker(self, options):
+    def brokers(self, options):
         from skitter.frontier.broker import jetstream
 
-        url = f"nats://127.0.0.1:{nats_servers.running().port}/contract?channel=c{uuid.uuid4().hex}&state=sqlite:"
-        return jetstream.JetStreamBroker(parse_address(url, "job", jetstream.RULE), options.lease_seconds)
+        url = f"nats://127.0.0.1:{nats_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
+        address = parse_address(url, "job", jetstream.RULE)
+        return lambda queue: jetstream.JetStreamBroker(address.of_queue(queue), options.lease_seconds)
 
 
 BACKENDS = {
@@ -351,15 +354,21 @@ class Job:
         states = ("queued", "delayed", "leased", "done", "failed")
         return {name: getattr(status, name) for name in states if getattr(status, name)}
 
-    async def wait_for_one(self, worker="w", step=0.0625, patience=1000.0) -> tuple[float, Lease]:
-        """Ask again and again until there is something; returns the seconds that took, and the lease."""
+    async def wait_for_one(
+        self, worker="w", step=0.0625, patience=1000.0, precision=0.0
+    ) -> tuple[float, Lease]:
+        """Ask again and again until there is something; returns the seconds that took, and the lease.
+
+        Asks every ``step`` seconds, and where that is more, whenever the wait so far has grown by ``precision``.
+        """
         begun = self.clock.now
         while self.clock.now - begun < patience:
             answer = await self.frontier.unchecked.lease(worker, 1)
             if answer.leases:
                 check_counts(await self.status())
                 return self.clock.now - begun, answer.leases[0]
-            await self.clock.advance(step)
+            waited = self.clock.now - begun
+            await self.clock.advance(max(step, 2.0 ** math.frexp(waited * precision)[1] / 2))
         raise AssertionError(f"nothing was handed out within {patience} seconds")
 
     async def seeds_done(self) -> None:

@@ -140,23 +140,25 @@ class Model:
             self.lose(lease_id)
         return len(held)
 
-    def replay(self, letters: list[Known]) -> None:
+    def replay(self, letters: list[Known]) -> int:
+        replayed = 0
         for one in letters:
+            if not self.stay_known and one.entry.dedup and self.is_known(one.entry.fingerprint):
+                self.drop([one])  # it was added again since
+                continue
+            replayed += 1
             one.state, one.attempt, one.lost = "waiting", 0, 0
             one.due = one.surely_due = self.now
             if one.entry.dedup and one.entry.slot not in self.banned:
                 self.known_until[one.entry.fingerprint] = FOREVER
             self.refuse_banned(one)
+        return replayed
 
-    def drop(self, letters: list[Known]) -> None:
+    def drop(self, letters: list[Known]) -> int:
         self.dropped += len(letters)
         for one in letters:
             one.state = "dropped"
-
-    def may_be_replayed(self) -> list[Known]:
-        """Dead letters whose request was not added again since, which only ``stay_known`` rules out."""
-        letters = self.in_state("failed")
-        return [one for one in letters if self.stay_known or not self.is_known(one.entry.fingerprint)]
+        return len(letters)
 
     def room(self, slot: str) -> int:
         in_flight = sum(one.entry.slot == slot and not one.landed for one in self.leases.values())

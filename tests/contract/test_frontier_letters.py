@@ -119,6 +119,62 @@ async def test_a_replayed_request_is_known_again(start):
     assert await job.add("a") == 0
 
 
+@pytest.mark.parametrize("by_id", [False, True], ids=["all", "by-id"])
+async def test_a_letter_whose_url_was_added_again_meanwhile_is_settled_by_that(start, by_id):
+    job = await start(failed_stay_known=False)
+    ids = await give_up(job, "a", "b")
+    await job.add("a")
+    assert await job.frontier.replay(ids if by_id else None) == 1
+    assert await job.counts() == {"queued": 2}
+    assert sorted(await job.urls_left()) == ["a", "b"]
+
+
+async def test_two_letters_of_one_url_become_one_request(start):
+    job = await start(failed_stay_known=False)
+    await give_up(job, "a")
+    assert len(await give_up(job, "a", "b")) == 3
+    assert await job.frontier.replay() == 2
+    assert await job.counts() == {"queued": 2}
+    assert await job.frontier.dead_letters() == []
+
+
+async def test_a_letter_whose_url_was_fetched_meanwhile_is_settled_by_that(start):
+    job = await start(failed_stay_known=False)
+    await give_up(job, "a")
+    await job.add("a")
+    assert await job.done(await job.one()) == [True]
+    assert await job.frontier.replay() == 0
+    assert await job.counts() == {"done": 1}
+
+
+async def test_a_letter_whose_visit_has_run_out_meanwhile_is_replayed(start):
+    job = await start(failed_stay_known=False, visited_ttl=50.0)
+    await give_up(job, "a")
+    await job.add("a")
+    await job.done(await job.one())
+    await job.clock.advance(100.0)
+    assert await job.frontier.replay() == 1
+    assert await job.counts() == {"queued": 1, "done": 1}
+
+
+async def test_a_thousand_letters_settled_by_others_do_not_hide_those_that_are_not(start):
+    job = await start(failed_stay_known=False)
+    await job.add(*range(1_200))
+    await job.fail(*await job.lease(1_200))
+    await job.add(*range(1_100))
+    assert await job.frontier.replay() == 100
+    assert await job.counts() == {"queued": 1_200}
+
+
+async def test_a_letter_of_the_crawl_before_is_settled_by_its_url_found_in_this_one(job):
+    ids = await give_up(job, "a", "b")
+    await job.seeds_done()
+    assert await job.frontier.recrawl()
+    assert await job.add("a") == 1
+    assert await job.frontier.replay(ids) == 1
+    assert await job.counts() == {"queued": 2}
+
+
 @pytest.mark.parametrize("ttl", [None, 0.0, 50.0])
 async def test_a_failed_request_stays_known_whatever_the_ttl(start, ttl):
     job = await start(visited_ttl=ttl)

@@ -224,7 +224,7 @@ async def test_retry_after_holds_the_whole_slot(start):
 async def refuse(job, lease=None, **fields) -> float:
     """Let the server refuse one fetch; returns the seconds until the next is handed out."""
     await job.landed(lease or await job.one(), refused=True, **fields)
-    waited, following = await job.wait_for_one()
+    waited, following = await job.wait_for_one(precision=1 / 32)
     await job.frontier.release([following.id])
     return waited
 

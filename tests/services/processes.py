@@ -75,7 +75,7 @@ def free_port() -> int:
     So none takes it from a server that is not started yet, or is killed and started again.
     """
     while True:
-        port = _PORTS.randrange(10_000, 32_000)
+        port = _PORTS.randrange(10_000, 20_000)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -66,7 +66,6 @@ class Relay:
             pass  # as by a network that breaks
         finally:
             back.cancel()
-            await asyncio.gather(back, return_exceptions=True)
             for stream in (writer, server_writer):
                 stream.transport.abort()
 
@@ -103,7 +102,9 @@ def relay_thread(*ports: int):
     async def end():
         for relay in relays:
             await relay.__aexit__()
-        await asyncio.sleep(0.01)  # transports close a turn of the loop later
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close a turn of the loop later
 
     def there(coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(10)

@@ -4,6 +4,7 @@ import http.client
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -183,3 +184,20 @@ def test_a_site_that_cannot_be_made_is_an_error(capfd):
     with pytest.raises(SkitterError), SiteProcess("skitter.testing:NoSuchSite"):
         pass
     assert "NoSuchSite" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when data came")
+def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(serve):
+    server = serve(lambda _visit: Answer(b"x"))
+    held_up = threading.Event()
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        server._loop.call_soon_threadsafe(lambda: (held_up.set(), time.sleep(0.5)))
+        assert held_up.wait(10)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        sent = time.monotonic()
+        assert connection.recv(100)
+        answered = time.monotonic()
+    (hit,) = server.log.hits
+    assert hit.received < sent + 0.25
+    assert hit.ended <= answered
+    assert hit.ended > hit.received

@@ -67,6 +67,7 @@ class Seeds:
 @click.option(
     "--callback", metavar="NAME", help="Method of the spider, for those that name none; default: parse."
 )
+@click.option("--queue", metavar="NAME", help="For those that name none; default: the queue `default`.")
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out lines that are no seeds, instead of adding nothing."
 )
@@ -77,6 +78,7 @@ def add(
     name: str | None,
     priority: int,
     callback: str | None,
+    queue: str | None,
     skip_bad: bool,
     frontier: str | None,
 ) -> None:
@@ -92,7 +94,7 @@ def add(
         )
     with ExitStack() as stack:
         file = None if name is None else stack.enter_context(_open(name))
-        work = _Adding(Seeds(urls, file), priority, callback, skip_bad=skip_bad)
+        work = _Adding(Seeds(urls, file), priority, callback, queue or "", skip_bad=skip_bad)
         asyncio.run(work.run(folder_of(job, frontier)))
 
 
@@ -111,10 +113,13 @@ def _open(name: str) -> BinaryIO:
 class _Adding:
     """One call of the command."""
 
-    def __init__(self, seeds: Seeds, priority: int, callback: str | None, *, skip_bad: bool) -> None:
+    def __init__(
+        self, seeds: Seeds, priority: int, callback: str | None, queue: str, *, skip_bad: bool
+    ) -> None:
         self._seeds = seeds
         self._priority = priority
         self._callback = callback
+        self._queue = queue
         self._skip_bad = skip_bad
         self._bad: list[str] = []
         self._bad_count = 0
@@ -143,7 +148,7 @@ class _Adding:
         self._bad, self._bad_count = [], 0
         for place, text in self._seeds:
             try:
-                entry = entry_of(text, gatherer, methods, self._priority, self._callback)
+                entry = entry_of(text, gatherer, methods, self._priority, self._callback, self._queue)
             except SkitterError as error:
                 entry = str(error)
             if isinstance(entry, str):

@@ -12,7 +12,7 @@ from skitter.cli.say import aligned
 from skitter.engine.reach import JobStatus
 from skitter.frontier.changes import Changes
 from skitter.frontier.records import DeadLetter, FrontierStatus
-from skitter.frontier.roster import WorkerStatus
+from skitter.frontier.roster import WorkerStatus, unserved
 from skitter.frontier.tally import Tally
 from skitter.observe.figures import amount, duration, errors, kinds, listed
 from skitter.observe.letters import letter_fields, moment
@@ -51,11 +51,8 @@ def unserved_lines(job: JobStatus) -> list[str]:
     """Return a line for each queue in which something waits that none of the workers takes from."""
     if job.counts is None or not job.workers:
         return []
-    return [
-        f"{waiting:,} queued in queue {queue}, which no worker serves"
-        for queue, waiting in job.counts.queues.items()
-        if waiting and not any(worker.report.serves(queue) for worker in job.workers)
-    ]
+    waiting = unserved(job.counts.queues, job.workers)
+    return [f"{count:,} queued in queue {queue}, which no worker serves" for queue, count in waiting.items()]
 
 
 def worker_lines(workers: Sequence[WorkerStatus]) -> str:

@@ -116,7 +116,6 @@ class _Place:
         inner = get_args(kind)[0] if self._many and get_args(kind) else kind
         self._inner = _without_none(inner)
         self._model = is_model(self._inner)
-        self._optional = _without_none(kind) is not kind
 
     def read(self, selector: Selector) -> Any:
         """Return the value, still text where it is no model; ``_NOTHING`` if there is none."""

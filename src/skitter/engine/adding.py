@@ -28,14 +28,17 @@ def entry_of(
     methods: type | None,
     priority: int = 0,
     callback: str | None = None,
+    queue: str = "",
 ) -> Entry | str:
     """Return what is to be added for a seed, or why it is refused. Raises :class:`~skitter.errors.RequestError`.
 
-    ``priority`` and ``callback`` hold where the seed names none.
+    ``priority``, ``callback`` and ``queue`` hold where the seed names none.
     """
     request = read_seed(text, priority=priority)
     if request.callback is None and callback is not None:
         request = request.replace(callback=callback)
+    if queue and not request.queue:
+        request = request.replace(queue=queue)
     for name in (request.callback, request.errback):
         if methods is not None and name is not None and not hasattr(methods, str(name)):
             return f"the spider has no method {name!r}"

@@ -19,6 +19,7 @@ from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
 from skitter.engine.orders import ChildOrder
 from skitter.engine.outputs import JobOutputs
+from skitter.engine.unserved import UnservedQueues
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, SeedKeys
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
@@ -117,6 +118,7 @@ class Crawl:
         self._stop_reason = ""
         self.has_begun = False
         """Whether the run came as far as its work: an error from then on is none of the input."""
+        self._unserved = UnservedQueues()
         self._errands: set[asyncio.Task[Any]] = set()
 
     # --- life ------------------------------------------------------------------------------------------
@@ -294,7 +296,9 @@ class Crawl:
         try:
             if self._watcher is not None:
                 workers = 1 if self._fleet is None else len(self._fleet.pids)
-                self._watcher(Progress(await frontier.status(), elapsed, workers))
+                status = await frontier.status()
+                self._watcher(Progress(status, elapsed, workers))
+                await self._unserved.look(frontier, status, elapsed)
             await self._emit(frontier)
         except SkitterError:
             pass  # the workers meet the same error, and tell it

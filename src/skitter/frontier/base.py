@@ -121,7 +121,11 @@ class Frontier(Protocol):
         ...
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
-        """Put dead letters (all by default) back in the queue with fresh attempts."""
+        """Put dead letters (all by default) back in the queue with fresh attempts; returns how many.
+
+        One whose URL was added again since (it may be where failed requests do not stay known, and in a later
+        crawl of the job) is taken out, counted as a refused duplicate, and not put back.
+        """
         ...
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:

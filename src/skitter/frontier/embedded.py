@@ -11,6 +11,7 @@ from skitter.frontier.records import JobState
 from skitter.frontier.roster import Roster, WorkerReport, WorkerStatus
 from skitter.frontier.seed_duty import SeedDuty
 from skitter.frontier.slots import SlotTable
+from skitter.frontier.sweeps import Sweeps
 from skitter.frontier.tally import Tallies, Tally, TallyGroup
 from skitter.politeness import Politeness
 from skitter.queues import without_queue
@@ -32,6 +33,7 @@ class Embedded:
         self._roster = Roster()
         self._tallies = Tallies(self._options.tallies_kept)
         self._banned: set[str] = set()
+        self._note_sweeps = Sweeps()
         self._counters: Counter[str] = Counter()
         self._changes = Changes()
         self._revision = 0

@@ -42,7 +42,6 @@ class Journal:
         self._durability = durability
         self._thread = OwnThread("journal")
         self._connection: sqlite3.Connection | None = None
-        self._statements: dict[str, str] = {}
         self._pending: dict[str, dict[Any, Row]] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._writer: asyncio.Task[None] | None = None

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from skitter.frontier.backlog import Row
 from skitter.frontier.records import DeadLetter
 
+FORGOTTEN = 2
+"""Mark of de-duplication of a dead letter whose fingerprint was forgotten, so that it may have been added again."""
 _ROW = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt, lost"
 
 
@@ -51,6 +53,15 @@ def note(file: sqlite3.Connection, key: str, now: float) -> bytes | None:
     return None if found is None else bytes(found[0])
 
 
+def sweep_notes(file: sqlite3.Connection, now: float) -> int:
+    """Remove the notes that have run out; returns how many are left."""
+    file.execute("BEGIN IMMEDIATE")
+    file.execute("DELETE FROM notes WHERE until <= ?", (now,))
+    (left,) = file.execute("SELECT count(*) FROM notes").fetchone()
+    file.execute("COMMIT")
+    return int(left)
+
+
 def dead_letters(
     file: sqlite3.Connection, slot_keys: Mapping[int, str], after: int, limit: int
 ) -> list[DeadLetter]:
@@ -71,6 +82,7 @@ def forget_visits(file: sqlite3.Connection) -> None:
     file.execute("BEGIN IMMEDIATE")
     file.execute("DELETE FROM seen_log")
     file.execute("DELETE FROM seen_keys")
+    file.execute("UPDATE dead SET dedup = ? WHERE dedup <> 0", (FORGOTTEN,))
     file.execute("COMMIT")
 
 

@@ -45,9 +45,11 @@ FOREVER = float("inf")
 class Waiting:
     """A request of the job, wherever it is: queued, delayed or leased."""
 
-    __slots__ = ("attempt", "entry", "lost", "rank", "sequence")
+    __slots__ = ("attempt", "entry", "forgotten", "lost", "rank", "sequence")
 
     def __init__(self, entry: Entry, rank: int, sequence: int) -> None:
+        self.forgotten = False
+        """Whether its fingerprint was forgotten when it was given up, so that it may have been added again."""
         self.entry = entry
         self.rank = rank
         self.sequence = sequence
@@ -227,6 +229,7 @@ class MemoryFrontier(Embedded):
         self._dead[letter.id] = (letter, waiting)
         if not self._options.failed_stay_known and entry.dedup:
             self._seen.pop(entry.fingerprint, None)
+            waiting.forgotten = True
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases; return those that are gone."""
@@ -358,7 +361,11 @@ class MemoryFrontier(Embedded):
 
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""
-        self._notes[key] = (value, self._clock() + ttl)
+        now = self._clock()
+        self._notes[key] = (value, now + ttl)
+        if self._note_sweeps.is_due():
+            self._notes = {key: note for key, note in self._notes.items() if note[1] > now}
+            self._note_sweeps.done(len(self._notes))
 
     async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
         """Keep a shared note if it is as it was read."""
@@ -374,14 +381,19 @@ class MemoryFrontier(Embedded):
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters back in the queue."""
         now = self._clock()
-        chosen = self._letters(ids)
-        for letter_id in chosen:
+        replayed = 0
+        for letter_id in self._letters(ids):
             _, waiting = self._dead.pop(letter_id)
-            waiting.attempt = waiting.lost = 0
+            if waiting.forgotten and self._is_known(waiting.entry.fingerprint, now):
+                self._added -= 1  # it was added again since
+                self._counters["refused/duplicate"] += 1
+                continue
+            replayed += 1
+            waiting.attempt, waiting.lost, waiting.forgotten = 0, 0, False
             if waiting.entry.dedup and not self._is_banned(waiting.entry.slot):
                 self._seen[waiting.entry.fingerprint] = FOREVER
             self._place(waiting, now, now)
-        return len(chosen)
+        return replayed
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
         """Forget dead letters."""
@@ -397,6 +409,8 @@ class MemoryFrontier(Embedded):
             return False
         if self._options.visited_ttl is None:
             self._seen.clear()
+            for _, waiting in self._dead.values():
+                waiting.forgotten = waiting.entry.dedup
         self._seeds.start_again()
         return True
 

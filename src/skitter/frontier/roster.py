@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -73,3 +73,12 @@ class Roster:
 def in_order(workers: Iterable[WorkerStatus]) -> list[WorkerStatus]:
     """Return workers as they are read: by machine, then the oldest first."""
     return sorted(workers, key=lambda worker: (worker.report.host, -worker.report.age, worker.report.name))
+
+
+def unserved(queues: Mapping[str, int], workers: Sequence[WorkerStatus]) -> dict[str, int]:
+    """Return how many requests wait in each queue that none of some workers takes from."""
+    return {
+        queue: waiting
+        for queue, waiting in queues.items()
+        if waiting and not any(worker.report.serves(queue) for worker in workers)
+    }

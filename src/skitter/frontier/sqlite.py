@@ -73,6 +73,9 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
             self._seen = MemorySeen() if self._options.visited_ttl is None else TimedSeen()
             await self._load(fresh=fresh)
             await self._journal.flush()
+            if not fresh:  # many short runs would otherwise never come to it
+                now = self._clock()
+                self._note_sweeps.done(await self._journal.read(lambda file: letters.sweep_notes(file, now)))
         except BaseException:
             await self._journal.close()
             await asyncio.to_thread(self._lock.release)

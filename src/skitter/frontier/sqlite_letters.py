@@ -27,8 +27,12 @@ class SqliteLetters(SqliteRows):
 
     async def remember(self, key: str, value: bytes, ttl: float) -> None:
         """Keep a shared note."""
-        self._journal.put("note", key, (key, value, self._clock() + ttl))
+        now = self._clock()
+        self._journal.put("note", key, (key, value, now + ttl))
         await self._journal.flush()
+        if self._note_sweeps.is_due():
+            self._note_sweeps.done(0)  # for those who come while the file is swept
+            self._note_sweeps.done(await self._journal.read(lambda file: letters.sweep_notes(file, now)))
 
     async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""
@@ -39,16 +43,25 @@ class SqliteLetters(SqliteRows):
         """Put dead letters back in the queue with fresh attempts."""
         rows = await self._exhume(ids)
         now = self._clock()
-        for row in rows:
-            if self._take_away(row):
-                continue
+        async with self._deciding:
+            await self._seen.prepare([row.fingerprint for row in rows if row.dedup == letters.FORGOTTEN])
+            replayed = sum(self._revive(row, now) for row in rows)
+        self._note_job()
+        await self._journal.flush()
+        return replayed
+
+    def _revive(self, row: Row, now: float) -> bool:
+        """Queue a request that was given up; ``False`` if it was added again since."""
+        if row.dedup == letters.FORGOTTEN and self._seen.known(row.fingerprint, now):
+            self._added -= 1
+            self._count({"refused/duplicate": 1})
+            return False
+        if not self._take_away(row):
             if row.dedup:
                 self._seen.add(row.fingerprint)
                 self._log_seen("+", now, row.fingerprint)
-            self._place(row._replace(attempt=0, lost=0), now, now)
-        self._note_job()
-        await self._journal.flush()
-        return len(rows)
+            self._place(row._replace(attempt=0, lost=0, dedup=min(row.dedup, 1)), now, now)
+        return True
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
         """Forget dead letters."""

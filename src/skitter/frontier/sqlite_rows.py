@@ -260,9 +260,10 @@ class SqliteRows(Embedded):
         self._sequence += 1
         self._dead += 1
         self._dequeue(row)
-        buried = row._replace(attempt=row.attempt + 1)
+        is_forgotten = bool(row.dedup) and not self._options.failed_stay_known
+        buried = row._replace(attempt=row.attempt + 1, dedup=letters.FORGOTTEN if is_forgotten else row.dedup)
         self._journal.append("bury", (self._sequence, *buried, error, now))
-        if not self._options.failed_stay_known and row.dedup:
+        if is_forgotten:
             self._seen.forget(row.fingerprint)
             self._log_seen("-", now, row.fingerprint)
         self._note_job()

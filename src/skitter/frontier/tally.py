@@ -16,8 +16,6 @@ from skitter.frontier.records import Outcome, Resolution
 
 OTHERS = ""
 """Key under which the smallest are added up."""
-COUNTED = ("pages", "items", "bytes")
-"""Counters of an outcome that are tallied, besides how it was resolved."""
 
 
 class TallyGroup(StrEnum):

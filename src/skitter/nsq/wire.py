@@ -11,8 +11,6 @@ from skitter.nsq.errors import NsqError
 MAGIC = b"  V2"
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 HEARTBEAT = b"_heartbeat_"
-OK = b"OK"
-CLOSE_WAIT = b"CLOSE_WAIT"
 NOP = b"NOP\n"
 CLS = b"CLS\n"
 LARGEST_FRAME = 1 << 28

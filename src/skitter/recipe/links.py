@@ -77,7 +77,9 @@ class LinkRule:
     def _fields(self, context: Context, data: Any) -> dict[str, Any]:
         follow = self._follow
         parent = context.response.request
-        return fields_for(self.page, data, parent, headers=follow.headers, priority=follow.priority)
+        return fields_for(
+            self.page, data, parent, headers=follow.headers, priority=follow.priority, queue=follow.queue
+        )
 
     def _hrefs(self, node: Any, context: Context) -> list[str]:
         found = self._finder.find(node) if self._selects else [node]

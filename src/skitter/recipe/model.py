@@ -15,6 +15,9 @@ XPath = Annotated[str, Meta(min_length=1, description="XPath 1.0.")]
 Json = Annotated[str, Meta(min_length=1, description="JMESPath.")]
 RegExp = Annotated[str, Meta(min_length=1, description="Regular expression of Python.")]
 PageName = Annotated[str, Meta(min_length=1, description="One of the names in `pages`.")]
+QueueName = Annotated[
+    str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="The queue in which its requests wait.")
+]
 Plain = str | int | float | bool | None
 TypeName = Literal["str", "int", "float", "bool", "date", "datetime", "url", "html", "markdown", "json"]
 
@@ -132,6 +135,7 @@ class Follow(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=
         Annotated[int, Meta(ge=1, description="Follow only so many links of a page, the first ones.")] | None
     ) = None
     priority: int = 0
+    queue: QueueName = ""
     headers: dict[str, str] = {}
 
 
@@ -211,6 +215,7 @@ class Start(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
     json: Any = None
     data: Annotated[dict[str, Plain], Meta(description="Values that travel to its page.")] = {}
     priority: int = 0
+    queue: QueueName = ""
 
 
 class Login(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

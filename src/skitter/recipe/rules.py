@@ -30,6 +30,7 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
     body: str = ""
     priority: int = 0
+    queue: str = ""
 
 
 class Given(msgspec.Struct):
@@ -56,7 +57,9 @@ class ScriptRule:
         for wanted in given.requests:
             page = self._page(wanted, context.page)
             data = {**context.data, **wanted.data}
-            fields = fields_for(page, data, parent, headers=wanted.headers, priority=wanted.priority)
+            fields = fields_for(
+                page, data, parent, headers=wanted.headers, priority=wanted.priority, queue=wanted.queue
+            )
             fields |= {"method": wanted.method, "body": wanted.body.encode()}
             yield from batches(context.response, [wanted.url], fields)
 
@@ -64,7 +67,12 @@ class ScriptRule:
         """Give the first requests."""
         for wanted in self._run(scripts, Page("", ""), {**words, "data": {}, "rule": page}).requests:
             fields = fields_for(
-                self._page(wanted, page), wanted.data, None, headers=wanted.headers, priority=wanted.priority
+                self._page(wanted, page),
+                wanted.data,
+                None,
+                headers=wanted.headers,
+                priority=wanted.priority,
+                queue=wanted.queue,
             )
             yield Request(wanted.url, method=wanted.method, body=wanted.body.encode(), **fields)
 

@@ -101,7 +101,9 @@ class StartRule:
         if language is not None:
             data[LANGUAGE] = language
         filled = {**words, LANGUAGE: language}
-        fields = fields_for(self.page, data, None, headers=start.headers, priority=start.priority)
+        fields = fields_for(
+            self.page, data, None, headers=start.headers, priority=start.priority, queue=start.queue
+        )
         body, kind = _body_of(start, filled)
         headers = {**spoken.pop("headers", {}), **kind, **fields.pop("headers", {})}
         if start.sitemap is not None:
@@ -114,7 +116,9 @@ class StartRule:
         """Give the pages and sitemaps that a sitemap leads to."""
         found = read_sitemap(context.response)
         parent = context.response.request
-        fields = fields_for(self.page, context.data, parent, priority=self._start.priority)
+        fields = fields_for(
+            self.page, context.data, parent, priority=self._start.priority, queue=self._start.queue
+        )
         pages = [url for url in found.pages if self._admits(url)]
         if pages:
             yield from batches(context.response, pages, fields)

@@ -21,6 +21,7 @@ def fields_for(
     *,
     headers: Mapping[str, str] | None = None,
     priority: int = 0,
+    queue: str = "",
 ) -> dict[str, Any]:
     """Return the fields of a request for a kind of page. The language of the parent goes on."""
     arguments: dict[str, Any] = {"page": page}
@@ -34,6 +35,8 @@ def fields_for(
         fields["headers"] = {**fields.get("headers", {}), **headers}
     if priority:
         fields["priority"] = priority
+    if queue:
+        fields["queue"] = queue
     return fields
 
 

@@ -20,7 +20,8 @@ class Hit(msgspec.Struct):
     method: str
     target: str
     received: float
-    """When its last byte had come."""
+    """When its last byte had come: to the machine, where the kernel tells (Linux, to a tick of a few milliseconds),
+    however long the server then waited for the processor."""
     in_flight: int
     """Requests of the same host being answered at that moment, this one included."""
     ended: float | None = None
@@ -37,15 +38,15 @@ class RequestLog:
         self._in_flight: Counter[str] = Counter()
         self._on_end = on_end
 
-    def begin(self, visit: Visit) -> Hit:
-        """Note the receipt of a request."""
+    def begin(self, visit: Visit, waited: float = 0.0) -> Hit:
+        """Note the receipt of a request; ``waited``: seconds for which it has been there."""
         self._in_flight[visit.host] += 1
         hit = Hit(
             host=visit.host,
             port=visit.port,
             method=visit.method,
             target=visit.target,
-            received=time.monotonic(),
+            received=time.monotonic() - waited,
             in_flight=self._in_flight[visit.host],
         )
         self.hits.append(hit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import sys
 from http import HTTPStatus
 
 from skitter.testing.answer import Answer, Site, Visit, WireAnswer
@@ -12,6 +13,9 @@ from skitter.testing.log import Hit, RequestLog
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_TCP_INFO = socket.TCP_INFO if sys.platform == "linux" else None
+_LAST_RECEIVED = slice(52, 56)
+"""Where Linux's ``struct tcp_info`` has ``tcpi_last_data_recv``, in milliseconds."""
 
 
 class SiteProtocol(asyncio.Protocol):
@@ -41,6 +45,7 @@ class SiteProtocol(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._connections.add(transport)
+        self._socket: socket.socket = transport.get_extra_info("socket")
         self._address, self._port = transport.get_extra_info("sockname")[:2]
 
     def connection_lost(self, _exc: Exception | None) -> None:
@@ -69,7 +74,7 @@ class SiteProtocol(asyncio.Protocol):
         visit = self._take_visit()
         if visit is None:
             return
-        self._hit = self._log.begin(visit)
+        self._hit = self._log.begin(visit, self._waited())
         answer = self._site(visit)
         if isinstance(answer, WireAnswer):
             self._sending = asyncio.create_task(self._send_wire(answer))
@@ -80,6 +85,13 @@ class SiteProtocol(asyncio.Protocol):
             self._sending = loop.call_later(delay, self._send, answer, visit)
         else:
             self._send(answer, visit)
+
+    def _waited(self) -> float:
+        """Return the seconds since the last data came to this machine; 0 where the kernel does not tell."""
+        if _TCP_INFO is None:
+            return 0.0
+        info = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.start + 4)
+        return int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000
 
     def _take_visit(self) -> Visit | None:
         head_end = self._received.find(b"\r\n\r\n")
@@ -132,8 +144,7 @@ class SiteProtocol(asyncio.Protocol):
             self._finish(answer.status, closing=answer.end == "close")
 
     def _reset(self, status: int) -> None:
-        connection: socket.socket = self._transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._end(status)
         self._transport.abort()
 

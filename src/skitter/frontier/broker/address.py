@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from skitter.errors import FrontierError
+from skitter.queues import DEFAULT_QUEUE
 
 Host = tuple[str, int]
 
@@ -44,6 +45,12 @@ class BrokerAddress(msgspec.Struct, frozen=True):
     def hosts_of(self, option: str, port: int) -> list[Host]:
         """Read an option that names hosts."""
         return _hosts(self.rule, self.options.get(option, ""), port)
+
+    def of_queue(self, queue: str) -> BrokerAddress:
+        """Return the address of a named queue: a topic of its own, called after both."""
+        if queue == DEFAULT_QUEUE:
+            return self
+        return msgspec.structs.replace(self, topic=_fit(f"{self.topic}-{queue}"))
 
     def wrong(self, why: str) -> FrontierError:
         """Return the error of a URL that cannot be used."""
@@ -80,10 +87,15 @@ def parse_address(url: str, job: str, rule: NameRule) -> BrokerAddress:
 
 def channel_of(job: str) -> str:
     """Return the channel of a job: its name, shortened and with its hash where a channel cannot be called so."""
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", job)
-    if name == job and len(name) <= _LONGEST:
+    return _fit(job, re.sub(r"[^a-zA-Z0-9_-]", "_", job))
+
+
+def _fit(wanted: str, name: str = "") -> str:
+    """Return a name, shortened and with its hash where it is too long, or is not the one that was wanted."""
+    name = name or wanted
+    if name == wanted and len(name) <= _LONGEST:
         return name
-    return f"{name[:40]}-{hashlib.blake2b(job.encode(), digest_size=6).hexdigest()}"
+    return f"{name[:40]}-{hashlib.blake2b(wanted.encode(), digest_size=6).hexdigest()}"
 
 
 def _hosts(rule: NameRule, words: str, port: int) -> list[Host]:

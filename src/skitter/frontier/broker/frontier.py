@@ -160,25 +160,26 @@ class BrokerFrontier:
     async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
         """Add requests, and publish those that are new."""
         result, told = await self._state.add_told(entries, seeds)
-        self._outbox.put(self._messages.postings(entries, told))
-        await self._outbox.wait_below(1)
+        await self._publish(self._messages.postings(entries, told))
         return result
+
+    async def publish(self, entries: Sequence[Entry]) -> None:
+        """Publish requests that the state has taken."""
+        await self._publish(self._messages.postings(entries, [True] * len(entries)))
+
+    async def publish_turns(self, slots: Sequence[str]) -> None:
+        """Publish a message for whatever waits in each of some slots."""
+        await self._publish([self._messages.bare_posting(slot) for slot in slots])
+
+    async def _publish(self, postings: Sequence[Posting]) -> None:
+        self._outbox.put(postings)
+        await self._outbox.wait_below(1)
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters back in the queue."""
-        chosen = None if ids is None else set(ids)
-        postings: list[Posting] = []
-        last = 0
-        while letters := await self._state.dead_letters(last, _LETTERS_AT_ONCE):
-            last = letters[-1].id
-            postings += [
-                self._messages.bare_posting(letter.slot)
-                for letter in letters
-                if chosen is None or letter.id in chosen
-            ]
+        slots = await slots_of_letters(self._state, ids)
         count = await self._state.replay(ids)
-        self._outbox.put(postings)
-        await self._outbox.wait_below(1)
+        await self.publish_turns(slots)
         return count
 
     # --- leases ------------------------------------------------------------------------------------------
@@ -387,3 +388,14 @@ class BrokerFrontier:
             for lease_id in [one for one, working in self._working.items() if working.worker == worker]:
                 self._give_back(self._working.pop(lease_id))
         return count
+
+
+async def slots_of_letters(state: StateFrontier, ids: Sequence[int] | None) -> list[str]:
+    """Return the slots of dead letters, one for each letter; ``None``: of all."""
+    chosen = None if ids is None else set(ids)
+    slots: list[str] = []
+    last = 0
+    while letters := await state.dead_letters(last, _LETTERS_AT_ONCE):
+        last = letters[-1].id
+        slots += [letter.slot for letter in letters if chosen is None or letter.id in chosen]
+    return slots

@@ -10,7 +10,7 @@ from skitter.extras import needing
 from skitter.frontier.base import Frontier
 from skitter.frontier.broker.address import BrokerAddress, NameRule, parse_address
 from skitter.frontier.broker.base import Broker
-from skitter.frontier.broker.frontier import BrokerFrontier
+from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
 from skitter.frontier.broker.state import StateFrontier
 from skitter.frontier.options import FrontierContext
 
@@ -29,9 +29,9 @@ def make_broker_frontier(
     """
     address = parse_address(url, context.job, rule)
     options = context.options
-    frontier = BrokerFrontier(
+    frontier = BrokerFrontierByQueue(
         _state(address.state, context),
-        make_broker(address, context),
+        lambda queue: make_broker(address.of_queue(queue), context),
         known_for_ever=options.visited_ttl is None and options.failed_stay_known,
         patient=context.joining,
     )

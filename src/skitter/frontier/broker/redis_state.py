@@ -10,6 +10,7 @@ from skitter.frontier.records import AddResult, Entry, Landing, Outcome, SeedMar
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.records import encode, text, to_bytes
 from skitter.frontier.redis.server import Argument
+from skitter.queues import Shares
 
 _SLOTS_AT_ONCE = 1_000
 _TELLS = {"add", "commit"}
@@ -48,13 +49,18 @@ class RedisState(RedisFrontier):
         return accepted, masks_of(outcomes, accepted, told)
 
     async def take_turns(
-        self, worker: str, slots: Sequence[str], limit: int, landed: Sequence[Landing]
+        self,
+        worker: str,
+        slots: Sequence[str],
+        limit: int,
+        landed: Sequence[Landing],
+        shares: Shares | None = None,
     ) -> TurnResult:
         """Lease, for each turn, the first request that waits in its slot, if the slot is ready."""
         turns = Turns(slots)
         token = current_turns.set(turns)
         try:
-            result = await self.lease(worker, limit, landed)
+            result = await self.lease(worker, limit, landed, shares)
         finally:
             current_turns.reset(token)
         return TurnResult(result, turns.fates, turns.starving)

@@ -10,6 +10,7 @@ from skitter.frontier.broker.state import Fate, TurnResult, Turns, current_told,
 from skitter.frontier.records import AddResult, Entry, Landing, Outcome, SeedMark
 from skitter.frontier.slots import Place, Slot
 from skitter.frontier.sqlite import SqliteFrontier
+from skitter.queues import Shares
 
 
 class SqliteState(SqliteFrontier):
@@ -52,20 +53,25 @@ class SqliteState(SqliteFrontier):
         )
 
     async def take_turns(
-        self, worker: str, slots: Sequence[str], limit: int, landed: Sequence[Landing]
+        self,
+        worker: str,
+        slots: Sequence[str],
+        limit: int,
+        landed: Sequence[Landing],
+        shares: Shares | None = None,
     ) -> TurnResult:
         """Lease, for each turn, the first request that waits in its slot, if the slot is ready."""
         turns = Turns(slots)
         token = current_turns.set(turns)
         try:
-            result = await self.lease(worker, limit, landed)
+            result = await self.lease(worker, limit, landed, shares)
         finally:
             current_turns.reset(token)
         now = self._clock()
         leased = Counter(held.slot.key for held in self._leases)
         for place in turns.open_places():
             turns.fates[place] = self._fate(self._slots.find(slots[place]), leased, now)
-        ready_at = self._slots.next_at()
+        ready_at = self._slots.next_at(self._slots.shares(shares, max(limit, 1)))
         may_come = ready_at is not None and ready_at <= now
         starving = may_come and len(result.leases) < limit and self._may_lease()
         return TurnResult(result, turns.fates, starving)

@@ -12,6 +12,7 @@ import msgspec
 
 from skitter.frontier.base import Frontier
 from skitter.frontier.records import AddResult, Entry, Landing, LeaseResult, Outcome, SeedMark
+from skitter.queues import Shares
 
 
 class Fate(Enum):
@@ -48,9 +49,17 @@ class StateFrontier(Frontier, Protocol):
         ...
 
     async def take_turns(
-        self, worker: str, slots: Sequence[str], limit: int, landed: Sequence[Landing]
+        self,
+        worker: str,
+        slots: Sequence[str],
+        limit: int,
+        landed: Sequence[Landing],
+        shares: Shares | None = None,
     ) -> TurnResult:
-        """Lease, for each turn, the first request that waits in its slot, if the slot is ready."""
+        """Lease, for each turn, the first request that waits in its slot, if the slot is ready.
+
+        ``shares``: the queues of which the answer is to tell when more may be leased; ``None``: all.
+        """
         ...
 
     async def stranded(self, seconds: float) -> list[tuple[str, int]]:

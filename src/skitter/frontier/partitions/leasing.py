@@ -59,7 +59,10 @@ class Leasing:
                 return taken
             for lane in random.sample(self._lanes, len(self._lanes)):
                 left = _left(queues, taken.leases, limit)
-                await self._take(taken, worker, begun, limit, [lane], left)
+                is_served = any(share > 0 for share in left.values())
+                await self._take(taken, worker, begun, limit if is_served else 0, [lane], left)
+                if any(share > 0 >= left[queue] for queue, share in queues.items()):
+                    lane.touch()  # it was not asked for all that the next question may be for
             return taken
 
     async def _take(

@@ -326,22 +326,25 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
         return await self._exhume("drop", ids)
 
     async def _exhume(self, script: str, ids: Sequence[int] | None) -> int:
+        """Return what came of the letters that the script took out, which it tells after their number."""
         if ids is None:
             return await self._exhume_all(script)
         numbers = known_numbers(ids)
-        exhumed = 0
+        settled = 0
         for start in range(0, len(numbers), LEASES_AT_ONCE):
             chosen = encode(numbers[start : start + LEASES_AT_ONCE])
-            exhumed += int(await self._run_once(script, chosen, ""))
-        return exhumed
+            settled += int((await self._run_once(script, chosen, "")).split()[1])
+        return settled
 
     async def _exhume_all(self, script: str) -> int:
         """Take out all that is dead now, not what fails again meanwhile."""
         last = int(await self._run("last_letter"))
-        exhumed = 0
-        while count := int(await self._run_once(script, "", last)):
-            exhumed += count
-        return exhumed
+        settled = 0
+        while True:
+            exhumed, count = map(int, (await self._run_once(script, "", last)).split())
+            if not exhumed:
+                return settled
+            settled += count
 
     async def recrawl(self) -> bool:
         """Begin a finished job again."""

@@ -3,8 +3,7 @@
 begin(false)
 if tonumber(call('HGET', JOB, 'recrawls') or 0) < tonumber(ARGV[5]) then
   if not config.visited_ttl then
-    call('UNLINK', SEEN)
-    call('HDEL', JOB, 'seen')
+    forget_all()
   end
   call('HSET', JOB, 'recrawls', ARGV[5])
 end

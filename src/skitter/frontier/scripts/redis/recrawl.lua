@@ -4,8 +4,7 @@ if current_state() ~= 'finished' then
   return finish('0')
 end
 if not config.visited_ttl then
-  call('UNLINK', SEEN)
-  call('HDEL', JOB, 'seen')
+  forget_all()
 end
 call('HSET', JOB, 'seeds_done', '0', 'seed_position', '0')
 return finish(tostring(call('HINCRBY', JOB, 'recrawls', 1)))

@@ -147,13 +147,15 @@ local function end_lease(lease)
   return name, key, rest
 end
 
--- A dead letter is: number(6) time(8, double) error-length(4) error request.
+-- A dead letter is: number(6) time(8, double) error-length(4) error request. Where its fingerprint is forgotten, so that
+-- it may be added again, the mark of de-duplication in it is 2.
 local function bury(name, key, rest, reason)
-  call('ZADD', DEAD, 0, next_number() .. pack('<d', now) .. pack('>I4', #reason) .. reason
-    .. name .. '\0' .. key .. rest)
   if not config.failed_stay_known and byte(rest, 5) == 1 then
     forget(sub(rest, 6, 21))
+    rest = sub(rest, 1, 4) .. '\2' .. sub(rest, 6)
   end
+  call('ZADD', DEAD, 0, next_number() .. pack('<d', now) .. pack('>I4', #reason) .. reason
+    .. name .. '\0' .. key .. rest)
 end
 
 -- The worker is gone or silent: give its request back, with one loss more.
@@ -190,7 +192,7 @@ local function wake()
   return #due == AT_ONCE or #late == AT_ONCE
 end
 
--- Take dead letters out: those named by number, or the first ones up to a number.
+-- Take dead letters out: those named by number, or the first ones up to a number. Returns their requests and numbers.
 local function exhume(numbers, last)
   local letters = {}
   if numbers then
@@ -206,10 +208,12 @@ local function exhume(numbers, last)
     letters = call('ZRANGE', DEAD, '-', '(' .. pack('>I6', last + 1), 'BYLEX', 'LIMIT', 0, AT_ONCE)
     call_with_many('ZREM', DEAD, letters)
   end
+  local taken_numbers = {}
   for i, letter in ipairs(letters) do
+    taken_numbers[i] = struct.unpack('>I6', letter)
     letters[i] = sub(letter, 19 + struct.unpack('>I4', letter, 15))
   end
-  return letters
+  return letters, taken_numbers
 end
 
 -- Write what the script has decided.

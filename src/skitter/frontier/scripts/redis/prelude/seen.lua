@@ -180,6 +180,13 @@ local function forget(fingerprint)
   end
 end
 
+-- Every fingerprint becomes unknown, also those of the dead letters up to this moment.
+local function forget_all()
+  call('UNLINK', SEEN)
+  call('HDEL', JOB, 'seen')
+  call('HSET', JOB, 'forgotten_to', text(sequence))
+end
+
 local function write_seen()
   local full, empty = {}, {}
   for field in pairs(changed_buckets) do

@@ -1,0 +1,86 @@
+"""Notes that have run out leave an embedded frontier."""
+
+import sqlite3
+
+import pytest
+
+from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.sqlite import SqliteFrontier
+from skitter.frontier.sweeps import Sweeps
+from skitter.politeness import Politeness
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def notes_of_memory(frontier):
+    return len(frontier._notes)
+
+
+def notes_of_sqlite(frontier):
+    with sqlite3.connect(frontier.path) as file:
+        return file.execute("SELECT count(*) FROM notes").fetchone()[0]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def kept(request, tmp_path):
+    """A frontier, its clock, and how many notes it keeps."""
+    clock = Clock()
+    if request.param == "memory":
+        frontier, count = MemoryFrontier(clock=clock), notes_of_memory
+    else:
+        frontier = SqliteFrontier(tmp_path / "frontier.db", Politeness(), FrontierOptions(), clock=clock)
+        count = notes_of_sqlite
+    await frontier.open()
+    yield frontier, clock, lambda: count(frontier)
+    await frontier.close()
+
+
+async def test_notes_that_ran_out_are_swept_and_the_others_stay(kept):
+    frontier, clock, count = kept
+    for number in range(1_500):
+        await frontier.remember(f"short{number}", b"x", 10.0)
+        clock.now += 0.1
+    await frontier.remember("long", b"y", 1e6)
+    clock.now += 20.0
+    for number in range(1_500):
+        await frontier.remember(f"later{number}", b"z", 1e6)
+    assert count() <= 1_500 + 1 + 1_000
+    assert await frontier.recall("long") == b"y"
+    assert await frontier.recall("later0") == b"z"
+
+
+async def test_what_is_kept_never_outgrows_what_is_good_by_much(kept):
+    frontier, clock, count = kept
+    most = 0
+    for number in range(5_000):
+        await frontier.remember(f"host{number}", b"x", 100.0)
+        clock.now += 1.0
+        if number % 250 == 0:
+            most = max(most, count())
+    assert most <= 1_200
+
+
+async def test_what_ran_out_between_two_runs_is_gone_when_the_next_begins(tmp_path):
+    clock = Clock()
+    for run in range(3):
+        frontier = SqliteFrontier(tmp_path / "frontier.db", clock=clock)
+        await frontier.open()
+        assert notes_of_sqlite(frontier) == 0
+        await frontier.remember(f"host{run}", b"x", 10.0)
+        await frontier.close()
+        clock.now += 20.0
+
+
+def test_a_sweep_is_due_after_as_many_additions_as_the_last_one_left():
+    sweeps = Sweeps()
+    assert [sweeps.is_due() for _ in range(1_000)] == [False] * 999 + [True]
+    sweeps.done(3_000)
+    assert [sweeps.is_due() for _ in range(3_000)] == [False] * 2_999 + [True]
+    sweeps.done(5)
+    assert not any(sweeps.is_due() for _ in range(999))

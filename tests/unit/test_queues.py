@@ -1,0 +1,338 @@
+"""Named queues: who names them, what they inherit, what a worker asks for, and what is refused."""
+
+import json
+
+import pytest
+
+from cli_command import skitter
+from engine_bench import Bench, Scripted, page, redirect
+from recipe_kitchen import cook_text
+from skitter import Request, Spider
+from skitter.engine.appetite import Appetite, appetite_of
+from skitter.engine.gather import Gatherer
+from skitter.engine.job import JobSpec
+from skitter.engine.seed_format import read_seed
+from skitter.engine.unserved import UnservedQueues
+from skitter.errors import RequestError, SettingsError
+from skitter.frontier.broker.address import NameRule, parse_address
+from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.records import Entry
+from skitter.frontier.roster import WorkerReport
+from skitter.links import Links
+from skitter.politeness import LimitRule, Politeness, QueueLimits, Rate, SlotPolicy
+from skitter.queues import queue_of, slot_in, without_queue
+from skitter.request import decode_request
+from skitter.scope import Scope
+from skitter.settings import build_settings
+
+BASE = "http://h.test/"
+
+
+def gathered(given, parent):
+    found = Gatherer(Scope(), Politeness(), 42).gather(given, parent)
+    entries = found.entries + [batch.entry(i) for batch in found.batches for i in range(len(batch.urls))]
+    return {
+        entry.url.removeprefix(BASE): (entry.slot, decode_request(entry.url, entry.record).queue)
+        for entry in entries
+    }
+
+
+def both(path, **fields):
+    """A request, and a batch of two links, with the same fields."""
+    return [Request(f"{BASE}{path}", **fields), Links(BASE, [f"{path}1", f"{path}2"], fields)]
+
+
+# --- names and slots ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a b", "a|b", "ä", "*", "x" * 65, "a/b", 7])
+def test_what_is_no_name_of_a_queue_is_refused_with_the_request(name):
+    with pytest.raises(RequestError, match="queue"):
+        Request(BASE, queue=name)
+
+
+@pytest.mark.parametrize("slot", ["h.test", "rule:0", "rule:2:h.test", "[::1]"])
+def test_a_slot_tells_its_queue_and_is_that_of_the_host_without_it(slot):
+    assert slot_in("detail", slot) == f"detail|{slot}"
+    assert queue_of(slot_in("detail", slot)) == "detail"
+    assert without_queue(slot_in("detail", slot)) == slot
+    for default in ("", "default"):
+        assert slot_in(default, slot) == slot
+    assert (queue_of(slot), without_queue(slot)) == ("default", slot)
+
+
+def test_a_rule_and_the_limits_of_a_queue_are_found_by_the_slot():
+    queues = {"detail": QueueLimits(delay=5.0, rates=(Rate(1, 2.0),)), "default": QueueLimits(parallelism=9)}
+    rules = [LimitRule(domain_glob="slow.test", delay=60.0), LimitRule(domain_glob="*.pool", unit="rule")]
+    politeness = Politeness(SlotPolicy(delay=1.0, parallelism=2), rules, queues=queues)
+    assert politeness.policy_of("h.test") == SlotPolicy(delay=1.0, parallelism=9)
+    assert politeness.policy_of("list|h.test") == SlotPolicy(delay=1.0, parallelism=2)
+    assert politeness.policy_of("detail|h.test") == SlotPolicy(5.0, 0.0, 2, (Rate(1, 2.0),))
+    assert politeness.policy_of("detail|slow.test").delay == 60.0
+    assert politeness.policy_of(slot_in("detail", politeness.slot_of("a.pool"))).delay == 5.0
+    changed = politeness.with_default(SlotPolicy(delay=3.0))
+    assert [changed.policy_of(slot).delay for slot in ("list|h.test", "detail|h.test")] == [3.0, 5.0]
+
+
+# --- what a request says, and what it inherits ----------------------------------------------------------------
+
+
+def test_children_stay_in_the_queue_of_their_page_unless_they_name_another():
+    parent = Request(BASE, queue="list")
+    found = gathered([*both("a"), *both("b", queue="detail"), *both("c", queue="default")], parent)
+    assert {found[name] for name in ("a", "a1", "a2")} == {("list|h.test", "list")}
+    assert {found[name] for name in ("b", "b1", "b2")} == {("detail|h.test", "detail")}
+    assert {found[name][0] for name in ("c", "c1", "c2")} == {"h.test"}
+
+
+def test_what_names_no_queue_anywhere_is_in_the_default_one():
+    found = gathered([*both("a"), *both("b", queue="default")], Request(BASE))
+    assert {slot for slot, _ in found.values()} == {"h.test"}
+
+
+def test_children_of_a_page_that_was_sent_back_to_the_default_queue_stay_there():
+    (child,) = gathered([Request(f"{BASE}a")], Request(BASE, queue="default")).values()
+    assert child[0] == "h.test"
+
+
+def test_a_queue_is_no_part_of_the_identity_of_a_request():
+    gatherer = Gatherer(Scope(), Politeness(), 42)
+    prints = {gatherer.entry(Request(BASE, queue=queue)).fingerprint for queue in ("", "a", "b")}
+    assert len(prints) == 1
+
+
+def test_a_line_of_seeds_may_name_a_queue():
+    assert read_seed('{"url": "http://h.test/", "queue": "detail"}').queue == "detail"
+    with pytest.raises(RequestError, match="queue"):
+        read_seed('{"url": "http://h.test/", "queue": "no name"}')
+
+
+async def test_a_redirect_and_a_retry_stay_in_their_queue(serve, tmp_path):
+    pages = {
+        "/": [],
+        "/old": redirect("/new"),
+        "/new": (page(status=503, headers={"Retry-After": "0"}), page("/last")),
+        "/last": page(),
+    }
+
+    class Moved(Spider):
+        async def start(self):
+            yield Request(f"{self.url}old", queue="detail")
+
+        def parse(self, response):
+            yield {"path": response.url.rpartition("/")[2], "queue": response.request.queue}
+            yield response.follow_all("a")
+
+    ran = await Bench(Moved(url=serve(Scripted(pages)).url), tmp_path, max_throttled=3).run()
+    assert ran.items == [{"path": "new", "queue": "detail"}, {"path": "last", "queue": "detail"}]
+    assert ran.status.queues == {"default": 0, "detail": 0}
+
+
+RECIPE = """name: shop
+start: [{url: "{site}", queue: list}]
+pages:
+  list:
+    follow:
+      - {css: a.book, page: book, queue: detail}
+    next: a.next
+  book:
+    items: {fields: {title: title}}
+    follow: [{css: a.also, page: book}]
+"""
+
+
+async def test_a_recipe_names_queues_of_its_starts_and_links(serve, tmp_path):
+    def html(*links):
+        body = "".join(f'<a class="{kind}" href="{href}">x</a>' for kind, href in links)
+        return page().__class__(f"<title>t</title>{body}".encode())
+
+    site = Scripted({
+        "/": html(("book", "/b1"), ("next", "/2")), "/2": html(("book", "/b2")),
+        "/b1": html(("also", "/b3")), "/b2": html(), "/b3": html(),
+    })  # fmt: skip
+    ran = await cook_text(RECIPE.replace("{site}", serve(site).url), tmp_path)
+    assert len(ran.items) == 3
+    assert ran.status.queues.keys() == {"default", "list", "detail"}
+    assert {slot.key.partition("|")[0] for slot in ran.status.busiest} <= {"list", "detail"}
+
+
+# --- settings and options -------------------------------------------------------------------------------------
+
+
+def test_the_setting_gives_sizes_and_limits():
+    text = (
+        '{"detail": {"concurrency": 8, "parallelism": "2", "delay": 1, "rates": ["1/s", "20/m"]}, "list": {}}'
+    )
+    settings = build_settings({"queues": text})
+    limits = settings.politeness().queues
+    assert limits["detail"] == QueueLimits(delay=1.0, parallelism=2, rates=(Rate(1, 1.0), Rate(20, 60.0)))
+    assert limits["list"] == QueueLimits()
+    assert settings.queue_sizes() == {"detail": 8}
+
+
+@pytest.mark.parametrize(
+    ("queues", "named"),
+    [
+        ({"a b": {}}, "'a b'"),
+        ({"detail": {"speed": 1}}, "'speed'"),
+        ({"detail": {"delay": "soon"}}, "queue detail"),
+        ({"detail": {"delay": -1}}, "negative"),
+        ({"detail": {"parallelism": 0}}, "parallelism"),
+        ({"detail": {"rates": ["often"]}}, "'often'"),
+        ({"detail": {"rates": 7}}, "queue detail"),
+        ({"detail": {"concurrency": 0}}, "queue detail"),
+        ({"detail": {"concurrency": "many"}}, "queue detail"),
+    ],
+)
+def test_a_queue_that_cannot_be_is_refused_by_name(queues, named):
+    settings = build_settings({"queues": queues})
+    with pytest.raises(SettingsError, match=named):
+        settings.politeness(), settings.queue_sizes()
+
+
+@pytest.mark.parametrize(
+    ("workers", "queues", "teams"),
+    [
+        (3, {}, [[], [], []]),
+        (2, {"list": 0, "detail": 0}, [["list", "detail"]] * 2),
+        (1, {"list": 1, "detail": 2}, [["list"], ["detail"], ["detail"]]),
+        (2, {"list": 0, "detail": 1}, [["list"], ["list"], ["detail"]]),
+    ],
+)
+def test_each_worker_process_is_told_which_queues_it_serves(workers, queues, teams):
+    assert JobSpec(job="x", spider="-", workers=workers, queues=queues).teams() == teams
+
+
+@pytest.mark.parametrize("text", ["a b", "detail:", "detail:0", "detail:two", ":2", "detail:1:2"])
+def test_an_option_that_names_no_queue_is_refused_in_one_line(text, tmp_path):
+    ran = skitter("crawl", "http://127.0.0.1:1/", "--queue", text, cwd=tmp_path)
+    assert ran.returncode == 2
+    assert "--queue" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert not (tmp_path / ".skitter").exists()
+
+
+def test_seeds_are_added_to_the_queue_of_the_option_or_to_their_own(serve, tmp_path):
+    site = serve(Scripted({"/": page()}))
+    assert skitter("crawl", site.url, "--job", "x", "--delay", 0, cwd=tmp_path).returncode == 0
+    lines = f'{site.url}a\n{{"url": "{site.url}b", "queue": "list"}}\n{{"url": "{site.url}c", "queue": "default"}}'
+    added = skitter("add", "x", "--file", "-", "--queue", "detail", cwd=tmp_path, stdin=lines)
+    assert added.stderr.startswith("added: 3")
+    told = json.loads(skitter("status", "x", "--json", cwd=tmp_path).stdout)
+    assert told["counts"]["queues"] == {"default": 1, "detail": 1, "list": 1}
+    refused = skitter("add", "x", f"{site.url}d", "--queue", "no name", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "queue" in refused.stderr
+
+
+# --- what a worker asks for -----------------------------------------------------------------------------------
+
+
+def test_a_worker_without_queues_has_no_appetite_to_reckon():
+    assert appetite_of((), {}) is None
+
+
+def test_a_worker_asks_for_what_is_left_of_the_size_of_a_queue():
+    appetite = Appetite((), {"detail": 3})
+    assert appetite.shares(10) == {"detail": 3, "*": 10}
+    appetite.begin("detail|h.test")
+    appetite.begin("h.test")
+    assert appetite.shares(9) == {"detail": 2, "*": 9}
+    appetite.end("detail|h.test")
+    assert appetite.shares(2) == {"detail": 2, "*": 2}
+
+
+def test_a_worker_that_serves_some_queues_asks_for_no_others():
+    appetite = Appetite(("list", "detail"), {"detail": 3, "other": 5})
+    assert appetite.shares(10) == {"list": 10, "detail": 3}
+    assert appetite.concurrency is None
+    assert Appetite(("detail",), {"detail": 64, "other": 5}).concurrency == 64
+    assert Appetite((), {"detail": 64}).concurrency is None
+
+
+async def test_a_worker_never_has_more_of_a_queue_in_flight_than_its_size(serve, tmp_path):
+    class Two(Spider):
+        async def start(self):
+            for number in range(12):
+                yield Request(f"{self.url}d{number}", queue="detail")
+                yield Request(f"{self.url}x{number}")
+
+        def parse(self, response):
+            yield {"url": response.url}
+
+    class Counting(MemoryFrontier):
+        most = dict.fromkeys(("detail", "default"), 0)
+
+        async def lease(self, *arguments):
+            result = await super().lease(*arguments)
+            for queue in self.most:
+                flying = sum(slot.in_flight for slot in self._slots if slot.queue == queue)
+                self.most[queue] = max(self.most[queue], flying)
+            return result
+
+    settings = {"queues": {"detail": {"concurrency": 2}}, "concurrency": 6, "parallelism": 100}
+    bench = Bench(Two(url=serve(Scripted({})).url), tmp_path, accept_statuses=[404], **settings)
+    context = bench.frontier_context()
+    bench.frontier = Counting(context.politeness, context.options)
+    ran = await bench.run()
+    assert len(ran.items) == 24
+    assert Counting.most["detail"] == 2
+    assert 2 < Counting.most["default"] <= 6
+
+
+async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_path):
+    class One(Spider):
+        async def start(self):
+            yield self.url
+
+        def parse(self, response):
+            yield {}
+
+    class Plain(MemoryFrontier):
+        async def lease(self, worker, limit, landed=()):  # as it was before there were queues
+            return await super().lease(worker, limit, landed)
+
+    bench = Bench(One(url=serve(Scripted({"/": page()})).url), tmp_path)
+    bench.frontier = Plain(Politeness(SlotPolicy(delay=0.0)))
+    assert (await bench.run()).items == [{}]
+
+
+# --- what waits for nobody ------------------------------------------------------------------------------------
+
+
+def report(name, *queues):
+    return WorkerReport(name, "machine", 1, "0", 1.0, 32, 0, 0, 0, 0, 0, 0.0, queues)
+
+
+async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_worker_may_have_come(caplog):
+    frontier = MemoryFrontier(Politeness(SlotPolicy(delay=0.0)))
+    entries = [
+        Entry(bytes([n]) * 16, slot, f"{BASE}{n}", b"") for n, slot in enumerate(("detail|h", "list|h"))
+    ]
+    await frontier.add(entries)
+    await frontier.announce(report("w", "list"), 1000.0)
+    watch = UnservedQueues()
+    said = []
+    for now in (0.0, 9.0, 10.0, 11.0, 500.0):
+        await watch.look(frontier, await frontier.status(), now)
+        said.append(len(caplog.records))
+    assert said == [0, 0, 1, 1, 1]
+    assert "1 queued in queue detail, which no worker serves" in caplog.text
+    await frontier.announce(report("late", "detail"), 1000.0)
+    again = UnservedQueues()
+    for now in (0.0, 100.0):
+        await again.look(frontier, await frontier.status(), now)
+    assert len(caplog.records) == 1
+
+
+# --- brokers --------------------------------------------------------------------------------------------------
+
+
+def test_each_queue_has_a_topic_of_its_own_with_a_name_that_fits():
+    rule = NameRule("x://HOST", 1, is_name=lambda name: len(name) <= 64)
+    address = parse_address("x://h/pages?state=sqlite:", "job", rule)
+    assert address.of_queue("default") == address
+    assert address.of_queue("detail").topic == "pages-detail"
+    long = [address.of_queue("x" * 63 + end).topic for end in "ab"]
+    assert len(set(long)) == 2
+    assert max(map(len, long)) <= 64
