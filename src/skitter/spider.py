@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
-from skitter.errors import SpiderError
+from skitter.errors import NoSeeds
 from skitter.request import Request
 
 
@@ -44,7 +44,7 @@ class Spider:
         been stored, so the order has to be the same each time.
         """
         if not self.start_urls:
-            raise SpiderError(
+            raise NoSeeds(
                 f"spider {self.name!r} has nothing to start from",
                 remedy="set start_urls, or define async def start(self)",
             )
