@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
-from skitter.errors import SpiderError
+from skitter.errors import NoSeeds
 from skitter.request import Request
 
 
@@ -45,7 +45,7 @@ class Spider:
         :class:`~skitter.errors.SpiderError` without ``start_urls``.
         """
         if not self.start_urls:
-            raise SpiderError(
+            raise NoSeeds(
                 f"spider {self.name!r} has nothing to start from",
                 remedy="set start_urls, or define async def start(self)",
             )
