@@ -39,6 +39,10 @@ class SpiderError(UsageError):
     """A spider that cannot be found, imported or built."""
 
 
+class NothingToStartFrom(SpiderError):
+    """A spider without first requests of its own; no error where they come from outside."""
+
+
 class RetryLater(SkitterError):
     """Raised by a callback that wants its page again: the attempt counts and the back-off applies."""
 

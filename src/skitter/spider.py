@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
-from skitter.errors import SpiderError
+from skitter.errors import NothingToStartFrom
 from skitter.request import Request
 
 
@@ -42,9 +42,12 @@ class Spider:
 
         After an interruption the generator is run again and as many requests are skipped as had
         been stored, so the order has to be the same each time.
+
+        Raises :class:`~skitter.errors.NothingToStartFrom` without ``start_urls``, which ends the crawl, unless it
+        waits for seeds from outside.
         """
         if not self.start_urls:
-            raise SpiderError(
+            raise NothingToStartFrom(
                 f"spider {self.name!r} has nothing to start from",
                 remedy="set start_urls, or define async def start(self)",
             )

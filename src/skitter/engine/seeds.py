@@ -10,7 +10,7 @@ from typing import Any
 
 from skitter.engine.gather import Gatherer
 from skitter.engine.room import Room
-from skitter.errors import SpiderError
+from skitter.errors import NothingToStartFrom, SpiderError
 from skitter.frontier.base import Frontier
 from skitter.frontier.records import Entry, SeedClaim, SeedMark
 from skitter.request import Request
@@ -26,13 +26,22 @@ class SeedLoader:
     """Loads the seeds of a job, if this worker gets the duty to."""
 
     def __init__(
-        self, spider: Spider, frontier: Frontier, gatherer: Gatherer, worker: str, room: Room | None = None
+        self,
+        spider: Spider,
+        frontier: Frontier,
+        gatherer: Gatherer,
+        worker: str,
+        room: Room | None = None,
+        *,
+        from_outside: bool = False,
     ) -> None:
         self._spider = spider
         self._frontier = frontier
         self._gatherer = gatherer
         self._worker = worker
         self._room = room if room is not None else Room()
+        self._from_outside = from_outside
+        """Whether seeds come from outside as well, so that the spider need not have any."""
         self._batch: list[Entry] = []
         self._position = 0
         self._adding = asyncio.Lock()
@@ -50,6 +59,9 @@ class SeedLoader:
         regularly = asyncio.create_task(self._hand_over_regularly(claim))
         try:
             await self._take_all(claim)
+        except NothingToStartFrom:
+            if not self._from_outside:
+                raise
         finally:
             regularly.cancel()
             await asyncio.gather(regularly, return_exceptions=True)
