@@ -14,8 +14,8 @@ class AuditFrontier(MemoryFrontier):
         frontier.urls = {}
         return frontier
 
-    async def lease(self, worker, limit, landed=()):
-        result = await super().lease(worker, limit, landed)
+    async def lease(self, worker, limit, landed=(), shares=None):
+        result = await super().lease(worker, limit, landed, shares)
         self.urls |= {lease.id: lease.url for lease in result.leases}
         return result
 

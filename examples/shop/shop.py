@@ -19,7 +19,7 @@ class Shop(Spider):
         "save_request_data": ["task"],  # every item says which task it belongs to
         "task_key": "task",  # and every task is counted: `skitter counters JOB --by task`
         "max_retries": 5,
-        "rates": ["50/s"],
+        "queues": {"products": {"concurrency": 16, "rates": ["50/s"]}},
     }
 
     async def start(self):
@@ -28,11 +28,10 @@ class Shop(Spider):
 
     def listing(self, response):
         for number in response.css("li::attr(data-product)").getall():
-            yield response.follow(
-                f"/p/{number}", priority=1, meta=response.meta
-            )  # all that the queue holds of it
+            # All that the queue holds of it. Products wait in a queue of their own, with a pace of its own.
+            yield response.follow(f"/p/{number}", meta=response.meta, queue="products")
         for link in response.css("a[rel=next]"):
-            yield response.follow(link, self.listing, meta=response.meta)
+            yield response.follow(link, self.listing, meta=response.meta)  # stays with the lists
 
     def before_request(self, request):
         start, short, number = request.url.partition("/p/")

@@ -3,7 +3,10 @@
 Where chance decides (when a request that was lost twice comes back) the model knows bounds.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
+
+from skitter.queues import queue_of, without_queue
 
 FOREVER = float("inf")
 
@@ -62,7 +65,7 @@ class Model:
     def add(self, entries) -> int:
         added = 0
         for entry in entries:
-            if entry.slot in self.banned:
+            if self.is_banned(entry.slot):
                 continue
             if entry.dedup:
                 if self.is_known(entry.fingerprint):
@@ -88,7 +91,7 @@ class Model:
 
     def refuse_banned(self, one: Known) -> None:
         """What comes back to a banned slot is gone."""
-        if one.state == "waiting" and one.entry.slot in self.banned:
+        if one.state == "waiting" and self.is_banned(one.entry.slot):
             self.drop([one])
 
     def release(self, lease_id: int) -> None:
@@ -97,9 +100,13 @@ class Model:
     def drop_slot(self, slot: str, ban: bool) -> int:
         if ban:
             self.banned.add(slot)
-        waiting = [one for one in self.in_state("waiting") if one.entry.slot == slot]
+        waiting = [one for one in self.in_state("waiting") if without_queue(one.entry.slot) == slot]
         self.drop(waiting)
         return len(waiting)
+
+    def is_banned(self, slot: str) -> bool:
+        """A host is banned in all queues."""
+        return without_queue(slot) in self.banned
 
     def lose(self, lease_id: int) -> None:
         one = self.end(lease_id)
@@ -149,7 +156,7 @@ class Model:
             replayed += 1
             one.state, one.attempt, one.lost = "waiting", 0, 0
             one.due = one.surely_due = self.now
-            if one.entry.dedup and one.entry.slot not in self.banned:
+            if one.entry.dedup and not self.is_banned(one.entry.slot):
                 self.known_until[one.entry.fingerprint] = FOREVER
             self.refuse_banned(one)
         return replayed
@@ -164,22 +171,24 @@ class Model:
         in_flight = sum(one.entry.slot == slot and not one.landed for one in self.leases.values())
         return self.parallelism - in_flight
 
-    def take(self, leases, limit: int, worker: str) -> None:
+    def take(self, leases, limit: int, worker: str, shares=None) -> None:
         """Check what was handed out, and take note of it."""
         waiting = self.in_state("waiting")
-        least = most = 0
+        least, most, given = Counter(), Counter(), Counter(queue_of(lease.slot) for lease in leases)
         for slot in {one.entry.slot for one in waiting}:
             here = [one for one in waiting if one.entry.slot == slot]
             surely = sum(one.surely_due <= self.now for one in here)
             maybe = sum(one.due <= self.now for one in here)
-            least += min(self.room(slot), surely)
-            most += min(self.room(slot), maybe)
+            least[queue_of(slot)] += min(self.room(slot), surely)
+            most[queue_of(slot)] += min(self.room(slot), maybe)
             self._check_order(here, [lease for lease in leases if lease.slot == slot])
-        assert (
-            (0 if self.paused else min(limit, least))
-            <= len(leases)
-            <= (0 if self.paused else min(limit, most))
-        )
+        share = {
+            queue: 0 if self.paused else limit if shares is None else shares.get(queue, shares.get("*", 0))
+            for queue in least.keys() | given.keys()
+        }
+        for queue, count in given.items():
+            assert count <= min(share[queue], most[queue])
+        assert min(limit, sum(min(share[queue], least[queue]) for queue in share)) <= len(leases) <= limit
         for lease in leases:
             self._hand_out(lease, worker)
 

@@ -15,22 +15,28 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
 from skitter.frontier import backlog
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import JobState, Landing, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
+from skitter.queues import DEFAULT_QUEUE, queue_of, slot_in
 
 LEASE_SECONDS = 10.0
 NAMES = range(8)
 HOSTS = ("one.test", "two.test")
 WORKERS = st.sampled_from(["ann", "ben"])
+SHARES = st.sampled_from(
+    [None, None, {"default": 100}, {"detail": 2, "*": 100}, {"list": 1, "detail": 100}, {"list": 0, "*": 1}]
+)
 choices = st.lists(st.integers(0, 100), max_size=6)
 links = st.lists(
     st.fixed_dictionaries(
         {
             "name": st.sampled_from(NAMES),
             "host": st.sampled_from(HOSTS),
+            "queue": st.sampled_from(["", "", "list", "detail"]),
             "priority": st.sampled_from([0, 0, 0, 1, -1, 2**63 - 1, -(2**63)]),
             "delay": st.sampled_from([0.0, 0.0, 0.0, 3.0, 15.0]),
             "not_before": st.sampled_from([0.0, 0.0, 5.0]),
@@ -81,7 +87,9 @@ class FrontierMachine(RuleBasedStateMachine):
             if fields["not_before"]:
                 fields["not_before"] += self.model.now
             record = b"\x01" + str(self.serial).encode()
-            built.append(self.job.entry(fields.pop("name"), fields.pop("host"), record=record, **fields))
+            queue = fields.pop("queue")
+            entry = self.job.entry(fields.pop("name"), fields.pop("host"), record=record, **fields)
+            built.append(replace(entry, slot=slot_in(queue, entry.slot)))
         return built
 
     def some_leases(self, numbers):
@@ -95,20 +103,21 @@ class FrontierMachine(RuleBasedStateMachine):
         result = self.run(self.job.frontier.add(entries))
         assert result.added == self.model.add(entries)
         assert result.known + result.banned == len(entries) - result.added
-        assert result.banned == sum(entry.slot in self.model.banned for entry in entries)
+        assert result.banned == sum(self.model.is_banned(entry.slot) for entry in entries)
 
-    @rule(worker=WORKERS, limit=st.sampled_from([1, 2, 5, 100]), landed=choices)
-    def lease(self, worker, limit, landed):
+    @rule(worker=WORKERS, limit=st.sampled_from([1, 2, 5, 100]), landed=choices, shares=SHARES)
+    def lease(self, worker, limit, landed, shares):
         ids = self.some_leases(landed)
         for lease_id in ids:
             if lease_id in self.model.leases:
                 self.model.leases[lease_id].landed = True
-        answer = self.run(self.job.ask(limit, worker, [Landing(lease_id, 0.1) for lease_id in ids]))
+        landings = [Landing(lease_id, 0.1) for lease_id in ids]
+        answer = self.run(self.job.frontier.lease(worker, limit, landings, shares))
         new = [lease.id for lease in answer.leases]
         assert len(set(new)) == len(new)
         assert not set(new) & set(self.handed_out)
         self.handed_out += new
-        self.model.take(answer.leases, limit, worker)
+        self.model.take(answer.leases, limit, worker, shares)
 
     @rule(
         chosen=choices,
@@ -215,6 +224,15 @@ class FrontierMachine(RuleBasedStateMachine):
         maybe = sum(one.due <= model.now for one in waiting)
         assert surely <= status.queued <= maybe
         assert status.queued + status.delayed == len(waiting)
+        if status.queues:
+            assert sum(status.queues.values()) == status.queued
+        else:
+            here = [one for one in waiting if one.surely_due <= model.now]
+            assert all(queue_of(one.entry.slot) == DEFAULT_QUEUE for one in here)
+        for queue, queued in status.queues.items():
+            here = [one for one in waiting if queue_of(one.entry.slot) == queue]
+            surely = sum(one.surely_due <= model.now for one in here)
+            assert surely <= queued <= sum(one.due <= model.now for one in here)
         assert status.counters.get("pages", 0) == model.pages
         assert status.counters.get("leases/lost", 0) == model.lost
         over = model.seeds_done and not waiting and not model.leases

@@ -171,10 +171,10 @@ async def test_a_dead_letter_is_replayed_into_its_queue(start):
 
 async def test_a_url_is_known_in_all_queues(start):
     job = await start()
-    (first,) = job.entries("a")
-    again = type(first)(**{**one_fields(first), "slot": "detail|h.test"})
-    assert (await job.frontier.add([first])).added == 1
-    assert (await job.frontier.add([again])).known == 1
+    first = [entry for number in range(12) for entry in job.entries("a", host=f"h{number}.test")]
+    again = [type(entry)(**{**one_fields(entry), "slot": f"detail|{entry.slot}"}) for entry in first]
+    assert (await job.frontier.add(first)).added == 12
+    assert (await job.frontier.add(again)).known == 12
 
 
 async def test_each_queue_has_its_own_place_and_pace_at_a_host(begin):

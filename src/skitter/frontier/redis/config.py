@@ -56,11 +56,13 @@ class JobConfig:
 
     def _policy_of(self, slot: str) -> int:
         rule = self._politeness.rule_of_slot(slot)
-        number = 1 if rule is None else rule + 2
-        queue = queue_of(slot)
-        if queue in self._politeness.queues:
-            number += self._queues.index(queue) * (1 + len(self._politeness.rules))
-        return number
+        number = self._own_policy_of(queue_of(slot))
+        return number if rule is None else number + 1 + rule
+
+    def _own_policy_of(self, queue: str) -> int:
+        """Return the number of the policy that the slots of a queue have under no rule."""
+        place = self._queues.index(queue) if queue in self._queues else 0
+        return 1 + place * (1 + len(self._politeness.rules))
 
     def slows(self, before: JobConfig, number: int) -> bool:
         """Tell whether a policy asks for a longer delay than it did before."""
@@ -74,7 +76,9 @@ class JobConfig:
     @property
     def rules(self) -> str:
         """Changes with the rules that say which policy a slot has."""
-        return xxhash.xxh3_128_hexdigest(repr((self._policies, self._politeness.rules)).encode())
+        return xxhash.xxh3_128_hexdigest(
+            repr((self._policies, self._politeness.rules, self._queues)).encode()
+        )
 
     def packed(self) -> bytes:
         """Return the configuration for the scripts; what is not set is left out."""
@@ -89,6 +93,8 @@ class JobConfig:
             "tallies_kept": options.tallies_kept,
             "policies": [_policy(policy) for policy in self._policies],
         }
+        if len(self._queues) > 1:
+            fields["queue_policies"] = {queue: self._own_policy_of(queue) for queue in self._queues}
         if options.visited_ttl is not None:
             fields["visited_ttl"] = options.visited_ttl
         elif options.seen_filter == "compact":

@@ -27,6 +27,7 @@ from skitter.frontier.records import (
 )
 from skitter.frontier.roster import WorkerReport, WorkerStatus
 from skitter.frontier.tally import Tally
+from skitter.queues import without_queue
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -116,7 +117,7 @@ def _shortened(entry: Entry) -> bytes:
     """Return URL and record, each without the origin of the slot."""
     url, record = to_bytes(entry.url), entry.record
     scheme = 1 if url.startswith(_SCHEMES[1]) else 2 if url.startswith(_SCHEMES[2]) else 0
-    origin = _SCHEMES[scheme] + to_bytes(entry.slot) + b"/"
+    origin = _SCHEMES[scheme] + to_bytes(without_queue(entry.slot)) + b"/"
     if scheme and url.startswith(origin):
         url = url[len(origin) :]
         at = record.find(origin, 0, _UNCUT + len(origin) - 1)
@@ -163,7 +164,7 @@ def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int,
     slot, url = data[start:zero], data[url_at:cut_at]
     cut, record = data[cut_at], data[cut_at + 1 :]
     if length > _LONGEST_URL:
-        origin = _SCHEMES[length >> 24] + slot + b"/"
+        origin = _SCHEMES[length >> 24] + slot[slot.rfind(b"|") + 1 :] + b"/"  # without its queue
         url = origin + url
         if cut != _UNCUT:
             record = record[:cut] + origin + record[cut:]

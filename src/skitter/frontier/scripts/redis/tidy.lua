@@ -18,8 +18,8 @@ end
 local slots_gone = look_through(SLOTS, 'tidied_slots', function(name)
   local slot = slot_of(name)
   -- A policy of its own would be forgotten with the slot, and with it the limits of what is delayed.
-  return slot.queued == 0 and slot.leased == 0 and slot.floor == 0 and slot.backoff == 0 and slot.policy == 1
-    and ready_at(slot) <= now
+  return slot.queued == 0 and slot.leased == 0 and slot.floor == 0 and slot.backoff == 0
+    and slot.policy == policy_of_queue(name) and ready_at(slot) <= now
 end)
 call_with_many('HDEL', GRANTS, slots_gone)
 look_through(NOTES, 'tidied_notes', function(_, note)

@@ -25,6 +25,11 @@ local function note_queue(name)
   end
 end
 
+-- The policy of a slot that is under no rule.
+local function policy_of_queue(name)
+  return config.queue_policies and config.queue_policies[queue_of(name) or 'default'] or 1
+end
+
 local function slot_of(name, policy)
   local slot = slots[name]
   if not slot then
@@ -38,7 +43,7 @@ local function slot_of(name, policy)
       }
     else
       slot = {
-        name = name, policy = 1, next_at = 0, held_until = 0, floor = 0, adapted = 0,
+        name = name, policy = policy_of_queue(name), next_at = 0, held_until = 0, floor = 0, adapted = 0,
         backoff = 0, refused_at = 0, in_flight = 0, queued = 0, leased = 0, head = '',
         armed = '', armed_at = 0,
       }

@@ -1,0 +1,187 @@
+"""A broker frontier with named queues: which topic a message goes to, and when. The brokers are doubles."""
+
+import asyncio
+
+import pytest
+
+from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
+from skitter.frontier.broker.hand import Pace
+from skitter.frontier.broker.sqlite_state import SqliteState
+from skitter.frontier.records import Entry, Landing, Outcome, Resolution
+from skitter.politeness import Politeness, SlotPolicy
+
+QUICK = Pace(hold=0.5, dry_after=1000.0, ready_for=1000.0, patience=0.0)
+
+
+class Delivery:
+    attempts = 1
+
+    def __init__(self, topic, body):
+        self._said = topic.said
+        self.body = body
+
+    def finish(self):
+        self._said.append("finish")
+
+    def defer(self, seconds):
+        self._said.append("defer")
+
+    def touch(self):
+        self._said.append("touch")
+
+
+class Topic:
+    """What is waiting, what was allowed, what was said of messages; ``gate`` lets publishing go on."""
+
+    def __init__(self):
+        self.waiting = []
+        self.allowed = []
+        self.said = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    async def publish(self, postings):
+        await self.gate.wait()
+        self.waiting += [posting.body for posting in postings]
+
+    def allow(self, count):
+        self.allowed.append(count)
+
+    def receive(self):
+        given, self.waiting = [Delivery(self, body) for body in self.waiting], []
+        return given
+
+    async def wait(self, seconds):
+        return bool(self.waiting)
+
+
+class OpenState:
+    """A state that somebody else opens and closes, as that of another process would be."""
+
+    def __init__(self, state, info):
+        self._state, self._info = state, info
+
+    def __getattr__(self, name):
+        return getattr(self._state, name)
+
+    async def open(self):
+        return self._info
+
+    async def close(self):
+        pass
+
+
+@pytest.fixture
+async def job(tmp_path):
+    """Open a frontier: ``frontier, topics, another = await job()``; ``another()`` is one of another process."""
+    opened = []
+
+    async def begin():
+        topics = {}
+
+        def topic(queue):
+            return topics.setdefault(queue, Topic())
+
+        state = SqliteState(tmp_path / "frontier.db", Politeness(SlotPolicy(delay=0.0, parallelism=100)))
+        frontier = BrokerFrontierByQueue(state, topic, pace=QUICK)
+        info = await frontier.open()
+        opened.append(frontier)
+
+        async def another():
+            other = BrokerFrontierByQueue(OpenState(state, info), topic, pace=QUICK)
+            await other.open()
+            opened.insert(0, other)
+            return other
+
+        return frontier, topics, another
+
+    yield begin
+    for frontier in opened:
+        await frontier.close()
+
+
+def entry(slot, name):
+    return Entry(f"{slot} {name}".encode().ljust(16)[:16], slot, f"http://h.test/{name}", b"\x01")
+
+
+def done(lease, *entries):
+    return Outcome(lease.id, Resolution.DONE, list(entries))
+
+
+async def test_a_job_without_queues_has_one_topic(job):
+    frontier, topics, _ = await job()
+    await frontier.add([entry("h.test", "a")])
+    (lease,) = (await frontier.lease("w", 10)).leases
+    await frontier.commit([done(lease, entry("h.test", "b"))])
+    assert topics.keys() == {"default"}
+
+
+async def test_each_request_goes_to_the_topic_of_its_queue(job):
+    frontier, topics, _ = await job()
+    await frontier.add([entry("h.test", "a"), entry("list|h.test", "b"), entry("detail|h.test", "c"),
+                        entry("detail|h.test", "d")])  # fmt: skip
+    assert {queue: len(topic.waiting) for queue, topic in topics.items()} == {
+        "default": 1,
+        "list": 1,
+        "detail": 2,
+    }
+
+
+async def test_what_a_page_finds_for_another_queue_is_published_before_its_own_message_is_finished(job):
+    frontier, topics, _ = await job()
+    await frontier.add([entry("list|h.test", "a"), entry("detail|h.test", "known")])
+    (lease,) = (await frontier.lease("w", 10, (), {"list": 10})).leases
+    topics["detail"].gate.clear()
+    outcome = done(lease, entry("detail|h.test", "b"), entry("detail|h.test", "known"))
+    commit = asyncio.create_task(frontier.commit([outcome]))
+    while not (await frontier.status()).done:
+        await asyncio.sleep(0)
+    assert topics["list"].said == []
+    topics["detail"].gate.set()
+    assert await commit == [True]
+    await asyncio.sleep(0)
+    assert topics["list"].said == ["finish"]
+    assert len(topics["detail"].waiting) == 2, "the known one was not published again"
+
+
+async def test_messages_come_from_the_queues_that_are_served_and_from_no_other(job):
+    frontier, topics, _ = await job()
+    await frontier.add([entry("list|h.test", "a"), entry("detail|h.test", "b")])
+    for _ in range(3):
+        await frontier.lease("w", 10, (), {"list": 10})
+    assert max(topics["list"].allowed) > 0
+    assert not any(topics["detail"].allowed)
+    assert not any(topics["default"].allowed)
+
+
+async def test_a_queue_that_another_process_has_begun_is_found(job):
+    frontier, _, another = await job()
+    other = await another()
+    await frontier.add([entry("detail|h.test", "a")])
+    assert [one.slot for one in (await other.lease("w", 10)).leases] == ["detail|h.test"]
+
+
+async def test_landings_find_their_queue_also_when_it_is_served_no_more(job):
+    frontier, _, _ = await job()
+    await frontier.add([entry("detail|h.test", "a"), entry("h.test", "b")])
+    (lease,) = (await frontier.lease("w", 10, (), {"detail": 10})).leases
+    await frontier.lease("w", 10, [Landing(lease.id, 0.1)], {"default": 10})
+    assert next(iter(frontier._state._leases)).landed
+    assert await frontier.renew("w", [lease.id]) == []
+    await frontier.release([lease.id])
+    assert [one.slot for one in (await frontier.lease("w", 10)).leases] == ["detail|h.test"]
+
+
+async def test_what_a_worker_that_died_held_comes_back_in_each_queue(job):
+    frontier, _, _ = await job()
+    await frontier.add([entry("detail|h.test", "a"), entry("list|h.test", "b")])
+    assert len((await frontier.lease("dead", 10)).leases) == 2
+    assert await frontier.abandon("dead") == 2
+    assert len((await frontier.lease("w", 10, (), {"detail": 10})).leases) == 1
+    assert len((await frontier.lease("w", 10, (), {"list": 10})).leases) == 1
