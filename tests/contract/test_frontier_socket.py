@@ -8,6 +8,7 @@ import pytest
 from skitter.errors import FrontierError
 from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.records import Outcome, Resolution
+from skitter.frontier.server import FrontierServer
 
 pytestmark = pytest.mark.parametrize("backend", ["socket"], indirect=True)
 
@@ -87,6 +88,17 @@ async def test_errors_of_the_owner_reach_the_worker_with_their_remedy(job, worke
 async def test_only_this_user_may_connect(job, backend):
     mode = (backend.folder / "socket").stat().st_mode
     assert stat.S_IMODE(mode) & 0o077 == 0
+
+
+async def test_sockets_opened_at_once_change_nothing_for_files_of_the_process(job, backend, tmp_path):
+    servers = [FrontierServer(backend.owner, backend.info, tmp_path / f"s{number}") for number in range(4)]
+    folders = tmp_path / "before", tmp_path / "after"
+    folders[0].mkdir()
+    await asyncio.gather(*(server.start() for server in servers))
+    folders[1].mkdir()
+    for server in servers:
+        await server.close()
+    assert folders[0].stat().st_mode == folders[1].stat().st_mode
 
 
 async def test_many_calls_at_once_are_answered_each_with_its_own_result(job, worker):

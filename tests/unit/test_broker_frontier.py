@@ -26,8 +26,8 @@ class Delivery:
     def finish(self):
         self.said.append("finish")
 
-    def defer(self, seconds):
-        self.said.append(("defer", seconds))
+    def requeue(self, seconds):
+        self.said.append(("requeue", seconds))
 
     def touch(self):
         self.said.append("touch")
@@ -133,7 +133,7 @@ async def test_a_retry_is_put_back_for_as_long_as_it_waits(make):
     await frontier.add([entry("a")])
     (a,) = await lease(frontier)
     await frontier.commit([Outcome(a.id, Resolution.RETRY, error="http/500", after=30.0)])
-    assert broker.delivered[0].said == [("defer", 30.0)]
+    assert broker.delivered[0].said == [("requeue", 30.0)]
 
 
 async def test_renewing_a_lease_touches_its_message(make):
@@ -187,7 +187,7 @@ async def test_a_message_whose_page_is_at_work_elsewhere_is_kept_or_put_back(mak
     broker.deliver(broker.published[0].body, attempts=2)
     assert await lease(frontier, landed=[Landing(0)]) == []
     ((word, seconds),) = broker.delivered[1].said
-    assert word == "defer"
+    assert word == "requeue"
     assert 0 < seconds < 20
 
 
@@ -264,7 +264,7 @@ async def test_closing_puts_back_what_is_in_hand_and_at_work(make):
     await frontier.add([entry("a"), entry("b")])
     await lease(frontier)
     await frontier.close()
-    assert [message.said for message in broker.delivered] == [[("defer", 0.0)]] * 2
+    assert [message.said for message in broker.delivered] == [[("requeue", 0.0)]] * 2
 
 
 async def test_closing_a_finished_job_lets_go_of_what_is_left(make):
@@ -296,7 +296,7 @@ async def test_a_delayed_request_is_published_with_its_delay_and_not_offered_bef
     assert broker.published[0].delay == pytest.approx(30.0, abs=1.0)
     assert await lease(frontier) == []
     ((word, seconds),) = broker.delivered[0].said
-    assert (word, round(seconds)) == ("defer", 30)
+    assert (word, round(seconds)) == ("requeue", 30)
 
 
 class AwayFirst(Broker):

@@ -61,7 +61,7 @@ def test_a_job_that_runs_is_looked_at_paused_resumed_and_stopped_from_outside(
         assert len(urls_of(tmp_path / "items.jsonl")) == seen["counts"]["counters"]["items"]
         code, _, stderr = running.end()
     assert code == 0
-    assert stderr.startswith("job shop has stopped; `skitter resume shop` goes on\n")
+    assert "job shop has stopped; `skitter resume shop` goes on" in stderr.splitlines()  # after its progress
     slow.go_on.set()
     assert skitter("resume", "shop", "--workers", 2, cwd=tmp_path).returncode == 0
     assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)

@@ -5,7 +5,7 @@ import pytest
 from engine_bench import Bench, Scripted, page, redirect
 from skitter import Request, Spider
 from skitter.engine.hooks import POINTS, Hooks, Signal
-from skitter.errors import SpiderError
+from skitter.errors import Postponed, SpiderError
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
 
@@ -39,9 +39,11 @@ class Recorder:
             where = getattr(subject, "url", "")
             spider.calls.append((point, "/" + where.rpartition("/")[2]))
             answer = spider.answers.get((point, "/" + where.rpartition("/")[2]))
+            if isinstance(answer, list):
+                answer = answer.pop(0) if answer else None
             if isinstance(answer, Exception):
                 raise answer
-            return answer.pop(0) if isinstance(answer, list) and answer else None if answer == [] else answer
+            return answer
 
         setattr(self, point, hook)
 
@@ -221,6 +223,19 @@ async def test_retry_without_end_is_given_up(run, point):
     ran = await run({(point, "/a"): Signal.RETRY}, max_retries=2)
     assert ran.letters == {"/a": f"hook/{point}: asked for a retry"}
     assert paths(ran) == ["/", "/b"]
+
+
+@pytest.mark.parametrize("slot", [False, True])
+async def test_what_is_postponed_before_its_request_comes_back_and_no_attempt_counts(run, slot):
+    wish = Postponed("not now", 0.02, slot=slot)
+    answers = {("before_request", "/a"): [wish, wish, wish]}
+    ran = await run(answers, max_retries=0)
+    assert (ran.letters, ran.site.counts["/a"]) == ({}, 1)
+    assert [call for call in ran.spider.calls if call == ("before_request", "/a")] == [
+        ("before_request", "/a")
+    ] * 4
+    assert sorted(item["url"].rpartition("/")[2] for item in ran.items) == ["", "a", "b"]
+    assert not [name for name in ran.counters if name.startswith("retried")]
 
 
 @pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "after_save"])

@@ -14,8 +14,6 @@ PAGES = {
     "scrapy-redis": ("S", 21),
     "colly": ("C", 28),
 }
-CHECKED = ("gocrawler", "gopcp", "scrapy-redis")
-"""The other two have tests of their own."""
 FOLDERS = [ROOT / "tests" / name for name in ("unit", "contract", "services", "chaos")]
 
 
@@ -44,7 +42,7 @@ def test_every_feature_of_a_system_has_its_row_in_order(page):
     ]
 
 
-@pytest.mark.parametrize("page", CHECKED)
+@pytest.mark.parametrize("page", PAGES)
 def test_every_row_names_proofs_that_there_are(page, tests):
     for number, answer, proof in rows(page):
         named = re.findall(r"`(?:(tests/\w+)/)?(test_\w+(?:\.py)?)`", proof)

@@ -8,8 +8,9 @@ import pytest
 from cli_command import Running, complaint, lines_of, skitter
 from engine_bench import Scripted
 from recipe_kitchen import serve_up
-from skitter.errors import UsageError
+from skitter.errors import SpiderError, UsageError
 from skitter.recipe.problems import RecipeError
+from skitter.tasks import book_spider
 from skitter.tasks.book import TaskBook
 from skitter.tasks.book_spider import BookSpider
 from skitter.testing import Answer
@@ -39,6 +40,21 @@ def recipe(name, url, more=""):
 @pytest.fixture
 def book(tmp_path):
     return TaskBook(tmp_path / "book.jsonl")
+
+
+class Counted:
+    """A book that notes when it is looked at."""
+
+    def __init__(self, book, looks):
+        self._book = book
+        self._looks = looks
+
+    def __getattr__(self, name):
+        return getattr(self._book, name)
+
+    def size(self):
+        self._looks.append(1)
+        return self._book.size()
 
 
 def spider_on(path, **arguments):
@@ -159,6 +175,23 @@ def test_a_task_is_added_to_a_running_fleet_and_another_is_closed(serve, tmp_pat
     assert [line.split()[:2] for line in listed.splitlines()[1:]] == [
         ["one", "open"], ["closed", "closed"], ["late", "open"],
     ]  # fmt: skip
+
+
+async def test_a_task_that_only_another_worker_has_read_of_is_waited_for(tmp_path, book, monkeypatch):
+    await asyncio.to_thread(book.add, recipe("one", "http://x/"), "one.yaml")
+    spider = await spider_on(tmp_path / "book.jsonl", watch="yes")
+    assert (await spider.find_task("one")).name == "one"
+    asked = asyncio.create_task(spider.find_task("two"))
+    looks = []
+    monkeypatch.setattr(spider, "_book", Counted(spider._book, looks))
+    while len(looks) < 2:
+        await asyncio.sleep(0.01)
+    assert not asked.done()
+    await asyncio.to_thread(book.add, recipe("two", "http://x/"), "two.yaml")
+    assert (await asked).name == "two"
+    monkeypatch.setattr(book_spider, "_PATIENCE", 0.0)
+    with pytest.raises(SpiderError, match="no task 'three'"):
+        await spider.find_task("three")
 
 
 def test_mistakes_are_told_in_one_line(tmp_path):

@@ -46,7 +46,8 @@ POINTS = (
 """
 ``before_request(request)``
     Before the fetch. May return another :class:`~skitter.request.Request`, which is fetched instead; the
-    frontier keeps the one that was queued, and a retry starts from that.
+    frontier keeps the one that was queued, and a retry starts from that. May raise
+    :class:`~skitter.errors.Postponed`.
 ``before_send(request)``
     Later still: robots.txt allows it and the fetch begins next. Answers as ``before_request`` does.
 ``on_headers(response)``

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
+import socket
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,22 @@ _read_call = msgspec.msgpack.Decoder(Call).decode
 _read_arguments = {name: msgspec.msgpack.Decoder(types[0]).decode for name, types in METHODS.items()}
 
 
+def _bind(path: Path) -> socket.socket:
+    """Return a socket that only this user may connect to.
+
+    Nobody can before it listens. A umask would hold for the whole process, and so for files that others make.
+    """
+    path.unlink(missing_ok=True)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        bound.bind(str(path))
+        path.chmod(0o600)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
 class FrontierServer:
     """Serves a frontier on a Unix socket. A worker whose connection closes is dead: its leases go back."""
 
@@ -37,18 +53,14 @@ class FrontierServer:
 
     async def start(self) -> None:
         """Listen. Only this user may connect."""
-        await asyncio.to_thread(self.path.unlink, missing_ok=True)
-        loop = asyncio.get_running_loop()
-        mask = os.umask(0o177)
         try:
-            self._server = await loop.create_unix_server(self._link, str(self.path))
+            bound = await asyncio.to_thread(_bind, self.path)
+            self._server = await asyncio.get_running_loop().create_unix_server(self._link, sock=bound)
         except OSError as error:
             raise FrontierError(
                 f"the frontier's socket {self.path} cannot be opened: {error}",
                 remedy="use a job folder with a shorter path on a local file system",
             ) from error
-        finally:
-            os.umask(mask)
 
     def _link(self) -> _Link:
         link = _Link(self)

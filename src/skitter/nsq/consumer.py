@@ -135,10 +135,11 @@ class Consumer:
 
     def take(self, limit: int | None = None) -> list[Message]:
         """Return up to ``limit`` messages that are there, without waiting; ``None``: all."""
+        there = {connection for connection in self._peers.connections if connection.is_open}
         messages: list[Message] = []
         while self._inbox and len(messages) != limit:
             message = self._inbox.popleft()
-            if message.connection.is_open:  # else it is delivered again, by another connection
+            if message.connection in there:  # else it is delivered again, by another connection
                 messages.append(message)
         return messages
 

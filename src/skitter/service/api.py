@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from fastapi.security import HTTPBearer
 from skitter.errors import SkitterError
 from skitter.service.access import App, Gate, Tokens
 from skitter.service.bodies import ChangesBody, IdsBody, JobBody, Problem, SeedsBody, TaskBody
+from skitter.service.checks import next_start
 from skitter.service.counter import Counter, view
 from skitter.service.desk import Desk
 from skitter.service.errors import Refusal
@@ -263,6 +265,7 @@ def _task(standing: Standing) -> dict[str, Any]:
         "schedule": standing.schedule,
         "reload": standing.reload,
         "rounds": len(standing.rounds),
+        "due": next_start(standing.schedule, time.time()) if standing.state == "open" else None,
     }
 
 

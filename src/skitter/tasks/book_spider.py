@@ -19,6 +19,9 @@ from skitter.tasks.task import Task
 log = logging.getLogger("skitter.tasks")
 _LOOK_EVERY = 0.5
 """Seconds between two looks whether the book has grown."""
+_PATIENCE = 60.0
+"""Seconds after which a task that is asked for must be in the book: the nodes of a service write it down each for
+itself, and one that is slow is later than the request."""
 
 
 class BookSpider(TaskSpider):
@@ -91,7 +94,18 @@ class BookSpider(TaskSpider):
     async def find_task(self, name: str) -> Task:
         """Return a task, which may have been added a moment ago. Raises as that of :class:`TaskSpider`."""
         await self._look()
+        if name and name not in self.by_name:
+            await self._wait_for(name)
         return await super().find_task(name)
+
+    async def _wait_for(self, name: str) -> None:
+        """Look until a task is in the book: the worker that its request comes from may have read of it earlier."""
+        deadline = time.monotonic() + (_PATIENCE if self._watch else 0.0)
+        self._looked = -_LOOK_EVERY
+        await self._look()
+        while name not in self.by_name and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOK_EVERY)
+            await self._look()
 
     def routes(self) -> list[tuple[str, ...]]:
         """Return where the items of tasks go by what stands in the book now."""
@@ -122,8 +136,6 @@ class BookSpider(TaskSpider):
     async def _first(self, entry: Entry) -> AsyncIterator[Request]:
         if not entry.text and entry.round is None:
             return
-        if entry.task not in self.by_name:
-            self._looked = 0.0
         task = await self.find_task(entry.task)
         # A task that was closed gives its first requests all the same (they are dropped before they are fetched):
         # after a restart as many are skipped as were stored.

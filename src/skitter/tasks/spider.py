@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from skitter.tasks.limits import limit_rules
 from skitter.tasks.task import Task
 from skitter.urls import host_of, normalize
 
+log = logging.getLogger("skitter.tasks")
 _FOR_EVER = 100 * 365 * 86_400.0
 _LOOK_AGAIN = 5.0
 """Seconds for which a host is left alone on which only paused tasks are: a task goes on so soon after it is resumed."""
@@ -38,6 +40,7 @@ class TaskSpider(Spider):
     def __init__(self, tasks: Iterable[Task] | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.by_name: dict[str, Task] = {}
+        self._told_paused: set[str] = set()
         for task in self.tasks if tasks is None else tasks:
             self.add_task(task)
         self.custom_settings = self._settings()  # type: ignore[misc]  # of these tasks, not of the class
@@ -130,10 +133,17 @@ class TaskSpider(Spider):
         """Drop the requests of a task that was closed, and put off those of one that is paused."""
         task = await self.find_task(request.cb_kwargs.get("task", ""))
         if task.paused and not task.closed:
+            self._tell_of_pause(task)
             host = host_of(normalize(request.url) or "")
             alone = not any(other.may_fetch_from(host) for other in self.by_name.values())
             raise Postponed(f"task {task.name} is paused", _LOOK_AGAIN if alone else _PUT_BACK, slot=alone)
+        self._told_paused.discard(task.name)
         return Signal.DROP if task.closed else None
+
+    def _tell_of_pause(self, task: Task) -> None:
+        if task.name not in self._told_paused:
+            self._told_paused.add(task.name)
+            log.warning("task %s is paused: its requests wait, and so does the end of the job", task.name)
 
     async def after_request(self, response: Response) -> Signal | None:
         """Let a task decide over a response."""

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 
-class Posting(msgspec.Struct, frozen=True):
+class Posting(msgspec.Struct, frozen=True, gc=False):
     """A message to be published."""
 
     body: bytes
@@ -36,7 +36,7 @@ class Delivery(Protocol):
         """Let the broker forget it."""
         ...
 
-    def defer(self, seconds: float) -> None:
+    def requeue(self, seconds: float, /) -> None:
         """Put it back, to be delivered again after so many seconds."""
         ...
 

@@ -54,7 +54,7 @@ _PATIENCE = 3600.0
 _OPEN_AGAIN = 0.5
 
 
-class _Working(msgspec.Struct):
+class _Working(msgspec.Struct, gc=False):
     """A message whose request is at work."""
 
     held: Held
@@ -254,11 +254,14 @@ class BrokerFrontier:
         now = self._messages.now
         granted: dict[str, deque[Held]] = defaultdict(deque)
         gone = []
+        has_all = 0 < limit <= len(answer.result.leases)
         for held, fate in zip(offers, answer.fates, strict=True):
             if fate is Fate.GRANTED:
                 granted[held.slot].append(held)
             elif fate is Fate.GONE or (fate is Fate.LATER and held.delivery.attempts > _TOO_OFTEN):
                 gone.append(held)
+            elif has_all and fate == 0.0:
+                held.asked = 0  # it was not looked at: no more was wanted
             else:
                 self._hand.postpone(held, fate, now)
         used = [held for group in granted.values() for held in group]

@@ -39,7 +39,7 @@ class Pace(msgspec.Struct, frozen=True):
     """How long a call for leases waits for messages."""
 
 
-class Held(msgspec.Struct):
+class Held(msgspec.Struct, gc=False):
     """A message in hand."""
 
     delivery: Delivery
@@ -92,7 +92,7 @@ class Hand:
     def take_back(self, held: Held, seconds: float, now: float) -> None:
         """Keep a message whose request is to be worked on again, after so many seconds, or put it back."""
         if seconds > self._pace.hold:
-            held.delivery.defer(seconds)
+            held.delivery.requeue(seconds)
             return
         held.arrived, held.again_at, held.is_crowded = now, now + seconds if self._pace.again else 0.0, False
         self._held.append(held)
@@ -159,9 +159,16 @@ class Hand:
         self._put_back(held, wait, now)
 
     def trim(self, now: float) -> None:
-        """Put back what is too much to keep, the newest first: the oldest have their turn soonest."""
-        while len(self._held) > self._pace.room:
-            self._put_back(self._held.pop(), 0.0, now)
+        """Put back what is too much to keep, the newest first: the oldest have their turn soonest.
+
+        What was not offered yet came because it is needed, and is not put back.
+        """
+        if len(self._held) <= self._pace.room:
+            return
+        too_many = [held for held in self._held if held.asked][self._pace.room :]
+        self.remove(too_many)
+        for held in reversed(too_many):
+            self._put_back(held, 0.0, now)
 
     def _put_back(self, held: Held, wait: float, now: float) -> None:
         """Put a message back behind those of its slot that were put back before, as far as this worker knows."""
@@ -170,7 +177,7 @@ class Hand:
         # Rather somewhat early than late: who comes early is put back once more, a slot without messages stands still.
         soonest = now + max(wait, _SOONEST)
         queue.horizon = max(queue.horizon + _EARLY * queue.interval, soonest)
-        held.delivery.defer(min(queue.horizon - now, LONGEST_DEFERRAL))
+        held.delivery.requeue(min(queue.horizon - now, LONGEST_DEFERRAL))
 
     def forget_pace(self) -> None:
         """Begin anew with what is known of the slots: messages that were put back for too long were missed."""

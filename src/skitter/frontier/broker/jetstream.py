@@ -55,7 +55,7 @@ class JetStreamDelivery:
         """``+ACK``."""
         self._broker.answered(self._message.ack())
 
-    def defer(self, seconds: float) -> None:
+    def requeue(self, seconds: float) -> None:
         """``-NAK`` with a delay."""
         self._broker.answered(self._message.nak(delay=seconds if seconds > 0 else None))
 
@@ -147,7 +147,7 @@ class JetStreamBroker:
             self._pulling.cancel()
             await asyncio.gather(self._pulling, return_exceptions=True)
         for delivery in self._inbox:
-            delivery.defer(0.0)
+            delivery.requeue(0.0)
         await asyncio.gather(*self._errands, return_exceptions=True)
         if self._client is not None:
             with contextlib.suppress(NatsError, OSError, TimeoutError):

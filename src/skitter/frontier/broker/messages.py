@@ -52,7 +52,7 @@ class Messages:
             if is_over:
                 held.delivery.finish()
             else:
-                held.delivery.defer(0.0)
+                held.delivery.requeue(0.0)
         await self._broker.close()
 
     @property
@@ -94,7 +94,7 @@ class Messages:
                 self.fresh_at = now
             early = ticket.due - self._clock() if ticket.due else 0.0
             if early > self._pace.hold:
-                delivery.defer(early)
+                delivery.requeue(early)
             else:
                 self.hand.take(delivery, ticket, now)
         return len(deliveries)

@@ -12,7 +12,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.broker.address import BrokerAddress, NameRule
 from skitter.frontier.broker.base import Delivery, Posting
 from skitter.frontier.options import FrontierContext
-from skitter.nsq import Consumer, Message, NsqError, NsqLookup, Options, Producer, Refused, is_channel
+from skitter.nsq import Consumer, NsqError, NsqLookup, Options, Producer, Refused, is_channel
 
 log = logging.getLogger("skitter.frontier")
 
@@ -27,37 +27,6 @@ PATIENCE = 3600.0
 """Seconds for which nsqd that are away are waited for."""
 _LONGEST_MSG_TIMEOUT = 900.0
 """nsqd's default ``--max-msg-timeout``; it refuses more."""
-
-
-class NsqDelivery:
-    """A message of NSQ in hand."""
-
-    __slots__ = ("_message",)
-
-    def __init__(self, message: Message) -> None:
-        self._message = message
-
-    @property
-    def body(self) -> bytes:
-        """What was published."""
-        return self._message.body
-
-    @property
-    def attempts(self) -> int:
-        """How often it was delivered."""
-        return self._message.attempts
-
-    def finish(self) -> None:
-        """``FIN``."""
-        self._message.finish()
-
-    def defer(self, seconds: float) -> None:
-        """``REQ``."""
-        self._message.requeue(seconds)
-
-    def touch(self) -> None:
-        """``TOUCH``."""
-        self._message.touch()
 
 
 class NsqBroker:
@@ -108,7 +77,7 @@ class NsqBroker:
         """Publish: what is not delayed as ``MPUB``, the rest as ``DPUB``."""
         by_delay: dict[float, list[bytes]] = defaultdict(list)
         for posting in postings:
-            by_delay[round(posting.delay, 1)].append(posting.body)
+            by_delay[posting.delay and round(posting.delay, 1)].append(posting.body)
         for delay, bodies in by_delay.items():
             await self._publish(bodies, delay)
 
@@ -137,7 +106,7 @@ class NsqBroker:
 
     def receive(self) -> Sequence[Delivery]:
         """Return what has arrived."""
-        return [NsqDelivery(message) for message in self._consumer.take()]
+        return self._consumer.take()
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a message."""

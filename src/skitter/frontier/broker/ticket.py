@@ -11,7 +11,7 @@ from skitter.frontier.records import Entry
 _VERSION = 1
 
 
-class Ticket(msgspec.Struct, array_like=True, frozen=True):
+class Ticket(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One request's turn at its slot."""
 
     version: int
