@@ -12,8 +12,9 @@ import pytest
 from skitter.errors import SkitterError
 from skitter.testing import Answer, PortTaken, SiteProcess, SiteServer, WireAnswer
 
-KERNEL_TICK = 0.01
-"""Seconds to which the kernel tells when a request came, at the slowest clock that Linux is built with (100 Hz)."""
+KERNEL_TICK = 0.5
+"""Seconds to which the kernel tells when a request came: a tick of some milliseconds, and as long as a virtual machine
+did not get its processor, for then no tick is counted."""
 
 
 def echo(visit):
