@@ -41,7 +41,8 @@ class Spider:
         """Yield the first requests (or URLs), as many as there are: they are streamed to the frontier.
 
         After an interruption the generator is run again and as many requests are skipped as had
-        been stored, so the order has to be the same each time.
+        been stored, so the order has to be the same each time. Raises
+        :class:`~skitter.errors.SpiderError` without ``start_urls``.
         """
         if not self.start_urls:
             raise NoSeeds(
