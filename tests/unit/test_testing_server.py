@@ -12,6 +12,9 @@ import pytest
 from skitter.errors import SkitterError
 from skitter.testing import Answer, PortTaken, SiteProcess, SiteServer, WireAnswer
 
+KERNEL_TICK = 0.01
+"""Seconds to which the kernel tells when a request came, at the slowest clock that Linux is built with (100 Hz)."""
+
 
 def echo(visit):
     text = f"{visit.method} {visit.host} {visit.place} {visit.target} {visit.body.decode()}"

@@ -14,11 +14,12 @@ from typing import Any, Self
 
 from skitter.errors import SkitterError
 from skitter.testing.log import Hit, read_log
+from skitter.testing.origins import Origins
 
 _PATIENCE = 10.0
 
 
-class SiteProcess:
+class SiteProcess(Origins):
     """Serve a site from its own process for the length of a ``with`` block.
 
     ``factory``
@@ -53,26 +54,11 @@ class SiteProcess:
             "--until-stdin-closes",
         ]
         self._search = [str(folder) for folder in search]
-        self.origins: tuple[str, ...] = ()
 
     @property
     def pid(self) -> int:
         """Process id of the server."""
         return self._process.pid
-
-    @property
-    def port(self) -> int:
-        """The first port."""
-        return int(self.origins[0].rpartition(":")[2])
-
-    @property
-    def url(self) -> str:
-        """The front page of the first origin."""
-        return self.url_of()
-
-    def url_of(self, path: str = "/", place: int = 0) -> str:
-        """Return the absolute URL of a path at one of the origins."""
-        return f"http://{self.origins[place]}{path}"
 
     def hits(self) -> list[Hit]:
         """Return all requests answered so far, in the order of receipt."""

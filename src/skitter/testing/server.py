@@ -11,6 +11,7 @@ from typing import Self
 from skitter.errors import SkitterError
 from skitter.testing.answer import Site
 from skitter.testing.log import RequestLog
+from skitter.testing.origins import Origins
 from skitter.testing.protocol import SiteProtocol
 
 _ATTEMPTS = 20
@@ -21,7 +22,7 @@ class PortTaken(SkitterError):
     """A test server cannot listen where it was asked to."""
 
 
-class SiteServer:
+class SiteServer(Origins):
     """Serve a site on loopback for the length of a ``with`` block.
 
     ``hosts``
@@ -56,21 +57,6 @@ class SiteServer:
         self._port = port
         self._delay = delay
         self._connections: set[asyncio.Transport] = set()
-        self.origins: tuple[str, ...] = ()
-
-    @property
-    def port(self) -> int:
-        """The first port."""
-        return int(self.origins[0].rpartition(":")[2])
-
-    @property
-    def url(self) -> str:
-        """The front page of the first origin."""
-        return self.url_of()
-
-    def url_of(self, path: str = "/", place: int = 0) -> str:
-        """Return the absolute URL of a path at one of the origins."""
-        return f"http://{self.origins[place]}{path}"
 
     def __enter__(self) -> Self:
         sockets = self._bind_all()

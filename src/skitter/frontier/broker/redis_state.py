@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from skitter.frontier.broker.state import Fate, TurnResult, Turns, current_told, current_turns, masks_of
-from skitter.frontier.records import AddResult, Entry, Landing, Outcome, SeedMark
+from skitter.frontier.broker.state import Fate, Telling, TurnResult, Turns, current_told, current_turns
+from skitter.frontier.records import Landing
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.records import encode, text, to_bytes
 from skitter.frontier.redis.server import Argument
@@ -17,7 +17,7 @@ _TELLS = {"add", "commit"}
 _FATES = {b"g": Fate.GRANTED, b"l": Fate.LATER, b"x": Fate.GONE}
 
 
-class RedisState(RedisFrontier):
+class RedisState(RedisFrontier, Telling):
     """A Redis frontier that leases by turns; ``scripts/redis/lease.lua`` decides."""
 
     shared: ClassVar[bool] = True
@@ -25,28 +25,6 @@ class RedisState(RedisFrontier):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._run, self._run_once = self._run_turns, self._run_told
-
-    async def add_told(
-        self, entries: Sequence[Entry], seeds: SeedMark | None = None
-    ) -> tuple[AddResult, list[bool]]:
-        """Add, and tell for each entry whether it was taken."""
-        told: list[bool] = []
-        token = current_told.set(told)
-        try:
-            result = await self.add(entries, seeds)
-        finally:
-            current_told.reset(token)
-        return result, told or [False] * len(entries)
-
-    async def commit_told(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
-        """Commit, and tell for each outcome which of its entries were taken."""
-        told: list[bool] = []
-        token = current_told.set(told)
-        try:
-            accepted = await self.commit(outcomes)
-        finally:
-            current_told.reset(token)
-        return accepted, masks_of(outcomes, accepted, told)
 
     async def take_turns(
         self,

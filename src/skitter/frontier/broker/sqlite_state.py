@@ -6,39 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
-from skitter.frontier.broker.state import Fate, TurnResult, Turns, current_told, current_turns, masks_of
-from skitter.frontier.records import AddResult, Entry, Landing, Outcome, SeedMark
+from skitter.frontier.broker.state import Fate, Telling, TurnResult, Turns, current_told, current_turns
+from skitter.frontier.records import AddResult, Entry, Landing
 from skitter.frontier.slots import Place, Slot
 from skitter.frontier.sqlite import SqliteFrontier
 from skitter.queues import Shares
 
 
-class SqliteState(SqliteFrontier):
+class SqliteState(SqliteFrontier, Telling):
     """An embedded frontier that leases by turns."""
 
     shared: ClassVar[bool] = False
-
-    async def add_told(
-        self, entries: Sequence[Entry], seeds: SeedMark | None = None
-    ) -> tuple[AddResult, list[bool]]:
-        """Add, and tell for each entry whether it was taken."""
-        told: list[bool] = []
-        token = current_told.set(told)
-        try:
-            result = await self.add(entries, seeds)
-        finally:
-            current_told.reset(token)
-        return result, told or [False] * len(entries)
-
-    async def commit_told(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
-        """Commit, and tell for each outcome which of its entries were taken."""
-        told: list[bool] = []
-        token = current_told.set(told)
-        try:
-            accepted = await self.commit(outcomes)
-        finally:
-            current_told.reset(token)
-        return accepted, masks_of(outcomes, accepted, told)
 
     def _insert(self, entries: Sequence[Entry], now: float) -> AddResult:
         told = current_told.get()

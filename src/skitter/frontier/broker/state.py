@@ -88,7 +88,35 @@ current_told: ContextVar[list[bool] | None] = ContextVar("current_told", default
 """Where the call in progress notes which entries were taken."""
 
 
-def masks_of(outcomes: Sequence[Outcome], accepted: Sequence[bool], told: Sequence[bool]) -> list[list[bool]]:
+class Telling:
+    """What states have in common: whatever they add meanwhile notes in :data:`current_told` what it has taken."""
+
+    async def add_told(
+        self: Frontier, entries: Sequence[Entry], seeds: SeedMark | None = None
+    ) -> tuple[AddResult, list[bool]]:
+        """Add, and tell for each entry whether it was taken."""
+        told: list[bool] = []
+        token = current_told.set(told)
+        try:
+            result = await self.add(entries, seeds)
+        finally:
+            current_told.reset(token)
+        return result, told or [False] * len(entries)
+
+    async def commit_told(self: Frontier, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
+        """Commit, and tell for each outcome which of its entries were taken."""
+        told: list[bool] = []
+        token = current_told.set(told)
+        try:
+            accepted = await self.commit(outcomes)
+        finally:
+            current_told.reset(token)
+        return accepted, _masks_of(outcomes, accepted, told)
+
+
+def _masks_of(
+    outcomes: Sequence[Outcome], accepted: Sequence[bool], told: Sequence[bool]
+) -> list[list[bool]]:
     """Share out what was told among the outcomes: a refused outcome has no entries taken."""
     left = deque(told)
     return [
