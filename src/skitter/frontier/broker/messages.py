@@ -128,8 +128,8 @@ class Patience:
                 received = messages.receive()
                 self._coming = None if self._coming is None else max(0, self._coming - received)
                 return True
-            if self._coming is None:
+            if not self._coming:  # others than those may have come in their place
                 self._coming = await self._sweep()
-            if not self._coming:
-                return False
+                if not self._coming:
+                    return False
         return False
