@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 
 from skitter.engine.assembly import Assembly, _scope
+from skitter.engine.at_work import AtWork
 from skitter.engine.job import JobFolder, JobSpec
 from skitter.errors import CrawlFailed, StoreError
 from skitter.frontier.client import RemoteFrontier
@@ -102,7 +103,7 @@ class Bench(Assembly):
         self.settings = build_settings(QUICK, spider.custom_settings, settings)
         self.scope = _scope(spider, self.settings)
         self.groups = {}
-        self.running = []
+        self.running = AtWork()
         self._kind = frontier
         self._store = fail_store
         self.frontier = None

@@ -39,6 +39,10 @@ class SpiderError(UsageError):
     """A spider that cannot be found, imported or built."""
 
 
+class NoSeeds(SpiderError):
+    """A spider that has nothing to start from. No error for a job that gets its seeds from outside."""
+
+
 class RetryLater(SkitterError):
     """Raised by a callback that wants its page again: the attempt counts and the back-off applies."""
 

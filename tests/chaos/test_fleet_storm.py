@@ -3,13 +3,13 @@
 import contextlib
 import itertools
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 from crawling import check_exact, served
 from grounds import GROUNDS
-from holey import HoleySite
 from shared_crawling import Machines
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -19,6 +19,8 @@ DELAY = 1.0
 PARALLELISM = 2
 LEASE = 3.0
 KILLS = 30
+RIPE = 2.0
+"""Seconds after which a worker has surely had work, or nearly so."""
 ATTEMPTS = 5
 TICK = 0.01
 """Seconds to which the kernel tells when a request came."""
@@ -34,14 +36,6 @@ SETTINGS = {
 @pytest.fixture
 def site(site_process):
     return site_process("holey:HoleySite", SITE, hosts=HOSTS)
-
-
-@pytest.fixture
-def truth(site):
-    web = HoleySite(**SITE)
-    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
-    gone = {url for number, url in urls.items() if web.is_gone(number)}
-    return set(urls.values()) - gone, gone
 
 
 @pytest.fixture(params=GROUNDS)
@@ -88,12 +82,18 @@ class Storm:
         raise AssertionError(one.errors)
 
     def kill_worker(self):
-        """SIGKILL a worker, but none that sleeps or did, and of the older half: so most of them were at work."""
-        workers = [worker for one in self.machines for worker in one.awake_workers()]
+        """SIGKILL a worker, but none that sleeps or did, nor one that has hardly begun: a fleet gives up on those."""
+        assert self.machines[0].wait_for(self._ripe_workers, "a worker that has been there for a while")
         with contextlib.suppress(psutil.NoSuchProcess, IndexError):
-            workers.sort(key=psutil.Process.create_time)
-            self._rng.choice(workers[: len(workers) // 2 + 1]).kill()
+            self._rng.choice(self._ripe_workers()).kill()
             self.kills += 1
+
+    def _ripe_workers(self):
+        born_by = time.time() - RIPE
+        with contextlib.suppress(psutil.NoSuchProcess):
+            workers = [worker for one in self.machines for worker in one.awake_workers()]
+            return [worker for worker in workers if worker.create_time() <= born_by]
+        return []
 
     def restart_machine(self):
         """SIGKILL a machine whole, and start it again."""

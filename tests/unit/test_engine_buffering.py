@@ -69,7 +69,7 @@ async def test_a_crawl_that_is_stopped_writes_what_waits_at_once(bench):
     running = asyncio.create_task(crawl.run())
     while not crawl.groups:
         await asyncio.sleep(0.01)
-    crawl.running[0].drain()
+    crawl.running.drain()
     ran = await asyncio.wait_for(running, FOR_EVER / 2)
     assert (ran.status.leased, len(ran.items)) == (0, ran.status.done)
 

@@ -131,6 +131,11 @@ async def test_a_spider_without_start_urls_says_so(run):
     assert "set start_urls" in ran.failure.remedy
 
 
+async def test_a_spider_without_start_urls_waits_where_seeds_may_come_from_outside(run):
+    ran = await run(Starting, wait_for_seeds=0.3)
+    assert (ran.failure, ran.state) == (None, JobState.FINISHED)
+
+
 async def test_start_may_be_a_plain_generator_or_return_a_list(run):
     class Plain(Starting):
         def start(self):
@@ -209,6 +214,16 @@ async def test_an_interrupted_loader_is_taken_over_where_it_was():
     status = await frontier.status()
     assert (status.added, status.seeds_loading) == (1200, False)
     assert "refused/duplicate" not in status.counters
+
+
+async def test_a_spider_without_seeds_of_its_own_has_loaded_them_where_they_come_from_outside():
+    frontier = MemoryFrontier()
+    with pytest.raises(SpiderError, match="nothing to start from"):
+        await loader(frontier, Spider(), "w").run()
+    await frontier.abandon("w")
+    from_outside = SeedLoader(Spider(), frontier, Gatherer(Scope(), Politeness(), 1), "w", others_come=True)
+    assert not await from_outside.run()
+    assert not (await frontier.status()).seeds_loading
 
 
 async def test_a_million_seeds_would_not_be_in_memory():

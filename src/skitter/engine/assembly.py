@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from skitter.engine.at_work import AtWork
 from skitter.engine.equipment import Equipment
 from skitter.engine.hooks import Hooks
 from skitter.engine.job import JobFolder, JobSpec
@@ -138,12 +139,12 @@ class Assembly:
         frontier: Frontier,
         info: JobInfo,
         name: str,
-        running: list[Worker],
+        at_work: AtWork,
         queues: Sequence[str] = (),
     ) -> JobState:
         """Run one worker in this process until the job is finished or stopped.
 
-        The worker is put into ``running`` while it works, for those who want to drain it. ``queues``: those that it
+        ``at_work`` knows it while it works, for those who want to drain it. ``queues``: those that it
         serves; none: all.
         """
         worker_class = await asyncio.to_thread(_worker_class)
@@ -163,11 +164,11 @@ class Assembly:
             sorting,
             queues,
         )
-        running.append(worker)
+        at_work.enter(worker)
         try:
             return await worker.run(info)
         finally:
-            running.remove(worker)
+            at_work.leave(worker)
             await fetcher.close()
             for store in [*stores, *(sorting.opened if sorting is not None else ())]:
                 await store.close()

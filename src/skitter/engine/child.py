@@ -19,9 +19,9 @@ from typing import Any, cast
 import msgspec
 
 from skitter.engine.assembly import Assembly
+from skitter.engine.at_work import AtWork
 from skitter.engine.orders import HAD_WORK, ChildEnd, ChildOrder
 from skitter.engine.process import run_async, set_up_logging
-from skitter.engine.worker import Worker
 from skitter.errors import SkitterError
 from skitter.frontier.base import Frontier
 from skitter.frontier.client import OwnerGone, RemoteFrontier
@@ -81,10 +81,10 @@ async def _work(order: ChildOrder, pipe: int, name: str) -> None:
     assembly = Assembly(order.spec)
     frontier = _reach(assembly, order, name)
     reported = cast(Frontier, _ReportedFrontier(frontier, pipe))
-    running: list[Worker] = []
-    loop.add_signal_handler(signal.SIGTERM, _drain, running)
+    at_work = AtWork()
+    loop.add_signal_handler(signal.SIGTERM, at_work.drain)
     info = await frontier.open()
-    work = loop.create_task(assembly.work(reported, info, name, running, order.queues))
+    work = loop.create_task(assembly.work(reported, info, name, at_work, order.queues))
     gone = loop.create_task(_owner_ended(frontier, order.owner))
     await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
     gone.cancel()
@@ -96,11 +96,6 @@ async def _work(order: ChildOrder, pipe: int, name: str) -> None:
         raise OwnerGone("the owner of the job has ended")
     await work
     await frontier.close()
-
-
-def _drain(running: list[Worker]) -> None:
-    for worker in running:
-        worker.drain()
 
 
 def main() -> int:

@@ -9,11 +9,12 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from skitter.engine.assembly import Assembly, worker_name
+from skitter.engine.at_work import AtWork
 from skitter.engine.equipment import Equipment
 from skitter.engine.fleet import Fleet
 from skitter.engine.job import JobSpec
@@ -24,14 +25,12 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, SeedKeys
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
+from skitter.frontier.secrets import shown_url
 from skitter.frontier.server import FrontierServer
 from skitter.spider import Spider
 from skitter.store.base import parts_folder
 from skitter.store.committed import split_by_place
 from skitter.store.outputs import shown
-
-if TYPE_CHECKING:  # the owner of a fleet needs no worker
-    from skitter.engine.worker import Worker
 
 log = logging.getLogger("skitter.engine")
 
@@ -114,7 +113,7 @@ class Crawl:
         self._outputs = JobOutputs(spec, self._assembly)
         self._frontier: Frontier | None = None
         self._fleet: Fleet | None = None
-        self._running: list[Worker] = []
+        self._at_work = AtWork()
         self._stop_reason = ""
         self.has_begun = False
         """Whether the run came as far as its work: an error from then on is none of the input."""
@@ -142,7 +141,7 @@ class Crawl:
         frontier = make_frontier(self.spec.frontier, self._assembly.frontier_context())
         if self._assembly.settings.seed_keys and not isinstance(frontier, SeedKeys):
             raise UsageError(
-                f"frontier {self.spec.frontier} has no seed keys",
+                f"frontier {shown_url(self.spec.frontier)} has no seed keys",
                 remedy="they need a Redis frontier; or `skitter add`",
             )
         await self._outputs.check(fresh=self._fresh)
@@ -206,7 +205,7 @@ class Crawl:
         try:
             teams = self.spec.teams()
             if len(teams) == 1:
-                await self._assembly.work(frontier, info, worker_name(), self._running, teams[0])
+                await self._assembly.work(frontier, info, worker_name(), self._at_work, teams[0])
             else:
                 level, form = self._logging
                 orders = [
@@ -248,8 +247,7 @@ class Crawl:
         if self._stop_reason:
             return
         self._stop_reason = reason
-        for worker in self._running:
-            worker.drain()
+        self._at_work.drain()
         # On a shared frontier it is a stop of this machine alone.
         if self._frontier is not None and not self._frontier.shared:
             self._undertake(self._frontier.control(JobState.STOPPING))

@@ -90,6 +90,8 @@ class Fleet:
         finally:
             os.close(write_end)
         self._processes.add(process)
+        if self._stopping:  # while it was being started
+            self._tell_to_stop(process)
         return process
 
     def _count_death(self, status: int | None, lived: float, *, had_work: bool) -> None:
@@ -104,12 +106,15 @@ class Fleet:
     async def stop(self) -> None:
         """Replace nobody any more; end what has not drained in good time."""
         self._stopping = True
-        if self._abandon is not None:  # nor does a frontier of ours tell them to stop
-            for process in self._processes:
-                with contextlib.suppress(ProcessLookupError):
-                    process.terminate()
+        for process in self._processes:
+            self._tell_to_stop(process)
         await asyncio.sleep(DRAIN_SECONDS + 5.0)
         await self.kill()
+
+    def _tell_to_stop(self, process: asyncio.subprocess.Process) -> None:
+        if self._abandon is not None:  # no frontier of ours tells it
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
 
     async def kill(self) -> None:
         """End all workers at once; their leases go back when their connections close."""

@@ -15,6 +15,7 @@ import xxhash
 
 from skitter.errors import FrontierError, UsageError
 from skitter.frontier.ownership import OwnerLock
+from skitter.frontier.secrets import without_secrets
 
 HOME = ".skitter"
 """Folder of all jobs, below the working directory."""
@@ -35,6 +36,7 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """What was set on top of the spider's own settings."""
     outputs: list[str] = []
     frontier: str = "sqlite:"
+    """Its URL; in the note of a job without its secrets."""
     workers: int = 1
     queues: dict[str, int] = {}
     """Queues that are served, each with the number of worker processes that it has for itself; 0: ``workers`` serve
@@ -67,7 +69,11 @@ class JobFolder:
 
     @property
     def socket(self) -> Path:
-        """Where the owner of the frontier listens while the job runs."""
+        """Where the owner of the frontier listens while the job runs.
+
+        A path that is too long for a socket (``sun_path``, unix(7)) is replaced by one in the folder for temporary
+        files. Raises :class:`~skitter.errors.UsageError` if that belongs to another user.
+        """
         path = self.path.resolve() / "owner.sock"
         if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
             return path
@@ -106,11 +112,15 @@ class JobFolder:
         return spec
 
     def write(self, spec: JobSpec) -> None:
-        """Keep what the job was begun with."""
+        """Keep what the job was begun with, but for the secrets in the URL of its frontier.
+
+        Raises :class:`~skitter.errors.UsageError` if the folder cannot be written.
+        """
+        kept = _kept(spec)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             draft = self.note.with_suffix(".tmp")
-            draft.write_bytes(msgspec.json.format(msgspec.json.encode(spec)))
+            draft.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
             draft.replace(self.note)
         except OSError as error:
             raise UsageError(
@@ -149,14 +159,20 @@ class JobFolder:
         or on another frontier: going on would mix two crawls.
         """
         if self.exists():
-            before = self.read()
+            # A note of an older skitter may hold secrets.
+            before, now = _kept(self.read()), _kept(spec)
             for what in ("spider", "arguments", "frontier"):
-                if getattr(before, what) != getattr(spec, what):
+                if getattr(before, what) != getattr(now, what):
                     raise UsageError(
                         f"job {self.job!r} was begun with another {what.rstrip('s')}:"
                         f" {getattr(before, what)!r:.200}",
                         remedy="choose another name with --job, or start anew with --fresh",
                     )
+
+
+def _kept(spec: JobSpec) -> JobSpec:
+    """Return what may be kept of it on a disk."""
+    return msgspec.structs.replace(spec, frontier=without_secrets(spec.frontier))
 
 
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from skitter.frontier.reading import read_dead_letters, read_outputs, read_statu
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.roster import WorkerStatus
+from skitter.frontier.secrets import shown_url, without_secrets
 from skitter.frontier.tally import Tally, TallyGroup
 from skitter.politeness import Politeness
 from skitter.store.outputs import shown
@@ -71,8 +71,8 @@ class SharedJob(JobFolder):
         """Return what the job was begun with, as far as it is known here."""
         if self.exists():
             spec = super().read()
-            if spec.frontier == self._url:
-                return spec
+            if without_secrets(spec.frontier) == without_secrets(self._url):
+                return msgspec.structs.replace(spec, frontier=self._url)
         return JobSpec(job=self.job, spider="", frontier=self._url)
 
     def is_being_run(self) -> bool:
@@ -88,7 +88,7 @@ def find_job(job: str, frontier: str | None) -> JobFolder:
     if frontier is not None:
         if frontier.partition(":")[0] in _EMBEDDED:
             raise UsageError(
-                f"frontier {frontier} belongs to one machine",
+                f"frontier {shown_url(frontier)} belongs to one machine",
                 remedy="leave --frontier out, in the folder of the job",
             )
         return SharedJob(job, frontier)
@@ -104,7 +104,7 @@ async def jobs_on(frontier: str) -> list[JobFolder]:
         if isinstance(made, SharedRules):
             return [SharedJob(job, frontier) for job in await made.jobs()]
     raise UsageError(
-        f"frontier {without_password(frontier)} cannot list its jobs",
+        f"frontier {shown_url(frontier)} cannot list its jobs",
         remedy="leave --frontier out, in the folder of the jobs",
     )
 
@@ -187,7 +187,7 @@ async def job_status(folder: JobFolder) -> JobStatus:
     spec = folder.read()
     found = JobStatus(
         job=folder.job, state="new", live=False, spider=spec.spider, outputs=[shown(target) for target in spec.outputs],
-        frontier=without_password(spec.frontier),
+        frontier=shown_url(spec.frontier),
     )  # fmt: skip
     try:
         await _look(folder, spec, found)
@@ -275,8 +275,3 @@ def _state_of(counts: FrontierStatus | None, *, live: bool) -> str:
     if live or counts.state in {JobState.FINISHED, JobState.PAUSED}:
         return counts.state.value
     return "stopped"
-
-
-def without_password(url: str) -> str:
-    """Return a URL that may be shown."""
-    return re.sub(r"(?<=://)([^:/@]*):[^@/]*@", r"\1:***@", url)

@@ -149,7 +149,7 @@ class Walk:
             return None
         if not turn.may_start():
             raise _HandBack
-        if self._asks_before_sending:
+        if self._asks_before_sending and turn.lease.start_within is not None:
             MAY_START.set(turn.may_start)
         response = await (self._looking(page, request, turn) if self._looks else self._fetcher.fetch(request))
         status = response.status

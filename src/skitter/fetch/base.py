@@ -90,6 +90,13 @@ class UnsendableRequest(FetchError):
     retryable = False
 
 
+class TooLate(FetchError):
+    """The request could not be sent in the time in which a promised distance allows it; its turn will come again."""
+
+    kind = "late"
+    free = True
+
+
 class Aborted(FetchError):
     """Whoever looked at the headers of the answer wanted no more of it."""
 
@@ -118,8 +125,9 @@ class Fetcher(Protocol):
 
 
 MAY_START: ContextVar[Callable[[], bool] | None] = ContextVar("may_start", default=None)
-"""Within a turn of a worker: tells whether its request may still be sent. Set for a fetcher that says so by an
-attribute ``asks_before_sending = True``, because it may wait for something first."""
+"""Within a turn of a worker whose host has a promised distance: tells whether its request may still be sent; if not,
+:class:`TooLate` hands it back. Set for a fetcher that says by an attribute ``asks_before_sending = True`` that it
+asks, as late as it can."""
 
 HeaderHook = Callable[[Response], Awaitable[bool]]
 """Gets a response that has no body yet; its answer tells whether the body is wanted."""

@@ -11,7 +11,7 @@ import certifi
 import pycurl
 
 from skitter.errors import UsageError
-from skitter.fetch.base import ConnectError, FetchError, HeaderHook, UnsendableRequest
+from skitter.fetch.base import MAY_START, ConnectError, FetchError, HeaderHook, TooLate, UnsendableRequest
 from skitter.fetch.cookies import CookieJars
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.decoding import decode_body
@@ -45,6 +45,7 @@ class HttpFetcher:
     """
 
     keeps_cookies = True
+    asks_before_sending = True
 
     def __init__(self, settings: FetchSettings | None = None, cookies: CookieJars | None = None) -> None:
         self.settings = settings or FetchSettings()
@@ -89,6 +90,8 @@ class HttpFetcher:
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             transfer.prepare(request, url, cookie)
+            if (may_start := MAY_START.get()) is not None:
+                transfer.ask_before_sending(may_start)
             try:
                 await self._performing(transfer, request, on_headers)
             except _OnlyDeadConnections:
@@ -125,6 +128,8 @@ class HttpFetcher:
         try:
             await future
         except pycurl.error as error:
+            if transfer.is_late:
+                raise TooLate("the turn of its host was over before it could be sent") from None
             if error.args[1].startswith("Connection died, tried") and not transfer.fresh:
                 raise _OnlyDeadConnections from None
             raise _error_of(transfer, error) from None

@@ -30,11 +30,13 @@ class Transfer:
         "_chunks",
         "_extra",
         "_lines",
+        "_may_start",
         "_settings",
         "_unusual",
         "curl",
         "fresh",
         "idle_looks",
+        "is_late",
         "seen_bytes",
     )
 
@@ -47,6 +49,9 @@ class Transfer:
         self._chunks: list[bytes] = []
         self._extra = False
         self._unusual = False
+        self._may_start: Callable[[], bool] | None = None
+        self.is_late = False
+        """Whether it was not sent, because it might not start any more."""
         self.curl = pycurl.Curl()
         self.seen_bytes = -1
         """What :class:`~skitter.fetch.stall.StallWatch` saw moved when it last looked."""
@@ -110,6 +115,29 @@ class Transfer:
         """Use no kept connection for this request."""
         self.fresh = self._unusual = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
+
+    def ask_before_sending(self, may_start: Callable[[], bool]) -> None:
+        """Let ``may_start`` tell, at the last moment, whether the request may still go out.
+
+        That moment is the beginning of its connection, or for a kept one the sending: a connection that takes long
+        to make would otherwise be late each time.
+        """
+        self._may_start = may_start
+        self.curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_new_connection)
+        self.curl.setopt(pycurl.PREREQFUNCTION, self._on_connected)
+
+    def _on_new_connection(self, _fd: int, _purpose: int) -> int:
+        if self._is_too_late():
+            return int(pycurl.SOCKOPT_ERROR)
+        self._may_start = None  # it has started
+        return int(pycurl.SOCKOPT_OK)
+
+    def _on_connected(self, *_where: object) -> int:
+        return int(pycurl.PREREQFUNC_ABORT if self._is_too_late() else pycurl.PREREQFUNC_OK)
+
+    def _is_too_late(self) -> bool:
+        self.is_late = self._may_start is not None and not self._may_start()
+        return self.is_late
 
     def _prepare_method(self, request: Request, *, with_body: bool) -> None:
         setopt, method = self.curl.setopt, request.method
@@ -182,6 +210,8 @@ class Transfer:
             self.curl.unsetopt(pycurl.COOKIE)
             self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.total_timeout))
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
+        if self._may_start is not None or self.is_late:
+            self._may_start, self.is_late = None, False
         self._extra = self._unusual = self.fresh = False
 
 

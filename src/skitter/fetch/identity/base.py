@@ -94,13 +94,6 @@ class Cookies(Protocol):
         ...
 
 
-class TooLate(FetchError):
-    """By the time the sources had answered, the turn of the request's host was over."""
-
-    kind = "late"
-    free = True
-
-
 class AllProxiesRest(ProxyError):
     """Every proxy of the list has failed lately."""
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, HeaderHook, ProxyError, fetch_watched
-from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, TooLate, UserAgents
+from skitter.fetch.base import (
+    MAY_START,
+    Aborted,
+    Fetcher,
+    FetchError,
+    HeaderHook,
+    ProxyError,
+    TooLate,
+    fetch_watched,
+)
+from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, UserAgents
 from skitter.fetch.identity.cookie_file import CookieFile
 from skitter.fetch.identity.proxy_url import label
 from skitter.fetch.identity.sessions import Session, SessionPool
@@ -86,15 +95,18 @@ class IdentityFetcher:
         return await self._fetch(request, on_headers)
 
     async def _fetch(self, request: Request, on_headers: HeaderHook | None) -> Response:
+        # Asked here, once: what the sources fetch themselves, and a second proxy, may take their time.
+        may_start = MAY_START.get()
+        MAY_START.set(None)
         if self._sessions is None:
-            return await self._send(request, await self._unbound(request), on_headers)
+            return await self._send(request, await self._unbound(request), on_headers, may_start)
         try:
             session = await self._sessions.take(request)
         except AllProxiesRest as error:
             raise await _waited(error) from None
         status, failure = None, None
         try:
-            response = await self._send(request, self._as(request, session), on_headers)
+            response = await self._send(request, self._as(request, session), on_headers, may_start)
             status = response.status
         except (TooLate, Aborted):
             raise
@@ -131,12 +143,17 @@ class IdentityFetcher:
 
     # --- sending ---------------------------------------------------------------------------------------
 
-    async def _send(self, request: Request, sent: Request, on_headers: HeaderHook | None) -> Response:
+    async def _send(
+        self,
+        request: Request,
+        sent: Request,
+        on_headers: HeaderHook | None,
+        may_start: Callable[[], bool] | None,
+    ) -> Response:
         if self._cookies is not None:
             header = await self._cookies.header_for(sent)
             if header is not None:
                 sent = sent.replace(cookies={}, headers={"Cookie": header, **sent.headers})
-        may_start = MAY_START.get()
         if may_start is not None and not may_start():
             raise TooLate("the sources took too long")
         if self._proxies is not None and sent.proxy and request.proxy is None:

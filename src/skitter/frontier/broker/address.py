@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from skitter.errors import FrontierError
+from skitter.frontier.secrets import BROKER_SECRET, secret_outside
 from skitter.queues import DEFAULT_QUEUE
 
 Host = tuple[str, int]
@@ -82,7 +83,8 @@ def parse_address(url: str, job: str, rule: NameRule) -> BrokerAddress:
     if not state:
         raise _wrong(rule, "it names no state: what the broker cannot know is kept in Redis or SQLite")
     rest = {name: value for name, value in options.items() if name not in _OURS}
-    return BrokerAddress(rule, _hosts(rule, places, rule.port), topic, channel, state, unquote(secret), rest)
+    secret = unquote(secret) or secret_outside(BROKER_SECRET)
+    return BrokerAddress(rule, _hosts(rule, places, rule.port), topic, channel, state, secret, rest)
 
 
 def channel_of(job: str) -> str:

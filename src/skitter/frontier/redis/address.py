@@ -14,6 +14,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from skitter.errors import FrontierError
+from skitter.frontier.secrets import PASSWORD, SENTINEL_PASSWORD, secret_outside
 
 PATIENCE = 3600.0
 """Seconds for which a server that is away is waited for, unless the URL says ``?patience=``."""
@@ -43,6 +44,8 @@ class Address(msgspec.Struct, frozen=True):
     """User, password, database and TLS options of the server behind the sentinels."""
     sentinel_access: dict[str, Any] = {}
     """User and password of the sentinels themselves, and TLS options."""
+    password: str = ""
+    """For ``url``, where it says none."""
 
     def clients(self, on_connect: Callable[[Any], Any]) -> list[redis.asyncio.Redis]:
         """Return a client that connects when it is used, then those that tell it where, all to be closed.
@@ -59,6 +62,8 @@ class Address(msgspec.Struct, frozen=True):
         try:
             if self.sentinels:
                 return self._behind_sentinels(options)
+            if self.password:
+                options["password"] = self.password
             client = redis.asyncio.Redis.from_url(self.url, **options)
             pool = client.connection_pool
             pool.connection_class(**pool.connection_kwargs)  # is told only now of options it does not know
@@ -84,7 +89,8 @@ def parse_address(url: str) -> Address:
         where = _check_direct(parts.scheme, parts.hostname, parts.port, parts.path, options)
     except ValueError as error:
         raise FrontierError(f"frontier URL is not understood: {error}", remedy=_REMEDY) from error
-    return Address(parts._replace(query=urlencode(options)).geturl(), where, patience, timeout)
+    url = parts._replace(query=urlencode(options)).geturl()
+    return Address(url, where, patience, timeout, password=secret_outside(PASSWORD))
 
 
 def _check_direct(
@@ -115,14 +121,19 @@ def _behind_sentinels(
     user, _, password = credentials.partition(":")
     tls: dict[str, Any] = {"ssl": True} if parts.scheme == "rediss+sentinel" else {}
     tls |= {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
-    theirs = _credentials(options.pop("sentinel_username", ""), options.pop("sentinel_password", ""))
+    their_password = options.pop("sentinel_password", "") or secret_outside(SENTINEL_PASSWORD)
+    theirs = _credentials(options.pop("sentinel_username", ""), their_password)
     if options:
         raise ValueError(f"sentinels have no option {min(options)!r}")
     sentinels = []
     for host in hosts.split(","):
         name, _, port = host.partition(":")
         sentinels.append((name, int(port or _SENTINEL_PORT)))
-    access = {"db": _database(database), **_credentials(unquote(user), unquote(password)), **tls}
+    access = {
+        "db": _database(database),
+        **_credentials(unquote(user), unquote(password) or secret_outside(PASSWORD)),
+        **tls,
+    }
     where = f"{parts.scheme}://{hosts}/{service}/{access['db']}"
     return Address("", where, patience, timeout, tuple(sentinels), service, access, {**theirs, **tls})
 

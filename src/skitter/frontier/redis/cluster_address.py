@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import CLIENT_OPTIONS, PATIENCE, TIMEOUT
+from skitter.frontier.secrets import PASSWORD, secret_outside
 
 PARTITIONS = 8
 MOST_PARTITIONS = 128
@@ -78,7 +79,8 @@ def _parse(parts: SplitResult) -> ClusterAddress:
         raise ValueError("a cluster has one database only, without a name")
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
-    access: dict[str, Any] = {"username": unquote(user), "password": unquote(password)}
+    own = unquote(password) or secret_outside(PASSWORD)
+    access: dict[str, Any] = {"username": unquote(user), "password": own}
     access = {name: value for name, value in access.items() if value}
     if parts.scheme.lower() == "rediss+cluster":
         access |= {
