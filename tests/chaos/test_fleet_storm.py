@@ -25,7 +25,7 @@ RIPE = 2.0
 ATTEMPTS = 5
 TICK = 0.02
 """Seconds to which the kernel tells when a request came: two of its ticks."""
-AWAKENING = 0.3
+AWAKENING = 0.5
 """Seconds in which a worker that was woken sends what it had begun."""
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 SETTINGS = {
