@@ -39,8 +39,8 @@ class SpiderError(UsageError):
     """A spider that cannot be found, imported or built."""
 
 
-class NothingToStartFrom(SpiderError):
-    """A spider without first requests of its own; no error where they come from outside."""
+class NoSeeds(SpiderError):
+    """A spider that has nothing to start from. No error for a job that gets its seeds from outside."""
 
 
 class RetryLater(SkitterError):

@@ -43,7 +43,10 @@ class Rate(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Rate:
-        """Read ``COUNT/[NUMBER]UNIT`` with unit ``s``, ``m`` or ``h``."""
+        """Read ``COUNT/[NUMBER]UNIT`` with unit ``s``, ``m`` or ``h``.
+
+        Raises :class:`~skitter.errors.SettingsError` for anything else.
+        """
         match = _RATE.fullmatch(text.strip())
         if match is None:
             raise SettingsError(f"rate {text!r} is not understood", remedy="write a rate like 20/60s")

@@ -276,7 +276,7 @@ class _Foreign(Selector):
         self._inner = inner
 
     def run(self, query: CssQuery) -> SelectorList:
-        """Select by CSS on lxml."""
+        """Select by CSS on lxml. Raises :class:`~skitter.errors.UsageError` on a part of a JSON page."""
         try:
             return _wrap(self._inner.css(query.source))
         except ValueError as error:

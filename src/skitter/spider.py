@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
-from skitter.errors import NothingToStartFrom
+from skitter.errors import NoSeeds
 from skitter.request import Request
 
 
@@ -41,13 +41,11 @@ class Spider:
         """Yield the first requests (or URLs), as many as there are: they are streamed to the frontier.
 
         After an interruption the generator is run again and as many requests are skipped as had
-        been stored, so the order has to be the same each time.
-
-        Raises :class:`~skitter.errors.NothingToStartFrom` without ``start_urls``, which ends the crawl, unless it
-        waits for seeds from outside.
+        been stored, so the order has to be the same each time. Raises
+        :class:`~skitter.errors.SpiderError` without ``start_urls``.
         """
         if not self.start_urls:
-            raise NothingToStartFrom(
+            raise NoSeeds(
                 f"spider {self.name!r} has nothing to start from",
                 remedy="set start_urls, or define async def start(self)",
             )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from crawling import Crawling
+from holey import HoleySite
 
 from skitter.testing import SiteProcess
 
@@ -36,6 +37,19 @@ def site_process(tests_folder):
     """Serve a site from a process of its own: ``site = site_process("holey:HoleySite", {...}, hosts=2)``."""
     with ExitStack() as stack:
         yield _starter(stack, tests_folder)
+
+
+@pytest.fixture
+def site(site_process, request):
+    """Serve the web that the module describes in ``SITE``."""
+    described = request.module.SITE
+    return site_process("holey:HoleySite", described, hosts=described["hosts"], delay=0.02)
+
+
+@pytest.fixture
+def truth(site, request):
+    """The pages of ``SITE`` that can be had, and the dead links."""
+    return HoleySite(**request.module.SITE).urls(site.origins)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,12 @@ from services.store_items import read_file, read_served
 
 SPIDERS = Path(__file__).with_name("spiders.py")
 PATIENCE = 60.0
+CONCURRENCY = 8
+FAST = {
+    "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
+    "deny": "outside.invalid", "max_lost": 100,
+}  # fmt: skip
+"""Settings of a crawl that nothing but its servers holds up, and of which every worker may be killed often."""
 _STEP = 0.002
 _read: dict[Path, tuple[int, int]] = {}
 """Of each log, how many bytes were read, and how many lines."""

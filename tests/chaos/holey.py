@@ -26,5 +26,11 @@ class HoleySite(GeneratedSite):
             return Answer(answer.body, answer.status, delay=STALL)
         return answer
 
+    def urls(self, origins):
+        """Return the URLs of the pages that can be had, and those of the dead links."""
+        urls = {number: self.url(number, origins) for number in range(self.pages)}
+        gone = {url for number, url in urls.items() if self.is_gone(number)}
+        return set(urls.values()) - gone, gone
+
     def is_gone(self, number):
         return self._every > 0 and number % self._every == self._every - 1

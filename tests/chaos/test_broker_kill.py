@@ -4,8 +4,7 @@ import asyncio
 import random
 
 import pytest
-from crawling import Crawling, check_exact, served
-from holey import HoleySite
+from crawling import FAST, Crawling, check_exact, served
 
 from services.nats_servers import NatsServer
 from services.nsq_servers import Nsqd
@@ -15,12 +14,8 @@ from skitter.settings import build_settings
 pytestmark = pytest.mark.chaos
 
 PAGES, HOLES, HOSTS = 2_000, 200, 4
-CONCURRENCY = 8
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 2000, "links_per_page": 20}
-SETTINGS = {
-    "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
-    "deny": "outside.invalid", "max_lost": 100, "lease_seconds": 3,
-}  # fmt: skip
+SETTINGS = FAST | {"lease_seconds": 3}
 
 
 class ThroughBroker(Crawling):
@@ -65,19 +60,6 @@ class ThroughBroker(Crawling):
         assert status.leased == 0
         return {"added": status.added, "done": status.done, "queue": status.queued, "delayed": status.delayed,
                 "dead": status.failed}  # fmt: skip
-
-
-@pytest.fixture
-def site(site_process):
-    return site_process("holey:HoleySite", SITE, hosts=HOSTS, delay=0.02)
-
-
-@pytest.fixture
-def truth(site):
-    web = HoleySite(**SITE)
-    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
-    gone = {url for number, url in urls.items() if web.is_gone(number)}
-    return set(urls.values()) - gone, gone
 
 
 @pytest.fixture(params=["nsq", "nats"])

@@ -10,7 +10,6 @@ import psutil
 import pytest
 from crawling import check_exact, served
 from grounds import GROUNDS
-from holey import HoleySite
 from shared_crawling import Machines
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -37,14 +36,6 @@ SETTINGS = {
 @pytest.fixture
 def site(site_process):
     return site_process("holey:HoleySite", SITE, hosts=HOSTS)
-
-
-@pytest.fixture
-def truth(site):
-    web = HoleySite(**SITE)
-    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
-    gone = {url for number, url in urls.items() if web.is_gone(number)}
-    return set(urls.values()) - gone, gone
 
 
 @pytest.fixture(params=GROUNDS)

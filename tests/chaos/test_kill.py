@@ -5,41 +5,22 @@ import signal
 
 import psutil
 import pytest
-from crawling import check_exact, served, visits
+from crawling import CONCURRENCY, FAST, check_exact, served, visits
 from holey import STALL, HoleySite
 
 pytestmark = pytest.mark.chaos
 
 PAGES, HOLES, HOSTS = 400, 40, 2
-CONCURRENCY = 8
 KILLS = 4
 """In one crawl; 48 in all."""
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
-SETTINGS = {
-    "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
-    "deny": "outside.invalid", "max_lost": 100,
-}  # fmt: skip
-
-
-@pytest.fixture
-def site(site_process):
-    return site_process("holey:HoleySite", SITE, hosts=HOSTS, delay=0.02)
-
-
-@pytest.fixture
-def truth(site):
-    """The pages that can be had, and the dead links."""
-    web = HoleySite(**SITE)
-    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
-    gone = {url for number, url in urls.items() if web.is_gone(number)}
-    return set(urls.values()) - gone, gone
 
 
 @pytest.fixture
 def job(crawling, site):
     def make(workers=2, settings=(), spider="Everything", arguments=(), **options):
         return crawling(
-            spider, workers=workers, settings={**SETTINGS, **dict(settings)},
+            spider, workers=workers, settings={**FAST, **dict(settings)},
             arguments={"url": site.url, **dict(arguments)}, **options,
         )  # fmt: skip
 
@@ -106,7 +87,7 @@ def test_many_pages_that_kill_workers_do_not_end_the_crawl(crawling, site_proces
     poisoned = {url for url in pages if url.endswith("3.html")}
     assert len(poisoned) == 10
     crawl = crawling(
-        "Poisoned", workers=2, settings={**SETTINGS, "max_lost": 0, "concurrency": 1},
+        "Poisoned", workers=2, settings={**FAST, "max_lost": 0, "concurrency": 1},
         arguments={"url": site.url, "poison": "3.html"},
     )  # fmt: skip
     assert crawl.run() == 0, crawl.errors
@@ -150,7 +131,7 @@ def test_the_first_interrupt_drains_and_a_rerun_completes(job, site, truth):
 def test_the_second_interrupt_ends_at_once_and_a_rerun_completes(crawling, site_process):
     arguments = {"pages": 200, "page_bytes": 3000, "links_per_page": 20, "stalls": 4}
     site = site_process("holey:HoleySite", arguments)
-    crawl = crawling("Everything", workers=2, settings=SETTINGS, arguments={"url": site.url}).start()
+    crawl = crawling("Everything", workers=2, settings=FAST, arguments={"url": site.url}).start()
     assert crawl.wait_for(lambda: served(site) >= 2, "a page that was leased together with those that stall")
     workers = crawl.workers()
     crawl.process.send_signal(signal.SIGINT)

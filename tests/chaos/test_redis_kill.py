@@ -3,8 +3,7 @@
 import random
 
 import pytest
-from crawling import check_exact, served
-from holey import HoleySite
+from crawling import FAST, check_exact, served
 from shared_crawling import SharedCrawling
 
 from services.redis_servers import RedisServer
@@ -12,26 +11,9 @@ from services.redis_servers import RedisServer
 pytestmark = pytest.mark.chaos
 
 PAGES, HOLES, HOSTS = 400, 40, 2
-CONCURRENCY = 8
 KILLS = 5
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
-SETTINGS = {
-    "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
-    "deny": "outside.invalid", "max_lost": 100, "lease_seconds": 3,
-}  # fmt: skip
-
-
-@pytest.fixture
-def site(site_process):
-    return site_process("holey:HoleySite", SITE, hosts=HOSTS, delay=0.02)
-
-
-@pytest.fixture
-def truth(site):
-    web = HoleySite(**SITE)
-    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
-    gone = {url for number, url in urls.items() if web.is_gone(number)}
-    return set(urls.values()) - gone, gone
+SETTINGS = FAST | {"lease_seconds": 3}
 
 
 @pytest.fixture(params=["valkey", "redis"])

@@ -4,41 +4,20 @@ import random
 import uuid
 
 import pytest
-from crawling import check_exact, served
-from holey import HoleySite
+from crawling import FAST, check_exact, served
 
 from services.store_servers import MongoServer, PostgresServer, running
 
 pytestmark = pytest.mark.chaos
 
-PAGES, HOLES, HOSTS, CONCURRENCY = 200, 30, 2, 8
+PAGES, HOLES, HOSTS = 200, 30, 2
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
-SETTINGS = {
-    "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
-    "deny": "outside.invalid", "max_lost": 100,
-}  # fmt: skip
-
-
-@pytest.fixture
-def site(site_process):
-    return site_process("holey:HoleySite", SITE, hosts=HOSTS, delay=0.02)
-
-
-@pytest.fixture
-def truth(site):
-    """The pages that can be had, and the dead links."""
-    web = HoleySite(**SITE)
-    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
-    gone = {url for number, url in urls.items() if web.is_gone(number)}
-    return set(urls.values()) - gone, gone
 
 
 @pytest.fixture
 def job(crawling, site):
     def make(output):
-        return crawling(
-            "Everything", workers=2, settings=SETTINGS, arguments={"url": site.url}, output=output
-        )
+        return crawling("Everything", workers=2, settings=FAST, arguments={"url": site.url}, output=output)
 
     return make
 

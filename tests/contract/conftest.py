@@ -368,7 +368,8 @@ class Job:
                 check_counts(await self.status())
                 return self.clock.now - begun, answer.leases[0]
             waited = self.clock.now - begun
-            await self.clock.advance(max(step, 2.0 ** math.frexp(waited * precision)[1] / 2))
+            coarse = 2.0 ** math.frexp(waited * precision)[1] / 2 if precision else 0.0
+            await self.clock.advance(max(step, coarse))
         raise AssertionError(f"nothing was handed out within {patience} seconds")
 
     async def seeds_done(self) -> None:

@@ -240,6 +240,36 @@ async def test_messages_come_as_they_are_needed(make):
     assert broker.allowed[-1] == len(leases)
 
 
+async def test_the_next_messages_may_come_while_pages_are_committed_and_no_more_of_them_afterwards(make):
+    frontier, broker = await make()
+    await frontier.add([entry(number) for number in range(6)])
+    leases = await lease(frontier, 3)
+    kept = len([message for message in broker.delivered if not message.said]) - 3
+    broker.gate.clear()
+    broker.allowed.clear()
+    await frontier.commit(done(*leases[:2], entries=[entry("child")]))
+    assert broker.allowed == [3 + kept]  # three at work, and those kept are as many as will be wanted
+    frontier._hand.clear()
+    broker.allowed.clear()
+    await frontier.commit(done(leases[2]))
+    # One at work, two to be finished when their children are out, and three new; the one has no children.
+    assert broker.allowed == [1 + 2 + 3, 2 + 3]
+    broker.gate.set()
+    await frontier._outbox.wait_below(1)
+    assert len(broker.allowed) == 3
+    assert broker.allowed[-1] <= 3 + len(frontier._hand)
+
+
+async def test_what_was_not_looked_at_for_want_of_room_stays_in_hand_and_counts_as_needed(make):
+    frontier, broker = await make(pace=Pace(room=4, hold=0.5))
+    await frontier.add([entry(number) for number in range(30)])
+    leases = await lease(frontier, 2)
+    assert [message.said for message in broker.delivered] == [[]] * 30
+    broker.allowed.clear()
+    await lease(frontier, 5, landed=[Landing(one.id, 0.1) for one in leases])
+    assert set(broker.allowed) == {2 + 28, 7 + 23}
+
+
 async def test_lost_messages_are_published_again_when_the_broker_is_dry(make):
     frontier, broker = await make()
     await frontier.add([entry(number) for number in range(10)])

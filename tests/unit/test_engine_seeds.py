@@ -221,7 +221,7 @@ async def test_a_spider_without_seeds_of_its_own_has_loaded_them_where_they_come
     with pytest.raises(SpiderError, match="nothing to start from"):
         await loader(frontier, Spider(), "w").run()
     await frontier.abandon("w")
-    from_outside = SeedLoader(Spider(), frontier, Gatherer(Scope(), Politeness(), 1), "w", from_outside=True)
+    from_outside = SeedLoader(Spider(), frontier, Gatherer(Scope(), Politeness(), 1), "w", others_come=True)
     assert not await from_outside.run()
     assert not (await frontier.status()).seeds_loading
 

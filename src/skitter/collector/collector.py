@@ -228,6 +228,8 @@ class Collector:
             Requests name it, so it has to be the same in every process and run; default: its number.
         ``options``
             Those of :data:`~skitter.collector.options.OF_A_CLONE` may be replaced; the others belong to the job.
+
+        Raises :class:`~skitter.errors.SettingsError` for one of those, and for a value outside its range.
         """
         if foreign := set(options) - OF_A_CLONE:
             raise SettingsError(

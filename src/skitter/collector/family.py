@@ -52,7 +52,10 @@ class Family:
         self.members[member.callback] = member
 
     def member_of(self, request: Request) -> Collector:
-        """Return the collector that a request belongs to."""
+        """Return the collector that a request belongs to.
+
+        Raises :class:`~skitter.errors.SpiderError`: an earlier run had one that is not there now.
+        """
         name = request.callback if isinstance(request.callback, str) else None
         member = self.members.get(name)
         if member is None:
@@ -96,13 +99,13 @@ class Family:
     # What only a running worker can do
 
     async def knows(self, request: Request) -> bool:
-        """Tell whether the job has met a request."""
+        """Tell whether the job has met a request. Raises :class:`~skitter.errors.UsageError` where none runs."""
         if self.worker is None:
             raise UsageError("no crawl is running", remedy="ask within a callback")
         return await self.worker.knows(request)
 
     def stop(self, reason: str) -> None:
-        """Stop the crawl gracefully."""
+        """Stop the crawl gracefully. Raises :class:`~skitter.errors.UsageError` where none runs."""
         if self.worker is not None:
             self.worker.stop(reason)
         elif self.stop_run is not None:

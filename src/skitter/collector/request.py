@@ -108,7 +108,8 @@ class CollectorRequest:
     def retry(self) -> None:
         """Ask for this request again, after the callback and as often as ``max_retries`` allows, with growing pauses.
 
-        Nothing that the page has given counts. The test for visited URLs does not apply.
+        Nothing that the page has given counts. The test for visited URLs does not apply. Raises
+        :class:`~skitter.errors.UsageError` before the request was sent.
         """
         if self._visits is None:
             raise UsageError(

@@ -111,7 +111,10 @@ async def _home(given: str | Path, frontier: str) -> AsyncIterator[str]:
 
 
 def run(family: Family, options: Mapping[str, Any]) -> RunResult:
-    """Crawl on an event loop of its own."""
+    """Crawl on an event loop of its own.
+
+    Raises as the coroutine does, and where it cannot be done: while skitter imports the file, and on an event loop.
+    """
     from skitter.engine.loading import is_importing  # noqa: PLC0415 - as above
     from skitter.engine.process import run_async  # noqa: PLC0415 - as above
 

@@ -17,7 +17,7 @@ from skitter.collector.response import CollectorResponse
 from skitter.collector.visits import Visits
 from skitter.engine.callbacks import results_of
 from skitter.engine.hooks import Signal
-from skitter.errors import NothingToStartFrom, RetryLater, SpiderError
+from skitter.errors import NoSeeds, RetryLater, SpiderError
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.spider import Spider
@@ -87,7 +87,7 @@ class CollectorSpider(Spider):
             begun = True
             yield request
         if not begun:
-            raise NothingToStartFrom(
+            raise NoSeeds(
                 "the collector has nothing to start from",
                 remedy="call visit where the file is imported, or decorate a function with @crawler.seeds",
             )

@@ -69,7 +69,11 @@ class JobFolder:
 
     @property
     def socket(self) -> Path:
-        """Where the owner of the frontier listens while the job runs."""
+        """Where the owner of the frontier listens while the job runs.
+
+        A path that is too long for a socket (``sun_path``, unix(7)) is replaced by one in the folder for temporary
+        files. Raises :class:`~skitter.errors.UsageError` if that belongs to another user.
+        """
         path = self.path.resolve() / "owner.sock"
         if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
             return path
@@ -108,7 +112,10 @@ class JobFolder:
         return spec
 
     def write(self, spec: JobSpec) -> None:
-        """Keep what the job was begun with, but for the secrets in the URL of its frontier."""
+        """Keep what the job was begun with, but for the secrets in the URL of its frontier.
+
+        Raises :class:`~skitter.errors.UsageError` if the folder cannot be written.
+        """
         kept = _kept(spec)
         try:
             self.path.mkdir(parents=True, exist_ok=True)

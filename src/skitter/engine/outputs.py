@@ -32,9 +32,9 @@ class JobOutputs:
         self._assembly = assembly
         self._outputs = {target: open_output(target) for target in spec.outputs}
         """By name; those that the spider has for some requests are added when they are known."""
-        self._sections: dict[str, dict[str, None]] = {
-            _place(output): {"": None} for output in self._outputs.values()
-        }
+        self._places: dict[str, str] = {}
+        """What two names of one place have in common, by name."""
+        self._sections: dict[str, dict[str, None]] = {}
         """Which sections of the items are those of a place."""
         self._routes: set[type_of_route] = set()
         self._unusable: dict[str, StoreError] = {}
@@ -53,28 +53,38 @@ class JobOutputs:
 
         ``fresh``: what they hold will be replaced.
         """
-        for target, output in await self._newly_named():
-            self._outputs[target] = output
+        for target in self._outputs:
+            place = await asyncio.to_thread(self._place, target)
+            self._sections.setdefault(place, {})[""] = None
+        self._outputs |= await self._newly_named()
         for output, context in self._all():
             await self._check(output, context, fresh=fresh)
 
-    async def _newly_named(self) -> list[tuple[str, Output]]:
+    async def _newly_named(self) -> dict[str, Output]:
         """Take up the routes that the spider has by now; returns their outputs that are new."""
         spider = self._assembly.spider
-        if not isinstance(spider, Sorter):
-            return []
+        return await asyncio.to_thread(self._take_up, spider) if isinstance(spider, Sorter) else {}
+
+    def _take_up(self, spider: Sorter) -> dict[str, Output]:
         new: dict[str, Output] = {}
-        for route in await asyncio.to_thread(spider.routes):
+        for route in spider.routes():
             if not route or route in self._routes:
                 continue
-            self._routes.add(route)
             for target in route:
-                output = open_output(target)
-                place = _place(output)
+                place = self._place(target)
                 if place not in self._sections:
-                    new[target] = output
+                    new[target] = open_output(target)
                 self._sections.setdefault(place, {})[section_of(route)] = None
-        return [*new.items()]
+            self._routes.add(route)
+        return new
+
+    def _place(self, target: str) -> str:
+        if target not in self._places:
+            output = open_output(target)
+            self._places[target] = (
+                os.path.realpath(output.path) if isinstance(output, FileOutput) else output.target
+            )
+        return self._places[target]
 
     async def _check(self, output: Output, context: OutputContext, *, fresh: bool) -> None:
         await output.check(context)
@@ -105,9 +115,9 @@ class JobOutputs:
 
     async def look_for_more(self) -> None:
         """Take up outputs that the spider has by now. One that cannot be written is told, and again by ``merge``."""
-        for target, output in await self._newly_named():
+        for target, output in (await self._newly_named()).items():
             try:
-                await self._check(output, self._context(output), fresh=False)
+                await self._check(output, self._context(target), fresh=False)
             except (StoreError, UsageError) as error:
                 log.error("%s; the items for it are kept with the job", error)  # noqa: TRY400 - one line
                 self._unusable[target] = StoreError(
@@ -132,16 +142,10 @@ class JobOutputs:
             raise failed[0]
 
     def _all(self) -> Iterator[tuple[Output, OutputContext]]:
-        for output in self._outputs.values():
-            yield output, self._context(output)
+        for target, output in self._outputs.items():
+            yield output, self._context(target)
 
-    def _context(self, output: Output) -> OutputContext:
+    def _context(self, target: str) -> OutputContext:
         folder, durability = self._assembly.folder, self._assembly.settings.durability
-        return OutputContext(
-            self._spec.job, str(folder.path), durability, tuple(self._sections[_place(output)])
-        )
-
-
-def _place(output: Output) -> str:
-    """Return what two names of one place have in common."""
-    return os.path.realpath(output.path) if isinstance(output, FileOutput) else output.target
+        sections = tuple(self._sections[self._places[target]])
+        return OutputContext(self._spec.job, str(folder.path), durability, sections)

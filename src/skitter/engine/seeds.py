@@ -10,7 +10,7 @@ from typing import Any
 
 from skitter.engine.gather import Gatherer
 from skitter.engine.room import Room
-from skitter.errors import NothingToStartFrom, SpiderError
+from skitter.errors import NoSeeds, SpiderError
 from skitter.frontier.base import Frontier
 from skitter.frontier.records import Entry, SeedClaim, SeedMark
 from skitter.request import Request
@@ -23,7 +23,10 @@ _AT_LATEST = 0.2
 
 
 class SeedLoader:
-    """Loads the seeds of a job, if this worker gets the duty to."""
+    """Loads the seeds of a job, if this worker gets the duty to.
+
+    ``others_come``: the job gets seeds from outside too, so its spider need not have any.
+    """
 
     def __init__(
         self,
@@ -33,15 +36,14 @@ class SeedLoader:
         worker: str,
         room: Room | None = None,
         *,
-        from_outside: bool = False,
+        others_come: bool = False,
     ) -> None:
         self._spider = spider
         self._frontier = frontier
         self._gatherer = gatherer
         self._worker = worker
         self._room = room if room is not None else Room()
-        self._from_outside = from_outside
-        """Whether seeds come from outside as well, so that the spider need not have any."""
+        self._others_come = others_come
         self._batch: list[Entry] = []
         self._position = 0
         self._adding = asyncio.Lock()
@@ -59,9 +61,6 @@ class SeedLoader:
         regularly = asyncio.create_task(self._hand_over_regularly(claim))
         try:
             await self._take_all(claim)
-        except NothingToStartFrom:
-            if not self._from_outside:
-                raise
         finally:
             regularly.cancel()
             await asyncio.gather(regularly, return_exceptions=True)
@@ -70,12 +69,16 @@ class SeedLoader:
         return False
 
     async def _take_all(self, claim: SeedClaim) -> None:
-        async for seed in _stream(self._spider):
-            self._position += 1
-            if self._position > claim.position:
-                self._batch.append(self._entry(seed))
-                if len(self._batch) >= _AT_ONCE:
-                    await self._hand_over(claim)
+        try:
+            async for seed in _stream(self._spider):
+                self._position += 1
+                if self._position > claim.position:
+                    self._batch.append(self._entry(seed))
+                    if len(self._batch) >= _AT_ONCE:
+                        await self._hand_over(claim)
+        except NoSeeds:
+            if not self._others_come:
+                raise
 
     async def _hand_over_regularly(self, claim: SeedClaim) -> None:
         while True:

@@ -231,11 +231,10 @@ class Worker:
                 raise CrawlFailed(f"hook {point}: {describe(error)}", remedy="correct the hook") from error
 
     async def _load_seeds(self) -> None:
-        settings = self.settings
+        others_come = bool(self.settings.seed_keys) or self.settings.seconds_to_wait() > 0
         loader = SeedLoader(
-            self.spider, self._frontier, self._gatherer, self.name, self._room,
-            from_outside=bool(settings.seconds_to_wait() or settings.seed_keys),
-        )  # fmt: skip
+            self.spider, self._frontier, self._gatherer, self.name, self._room, others_come=others_come
+        )
         await loader.run()
         while (await self._frontier.status()).seeds_loading:
             # Another worker has the duty, or this one has lost it; it becomes free when who has it is silent.

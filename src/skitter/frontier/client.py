@@ -237,7 +237,10 @@ class _Link(asyncio.Protocol):
         self._waiting.clear()
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the owner's frontier and return its result."""
+        """Call a method of the owner's frontier and return its result.
+
+        Raises what the owner raised, and :class:`OwnerGone` if it has ended.
+        """
         if self._transport is None:
             raise OwnerGone("the owner of the frontier has ended")
         number = next(self._numbers)

@@ -54,7 +54,10 @@ class Past(msgspec.Struct):
 
 
 def restore(file: sqlite3.Connection, options: FrontierOptions, now: float) -> Past:
-    """Take back the leases of the old life and read the whole state."""
+    """Take back the leases of the old life and read the whole state.
+
+    Raises :class:`~skitter.errors.FrontierError` for fingerprints of another version than this one makes.
+    """
     job = _job(file)
     killed = _count(file, "leases") > 0
     buried = _take_back_leases(file, options, now)

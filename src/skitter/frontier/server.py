@@ -52,7 +52,7 @@ class FrontierServer:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen. Only this user may connect."""
+        """Listen. Only this user may connect. Raises :class:`~skitter.errors.FrontierError` where no socket can be."""
         try:
             bound = await asyncio.to_thread(_bind, self.path)
             self._server = await asyncio.get_running_loop().create_unix_server(self._link, sock=bound)

@@ -22,7 +22,7 @@ _NO = frozenset({"", "0", "false", "f", "no", "n", "off", "none", "null"})
 
 
 def to_float(text: str, decimal: str = ".") -> float:
-    """Return the first number in a text; marks between thousands are passed over."""
+    """Return the first number in a text; marks between thousands are passed over. Raises ``ValueError``: none."""
     found = _NUMBER.search(text)
     if found is None:
         raise ValueError(f"{text!r:.60} holds no number")
@@ -32,7 +32,7 @@ def to_float(text: str, decimal: str = ".") -> float:
 
 
 def to_int(text: str, decimal: str = ".") -> int:
-    """Return the first number in a text, which has to be whole."""
+    """Return the first number in a text. Raises ``ValueError``: there is none, or it is not whole."""
     number = to_float(text, decimal)
     if not number.is_integer():
         raise ValueError(f"{text!r:.60} is no whole number")
@@ -54,7 +54,10 @@ class DateReader:
         self._formats = formats
 
     def read(self, text: str, locale: str | None) -> datetime:
-        """Return the moment; without a zone in the text it has none. ``locale``: its language."""
+        """Return the moment; without a zone in the text it has none. ``locale``: its language.
+
+        Raises ``ValueError`` for a text that is no moment.
+        """
         if self._formats:
             return self._by_format(text)
         if locale is not None:
@@ -99,7 +102,7 @@ def to_markdown(node: Any) -> str:
 
 
 def to_json(node: Any) -> Any:
-    """Return a value of JSON as it is; a text is read as JSON."""
+    """Return a value of JSON as it is; a text is read as JSON. Raises ``ValueError``: it is none."""
     if not isinstance(node, (str, Selector)):
         return node
     try:

@@ -54,7 +54,7 @@ class Committed:
                 os.close(descriptor)
 
     def chunks(self) -> Iterator[bytes]:
-        """Give all bytes, at most :data:`CHUNK` at a time."""
+        """Give all bytes, at most :data:`CHUNK` at a time. Raises :class:`StoreError`: a part became shorter."""
         for descriptor, start, end in self.runs():
             position = start
             while position < end:
@@ -65,7 +65,10 @@ class Committed:
                 yield chunk
 
     def blocks(self, size: int) -> Iterator[tuple[list[bytes], int]]:
-        """Give the lines of one part, some at a time (about ``size`` bytes), with the position after them."""
+        """Give the lines of one part, some at a time (about ``size`` bytes), with the position after them.
+
+        Raises as :meth:`chunks`.
+        """
         for descriptor, position, end in self.runs():
             at, wanted = position, size
             while at < end:

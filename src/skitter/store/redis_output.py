@@ -126,7 +126,10 @@ class RedisOutput:
         return cls(address.target, server, key, kind=kind, maxlen=most, patience=float(patience))
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - the key is not the job's
-        """Find out whether the server answers and the key can hold items."""
+        """Find out whether the server answers and the key can hold items.
+
+        Raises :class:`~skitter.errors.StoreError` with a remedy if not.
+        """
         async with self._connected() as client:
             kind: str = (await client.execute_command("TYPE", self._key)).decode()  # type: ignore[no-untyped-call]
             if kind not in {"none", self._kind}:

@@ -78,7 +78,7 @@ class StdoutOutput:
         self._tail: Tail | None = None
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - stdout is not the job's
-        """Find out whether standard output is open."""
+        """Raise :class:`~skitter.errors.StoreError` if standard output is closed."""
         try:
             os.fstat(self._descriptor)
         except OSError as error:

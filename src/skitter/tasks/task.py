@@ -153,7 +153,7 @@ class Task:
         return [with_rule(one, rule) for one in given]
 
     async def step(self, name: str, response: Response) -> Iterable[Request]:
-        """Do a step of a login; only recipes have one."""
+        """Do a step of a login. Raises :class:`~skitter.errors.SpiderError`: only recipes have one."""
         del response
         raise SpiderError(f"task {self.name!r} has no {name}", remedy="it was changed: start the job anew")
 

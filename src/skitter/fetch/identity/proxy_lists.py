@@ -47,7 +47,7 @@ class FileList:
         self._path = Path(path)
 
     async def read(self) -> list[str]:
-        """Return the list as it is now."""
+        """Return the list as it is now. Raises :class:`~skitter.fetch.identity.base.SourceError`: it cannot be had."""
         try:
             text = await asyncio.to_thread(self._path.read_text, "utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -67,7 +67,7 @@ class UrlList:
         self._fetcher = fetcher
 
     async def read(self) -> list[str]:
-        """Return the list as it is now."""
+        """Return the list as it is now. Raises :class:`~skitter.fetch.identity.base.SourceError`: it cannot be had."""
         where = label(self._url).partition("?")[0]  # a vendor's URL holds its customer's token
         try:
             response = await self._fetcher.fetch(Request(self._url, proxy=""))
@@ -89,7 +89,7 @@ def file_list(context: SourceContext) -> FileList:
 
 
 def url_list(context: SourceContext) -> UrlList:
-    """Make the part ``url:URL``."""
+    """Make the part ``url:URL``. Raises :class:`~skitter.errors.SettingsError` for another scheme than HTTP."""
     assert context.plain is not None, "a source is made with a fetcher"
     if not context.rest.startswith(("http://", "https://")):
         raise SettingsError(

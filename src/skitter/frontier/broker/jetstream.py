@@ -97,7 +97,10 @@ class JetStreamBroker:
     # --- life --------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect, and make stream and consumer if they are not there."""
+        """Connect, and make stream and consumer if they are not there.
+
+        Raises :class:`~skitter.errors.FrontierError` with a remedy if the server is away or refuses.
+        """
         try:
             self._client = await nats.connect(
                 self._servers, connect_timeout=5, allow_reconnect=True, max_reconnect_attempts=-1,

@@ -126,7 +126,8 @@ class Patience:
         while (left := self._deadline - messages.now) > 0:
             if await messages.wait(left if self._coming else min(left, self._dry_after)):
                 received = messages.receive()
-                self._coming = None if self._coming is None else max(0, self._coming - received)
+                # Other messages may have come instead of them: then it is looked for lost ones once more.
+                self._coming = max(0, (self._coming or 0) - received) or None
                 return True
             if self._coming is None:
                 self._coming = await self._sweep()
