@@ -232,9 +232,8 @@ async def test_dropping_a_host_drops_it_in_all_queues_and_a_ban_holds_in_all(sta
     assert (await job.frontier.add(entries(job, "new", 2))).added == 1
 
 
-async def test_queues_outlast_a_kill(start, backend):
-    if not backend.durable:
-        pytest.skip("nothing of this backend is kept in files of this machine")
+@pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
+async def test_queues_outlast_a_kill(start):
     job = await start(lease_seconds=10.0)
     await job.seeds_done()
     await job.frontier.add(entries(job, "detail", 1, 2) + entries(job, "list", 1) + job.entries("a"))

@@ -29,7 +29,7 @@ def here(words, server, folder):
     said = {
         "/spiders/pages.py": str(DEPLOY / "pages.py"),
         "--file=/seeds/seeds.txt": f"--file={folder / 'seeds.txt'}",
-        "--frontier=redis://:$(VALKEY_PASSWORD)@valkey/0": f"--frontier={server.url}",
+        "--frontier=redis://valkey/0": f"--frontier={server.url}",
         "--output=postgresql://skitter@postgres/crawl?table=pages": "--output=items.jsonl",
     }
     assert sum(word in said for word in words) >= 2

@@ -23,8 +23,8 @@ class Delivery:
     def finish(self):
         self._said.append("finish")
 
-    def defer(self, seconds):
-        self._said.append("defer")
+    def requeue(self, seconds):
+        self._said.append("requeue")
 
     def touch(self):
         self._said.append("touch")

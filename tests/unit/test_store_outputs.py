@@ -34,7 +34,7 @@ from skitter.store.stdout import StdoutOutput
 def test_the_name_tells_the_file_and_its_format(target, path, form):
     output = open_output(target)
     assert isinstance(output, FileOutput)
-    assert (output.target, str(output._path), output._form) == (target, path, form)
+    assert (output.target, str(output.path), output._form) == (target, path, form)
 
 
 @pytest.mark.parametrize(

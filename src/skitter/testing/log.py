@@ -20,8 +20,8 @@ class Hit(msgspec.Struct):
     method: str
     target: str
     received: float
-    """When its last byte had come: to the machine, where the kernel tells (Linux, to a tick of a few milliseconds),
-    however long the server then waited for the processor."""
+    """When its last byte had come: to the machine, where the kernel tells (Linux; never too early, and at most 20 ms
+    too late), however long the server then waited for the processor."""
     in_flight: int
     """Requests of the same host being answered at that moment, this one included."""
     ended: float | None = None

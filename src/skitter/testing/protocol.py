@@ -16,6 +16,8 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _TCP_INFO = socket.TCP_INFO if sys.platform == "linux" else None
 _LAST_RECEIVED = slice(52, 56)
 """Where Linux's ``struct tcp_info`` has ``tcpi_last_data_recv``, in milliseconds."""
+_TICK = 0.01
+"""Seconds; the longest that a Linux kernel has."""
 
 
 class SiteProtocol(asyncio.Protocol):
@@ -87,11 +89,12 @@ class SiteProtocol(asyncio.Protocol):
             self._send(answer, visit)
 
     def _waited(self) -> float:
-        """Return the seconds since the last data came to this machine; 0 where the kernel does not tell."""
+        """Return for how many seconds the last data was here at least; 0 where the kernel does not tell."""
         if _TCP_INFO is None:
             return 0.0
         info = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.start + 4)
-        return int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000
+        # The kernel counts in ticks: without one less a request might seem to have come before it was sent.
+        return max(0.0, int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000 - _TICK)
 
     def _take_visit(self) -> Visit | None:
         head_end = self._received.find(b"\r\n\r\n")

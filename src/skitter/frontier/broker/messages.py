@@ -129,8 +129,8 @@ class Patience:
                 # Other messages may have come instead of them: then it is looked for lost ones once more.
                 self._coming = max(0, (self._coming or 0) - received) or None
                 return True
-            if self._coming is None:
+            if not self._coming:  # others than those may have come in their place
                 self._coming = await self._sweep()
-            if not self._coming:
-                return False
+                if not self._coming:
+                    return False
         return False
