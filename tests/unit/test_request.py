@@ -31,6 +31,7 @@ FULL = {
         "deep": {"x": [1.5, None, True, b"\x00"], "7": -(2**63)},
     },
     "priority": -5,
+    "queue": "details",
     "depth": 4,
     "dont_filter": True,
     "cookies": {"sid": "x"},
