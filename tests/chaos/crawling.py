@@ -87,7 +87,9 @@ class Crawling:
         return self.errors_file.read_text()
 
     def workers(self):
-        """The worker processes alive."""
+        """The worker processes alive; none before the start."""
+        if self.process is None:
+            return []
         try:
             return [child for child in self.process.children() if child.status() != psutil.STATUS_ZOMBIE]
         except psutil.NoSuchProcess:

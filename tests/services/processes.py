@@ -72,19 +72,23 @@ class ServerProcess:
 def free_port() -> int:
     """Return a port of 127.0.0.1 that nothing listens on, outside the range from which clients are given theirs.
 
-    So none takes it from a server that is not started yet, or is killed and started again.
+    So none takes it from a server that is not started yet, or is killed and started again. None is returned twice.
     """
     while True:
         port = _PORTS.randrange(10_000, 20_000)
+        if port in _GIVEN:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _GIVEN.add(port)
             return port
 
 
+_GIVEN: set[int] = set()
 _PORTS = random.SystemRandom()  # the test processes beside this one must not draw the same ones
 
 
