@@ -61,7 +61,7 @@ class LoneServer(Ground):
         return [self.server]
 
     def kill_server(self, _rng):
-        """SIGKILL the server, and start it again."""
+        """SIGKILL the server, and start it again half a second later: so long is the outage."""
         self.server.kill()
         time.sleep(0.5)
         self.server.start()

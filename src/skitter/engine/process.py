@@ -19,7 +19,6 @@ def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on the fastest event loop that is installed."""
     # A page makes thousands of short-lived objects and hardly a cycle: collecting rarely saves a tenth.
     gc.set_threshold(50_000, 20, 50)
-    gc.freeze()  # what is loaded until here stays
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(work)
 
