@@ -15,6 +15,7 @@ from typing import NamedTuple
 import xxhash
 
 from skitter.frontier.reckoning import LONGEST_WAIT
+from skitter.frontier.records import Landing
 from skitter.frontier.slots import SlotTable
 from skitter.politeness import SlotPolicy
 
@@ -278,7 +279,7 @@ class Simulation:
 
     def _land(self, worker, landed, now):
         partition, slot, granted = landed
-        slot.land(now, granted, now - granted, refused=False, retry_after=None)
+        slot.land(now, granted, Landing(0, now - granted))
         partition.table.arm(slot)
         self._landed += 1
         self._free[worker] += 1

@@ -24,10 +24,6 @@ RIPE = 2.0
 ATTEMPTS = 5
 TICK = 0.02
 """Seconds to which the kernel tells when a request came: two of its ticks."""
-CONNECTING = 0.1
-"""Seconds that making a connection may take where six workers, eight servers and the web share two cores: a fetch begins
-with its connection, and what the log notes is its request (the likely cause of what was seen: 0.957 s, five in 4,700).
-A later one is a fetch that began too late."""
 AWAKENING = 0.5
 """Seconds in which a worker that was woken sends what it had begun."""
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
@@ -162,8 +158,7 @@ def _spread(actions):
 def check_polite(site, awakenings):
     """No host was asked before its delay was over, nor by too many at once, whoever asked, whatever happened between.
 
-    But for what a stopped worker had begun to send: that goes out at its awakening, and nobody could hold it back. And
-    one visit in 500 may be late by the making of its connection.
+    But for what a stopped worker had begun to send: that goes out at its awakening, and nobody could hold it back.
     """
     hits = site.hits()
     assert max(hit.in_flight for hit in hits) <= PARALLELISM
@@ -175,9 +170,7 @@ def check_polite(site, awakenings):
     distances = sorted(
         after - before for visits in by_host.values() for before, after in itertools.pairwise(visits)
     )
-    assert distances[0] >= DELAY - CONNECTING - TICK, distances[:10]
-    late = sum(distance < DELAY - TICK for distance in distances)
-    assert late <= len(distances) // 500, distances[:late]
+    assert distances[0] >= DELAY - TICK, distances[:10]
 
 
 def test_nothing_is_lost_doubled_or_impolite_in_a_storm(ground, storm, site, truth):

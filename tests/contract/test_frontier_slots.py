@@ -77,6 +77,49 @@ async def test_grants_are_spaced_by_delay_and_grace(start):
     assert len(await job.lease(worker="other")) == 1
 
 
+async def test_once_all_fetches_have_ended_the_delay_alone_is_waited_for(start):
+    job = await start(SlotPolicy(delay=2.0, parallelism=100))
+    await job.add(*range(4))
+    await job.landed(await job.one())
+    await job.clock.advance(1.999)
+    assert await job.lease() == []
+    await job.clock.advance(0.002)
+    (second,) = await job.lease()
+    _, third = await job.wait_for_one()
+    await job.landed(third)
+    await job.clock.advance(2.001)
+    assert await job.lease() == [], "the second may not have been sent yet"
+    await job.landed(second)
+
+
+async def test_what_was_granted_and_never_landed_keeps_its_grace(start):
+    job = await start(SlotPolicy(delay=2.0, parallelism=100))
+    await job.add(*range(2))
+    lease = await job.one()
+    await job.frontier.abandon("w")
+    await job.clock.advance(2.0 + lease.start_within - 0.001)
+    assert await job.lease() == []
+    await job.clock.advance(0.002)
+    assert len(await job.lease()) == 1
+
+
+async def test_a_connection_that_takes_long_widens_the_grace_of_its_host_alone(start):
+    job = await start(SlotPolicy(delay=2.0, parallelism=100))
+    await job.add(*range(3))
+    await job.add(*range(3), host="near.test")
+    for lease in await job.lease():
+        await job.landed(lease, None, connecting=0.5 if lease.slot == "h.test" else 0.0)
+    await job.clock.advance(2.25)
+    graces = {lease.slot: lease.start_within for lease in await job.lease()}
+    assert graces == pytest.approx({"h.test": 1.0, "near.test": 0.2})
+    await job.clock.advance(2.3)
+    assert [lease.slot for lease in await job.lease()] == ["near.test"]
+    await job.clock.advance(0.6)
+    assert await job.lease() == []
+    await job.clock.advance(0.2)
+    assert [lease.slot for lease in await job.lease()] == ["h.test"]
+
+
 async def test_the_delay_counts_from_the_grant_whatever_becomes_of_it(start):
     job = await start(SlotPolicy(delay=2.0, parallelism=1))
     await job.add("a", "b")

@@ -1,4 +1,4 @@
-"""A request whose turn is over is not sent: asked as late as can be, and of a new connection as it is begun."""
+"""A request whose turn is over is not sent: asked as late as can be, and of a new connection also as it is begun."""
 
 import pytest
 
@@ -22,9 +22,11 @@ class Turn:
     def __init__(self, yes):
         self.yes = yes
         self.asked = 0
+        self.connecting = []
 
-    def __call__(self):
+    def __call__(self, connecting=0.0):
         self.asked += 1
+        self.connecting.append(connecting)
         return self.asked <= self.yes
 
 
@@ -49,16 +51,22 @@ async def test_a_late_request_is_not_sent_on_a_kept_connection(fetcher, server):
     assert [hit.target for hit in server.log.hits] == ["/first"]
 
 
-async def test_what_a_connection_takes_to_be_made_is_not_held_against_its_request(fetcher, server):
-    MAY_START.set(Turn(1))
-    assert (await fetcher.fetch(Request(server.url_of("/first")))).body == b"/first"
+async def test_whose_connection_took_too_long_is_not_sent_and_tells_how_long(fetcher, server):
+    turn = Turn(1)
+    MAY_START.set(turn)
+    with pytest.raises(TooLate):
+        await fetcher.fetch(Request(server.url_of("/late")))
+    assert server.log.hits == []
+    begun, connected = turn.connecting
+    assert begun == 0.0 < connected < 5.0
 
 
 async def test_who_was_in_time_is_sent_and_asks_anew_for_the_next(fetcher, server):
-    turn = Turn(3)
+    turn = Turn(4)
     MAY_START.set(turn)
     for number in range(3):
         await fetcher.fetch(Request(server.url_of(f"/{number}")))
+    assert turn.connecting[2:] == [0.0, 0.0], "on the kept connection"
     with pytest.raises(TooLate):
         await fetcher.fetch(Request(server.url_of("/late")))
     MAY_START.set(None)

@@ -7,11 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skitter.frontier import slots
+from skitter.frontier.records import Landing
 from skitter.frontier.slots import Slot, SlotTable
 from skitter.politeness import Rate, SlotPolicy
 
 BEGIN = 1_000.0
 EPSILON = 1e-6
+
+LANDINGS = {
+    "quick": Landing(1, 0.02),
+    "slow": Landing(1, 3.0),
+    "far": Landing(1, 0.5, connecting=0.3),
+    "late": Landing(1, None, connecting=0.8),
+    "refused": Landing(1, 0.1, refused=True, retry_after=0.5),
+    "nothing": Landing(1),
+}
 
 policies = st.builds(
     SlotPolicy,
@@ -25,19 +35,13 @@ steps = st.lists(
         st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 0.1, 0.3, 1.0, 5.0])),
         st.tuples(st.just("take"), st.floats(0.0, 1.0)),
         st.tuples(st.just("take"), st.sampled_from([0.0, 1.0])),
-        st.tuples(st.just("land"), st.sampled_from(["quick", "slow", "refused", "nothing"])),
+        st.tuples(st.just("land"), st.sampled_from(sorted(LANDINGS))),
         st.tuples(st.just("floor"), st.sampled_from([0.0, 0.1, 0.7])),
         st.tuples(st.just("hold"), st.sampled_from([0.1, 2.0])),
     ),
     min_size=20,
     max_size=150,
 )
-LANDINGS = {
-    "quick": (0.02, False, None),
-    "slow": (3.0, False, None),
-    "refused": (0.1, True, 0.5),
-    "nothing": (None, False, None),
-}
 
 
 class OneHost:
@@ -49,9 +53,10 @@ class OneHost:
         self.slot = self.table.get("h")
         self.now = BEGIN
         self.waiting = 0
-        self.in_flight: list[float] = []
+        self.in_flight: list[tuple[float, float]] = []
+        """When each was granted and sent."""
         self.log: list[tuple[float, float]] = []
-        """When each fetch began, and the floor that held when it was granted."""
+        """When each request was sent, and the floor that held when it was granted."""
         self.held_until = 0.0
 
     def wait(self, seconds):
@@ -64,17 +69,20 @@ class OneHost:
         if self.table.take(self.now) is None:
             return
         assert self.now >= self.held_until
-        self.in_flight.append(self.now)
+        sent = self.now + lateness * (self.slot.start_within or 0.0)
+        self.in_flight.append((self.now, sent))
         assert len(self.in_flight) <= self.policy.parallelism
-        self.log.append((self.now + lateness * (self.slot.start_within or 0.0), self.slot.floor))
+        self.log.append((sent, self.slot.floor))
 
     def land(self, how):
         if self.in_flight:
-            latency, refused, retry_after = LANDINGS[how]
-            self.slot.land(self.now, self.in_flight.pop(0), latency, refused, retry_after)
+            landing = LANDINGS[how]
+            granted, sent = self.in_flight.pop(0)
+            self.now = max(self.now, sent)  # it cannot end before
+            self.slot.land(self.now, granted, landing)
             self.table.arm(self.slot)
-            if refused:
-                self.held_until = max(self.held_until, self.now + retry_after)
+            if landing.refused:
+                self.held_until = max(self.held_until, self.now + landing.retry_after)
 
     def floor(self, seconds):
         self.table.set_floor(self.slot, seconds, self.now)
@@ -155,7 +163,7 @@ def test_a_full_slot_waits_for_no_time():
         table.push(slot, (0, number, None))
     table.take(1.0)
     assert table.next_at() is None
-    slot.land(2.0, 1.0, 0.1, refused=False, retry_after=None)
+    slot.land(2.0, 1.0, Landing(1, 0.1))
     table.arm(slot)
     assert table.next_at() is not None
 
@@ -177,12 +185,26 @@ def test_the_grace_is_a_tenth_of_the_delay_within_bounds(delay, within):
     assert Slot("h", SlotPolicy(delay=delay)).start_within == pytest.approx(within)
 
 
+def test_the_grace_leaves_time_for_connections_as_long_as_they_take_it():
+    slot = Slot("h", SlotPolicy(delay=1.0))
+    slot.grant(BEGIN)
+    slot.land(BEGIN, BEGIN, Landing(1, None, connecting=0.3))
+    assert slot.start_within == pytest.approx(0.6)
+    for _ in range(300):
+        slot.grant(BEGIN)
+        slot.land(BEGIN, BEGIN, Landing(1, 0.1))
+    assert slot.start_within == pytest.approx(0.1)
+    slot.grant(BEGIN)
+    slot.land(BEGIN, BEGIN, Landing(1, None, connecting=1e6))
+    assert slot.start_within == pytest.approx(2 * slots.LONGEST_CONNECTING)
+
+
 def test_an_adapted_delay_follows_the_latency_up_and_down():
     slot = Slot("h", SlotPolicy())
     delays = []
     for latency in [1.0, 9.0, 9.0, 9.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]:
         slot.grant(BEGIN)
-        slot.land(BEGIN, BEGIN, latency, refused=False, retry_after=None)
+        slot.land(BEGIN, BEGIN, Landing(1, latency))
         delays.append(slot.delay)
     assert delays[:4] == sorted(delays[:4])
     assert delays[3:] == sorted(delays[3:], reverse=True)
@@ -192,7 +214,7 @@ def test_an_adapted_delay_follows_the_latency_up_and_down():
 def test_an_adapted_delay_is_capped():
     slot = Slot("h", SlotPolicy())
     slot.grant(BEGIN)
-    slot.land(BEGIN, BEGIN, 1e6, refused=False, retry_after=None)
+    slot.land(BEGIN, BEGIN, Landing(1, 1e6))
     assert slot.delay == slots.ADAPTIVE_CAP
 
 
@@ -203,7 +225,7 @@ def table_with_idle_slots(monkeypatch, policy, change=None):
         slot = table.get(f"{number}")
         table.push(slot, (0, number, None))
         table.take(BEGIN)
-        slot.land(BEGIN, BEGIN, None, refused=False, retry_after=None)
+        slot.land(BEGIN, BEGIN, Landing(1))
         if change:
             change(table, slot)
     return table
@@ -234,7 +256,7 @@ def test_the_slots_are_looked_at_again_only_when_their_number_has_doubled(monkey
         lambda table, slot: slot.grant(BEGIN),
         lambda table, slot: table.set_floor(slot, 1.0, BEGIN),
         lambda table, slot: table.hold(slot, BEGIN + 1e6),
-        lambda table, slot: (slot.grant(BEGIN), slot.land(BEGIN, BEGIN, 0.1, refused=True, retry_after=None)),
+        lambda table, slot: (slot.grant(BEGIN), slot.land(BEGIN, BEGIN, Landing(1, 0.1, refused=True))),
     ],
     ids=["waiting", "beyond", "in flight", "floor", "held", "backing off"],
 )

@@ -27,7 +27,7 @@ _UNCOMMITTED_PER_FETCH = 1
 class Turn:
     """One lease at work in this worker."""
 
-    __slots__ = ("_pump", "asked", "landed", "lease")
+    __slots__ = ("_connecting", "_pump", "asked", "landed", "lease")
 
     def __init__(self, pump: Pump, lease: Lease, asked: float) -> None:
         self._pump = pump
@@ -35,9 +35,14 @@ class Turn:
         self.asked = asked
         """Loop time at which the frontier was asked for it."""
         self.landed = False
+        self._connecting = 0.0
 
-    def may_start(self) -> bool:
-        """Tell whether the fetch may still begin: a promised distance allows little delay."""
+    def may_start(self, connecting: float = 0.0) -> bool:
+        """Tell whether the request may still be sent: a promised distance allows little delay.
+
+        ``connecting``: seconds that were spent on a connection for it.
+        """
+        self._connecting = max(self._connecting, connecting)
         grace = self.lease.start_within
         return grace is None or asyncio.get_running_loop().time() - self.asked <= grace
 
@@ -49,7 +54,7 @@ class Turn:
             self.landed = True
             if self._pump.appetite is not None:
                 self._pump.appetite.end(self.lease.slot)
-            self._pump.land(Landing(self.lease.id, latency, refused, retry_after))
+            self._pump.land(Landing(self.lease.id, latency, refused, retry_after, self._connecting))
 
 
 Work = Callable[[Turn], Awaitable[Page | None]]

@@ -18,7 +18,14 @@ from skitter.engine.request_data import with_request_data
 from skitter.engine.robots_gate import Passage, RobotsGate
 from skitter.engine.verdict import REDIRECTS, THROTTLED, StatusError, Verdict, after_failure, after_status
 from skitter.errors import Postponed, RetryLater, SkitterError, UndecodableRecord
-from skitter.fetch.base import MAY_START, Aborted, Fetcher, FetchError, fetch_watched
+from skitter.fetch.base import (
+    MAY_START,
+    Aborted,
+    Fetcher,
+    FetchError,
+    asks_before_sending,
+    fetch_watched,
+)
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.records import Entry, Resolution
 from skitter.request import Request, decode_request
@@ -66,7 +73,7 @@ class Walk:
         self._rewriting, self._revising = hooks["before_request"], hooks["after_request"]
         self._looks = bool(hooks["before_send"] or hooks["on_headers"])
         self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
-        self._asks_before_sending: bool = getattr(fetcher, "asks_before_sending", False)
+        self._asks_before_sending = asks_before_sending(fetcher)
 
     async def through(self, turn: Turn) -> Page | None:
         """Take one request through the loop; ``None`` hands its lease back."""
@@ -145,12 +152,19 @@ class Walk:
 
     async def _fetch(self, page: Page, request: Request, turn: Turn) -> Response | None:
         """Return the answer, or ``None`` where robots.txt has decided otherwise."""
+        if not self._asks_before_sending or turn.lease.start_within is None:
+            return await self._fetch_now(page, request, turn)
+        MAY_START.set(turn.may_start)
+        try:
+            return await self._fetch_now(page, request, turn)
+        finally:
+            MAY_START.set(None)  # what user code fetches from here on is no matter of this turn
+
+    async def _fetch_now(self, page: Page, request: Request, turn: Turn) -> Response | None:
         if self._robots is not None and not await self._is_allowed(self._robots, page, request, turn):
             return None
         if not turn.may_start():
             raise _HandBack
-        if self._asks_before_sending and turn.lease.start_within is not None:
-            MAY_START.set(turn.may_start)
         response = await (self._looking(page, request, turn) if self._looks else self._fetcher.fetch(request))
         status = response.status
         turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))

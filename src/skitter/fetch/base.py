@@ -124,10 +124,24 @@ class Fetcher(Protocol):
         ...
 
 
-MAY_START: ContextVar[Callable[[], bool] | None] = ContextVar("may_start", default=None)
+class MayStart(Protocol):
+    """Tells whether a request may still be sent."""
+
+    def __call__(self, connecting: float = 0.0) -> bool:
+        """Tell it; ``connecting``: seconds spent on a new connection for it, which the next turns will allow for."""
+        ...
+
+
+MAY_START: ContextVar[MayStart | None] = ContextVar("may_start", default=None)
 """Within a turn of a worker whose host has a promised distance: tells whether its request may still be sent; if not,
 :class:`TooLate` hands it back. Set for a fetcher that says by an attribute ``asks_before_sending = True`` that it
 asks, as late as it can."""
+
+
+def asks_before_sending(fetcher: Fetcher) -> bool:
+    """Tell whether a fetcher heeds :data:`MAY_START`."""
+    return getattr(fetcher, "asks_before_sending", False)
+
 
 HeaderHook = Callable[[Response], Awaitable[bool]]
 """Gets a response that has no body yet; its answer tells whether the body is wanted."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from skitter.fetch.base import Aborted, Fetcher, HeaderHook, fetch_watched
+from skitter.fetch.base import Aborted, Fetcher, HeaderHook, asks_before_sending, fetch_watched
 from skitter.request import Request
 from skitter.response import Response
 
@@ -55,6 +55,7 @@ class CachingFetcher:
         self._fetcher = fetcher
         self._folder = Path(folder)
         self._ttl = ttl
+        self.asks_before_sending = asks_before_sending(fetcher)
         self.blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
 
     async def open(self) -> None:

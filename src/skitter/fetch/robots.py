@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 from protego import Protego
 
-from skitter.fetch.base import Fetcher, FetchError
+from skitter.fetch.base import MAY_START, Fetcher, FetchError
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.request import Request
 from skitter.response import Response
@@ -162,6 +162,7 @@ async def fetch_robots(
     try:
         for _ in range(MAX_REDIRECTS + 1):
             response = await fetcher.fetch(Request(url))
+            MAY_START.set(None)  # a redirect is followed within the same turn
             target = _redirect_target(response)
             if target is None:
                 return _judge(response, settings, previous)

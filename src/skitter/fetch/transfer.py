@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 
 import pycurl
 
-from skitter.fetch.base import Disconnected, UnsendableRequest
+from skitter.fetch.base import Disconnected, MayStart, UnsendableRequest
 from skitter.fetch.decoding import ACCEPT_ENCODING
 from skitter.fetch.options import FetchSettings
 from skitter.request import Request
@@ -26,8 +27,10 @@ class Transfer:
 
     __slots__ = (
         "_base_headers",
+        "_begun",
         "_ca_file",
         "_chunks",
+        "_connects",
         "_extra",
         "_lines",
         "_may_start",
@@ -49,7 +52,9 @@ class Transfer:
         self._chunks: list[bytes] = []
         self._extra = False
         self._unusual = False
-        self._may_start: Callable[[], bool] | None = None
+        self._may_start: MayStart | None = None
+        self._begun = 0.0
+        self._connects = False
         self.is_late = False
         """Whether it was not sent, because it might not start any more."""
         self.curl = pycurl.Curl()
@@ -116,27 +121,25 @@ class Transfer:
         self.fresh = self._unusual = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
-    def ask_before_sending(self, may_start: Callable[[], bool]) -> None:
+    def ask_before_sending(self, may_start: MayStart) -> None:
         """Let ``may_start`` tell, at the last moment, whether the request may still go out.
 
-        That moment is the beginning of its connection, or for a kept one the sending: a connection that takes long
-        to make would otherwise be late each time.
+        It is asked right before the sending, and before that where a new connection is begun: none is made in vain.
         """
-        self._may_start = may_start
+        self._may_start, self._begun, self._connects = may_start, time.monotonic(), False
         self.curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_new_connection)
         self.curl.setopt(pycurl.PREREQFUNCTION, self._on_connected)
 
     def _on_new_connection(self, _fd: int, _purpose: int) -> int:
-        if self._is_too_late():
-            return int(pycurl.SOCKOPT_ERROR)
-        self._may_start = None  # it has started
-        return int(pycurl.SOCKOPT_OK)
+        self._connects = True
+        return int(pycurl.SOCKOPT_ERROR if self._is_too_late(0.0) else pycurl.SOCKOPT_OK)
 
     def _on_connected(self, *_where: object) -> int:
-        return int(pycurl.PREREQFUNC_ABORT if self._is_too_late() else pycurl.PREREQFUNC_OK)
+        connecting = time.monotonic() - self._begun if self._connects else 0.0
+        return int(pycurl.PREREQFUNC_ABORT if self._is_too_late(connecting) else pycurl.PREREQFUNC_OK)
 
-    def _is_too_late(self) -> bool:
-        self.is_late = self._may_start is not None and not self._may_start()
+    def _is_too_late(self, connecting: float) -> bool:
+        self.is_late = self._may_start is not None and not self._may_start(connecting)
         return self.is_late
 
     def _prepare_method(self, request: Request, *, with_body: bool) -> None:

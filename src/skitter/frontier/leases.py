@@ -65,7 +65,7 @@ class LeaseBook(Generic[Held]):
             held = self._leases.get(landing.lease_id)
             if held is not None and not held.landed:
                 held.landed = True
-                held.slot.land(now, held.granted_at, landing.latency, landing.refused, landing.retry_after)
+                held.slot.land(now, held.granted_at, landing)
                 self._slots.arm(held.slot)
                 if landing.refused:
                     resting.append(held.slot)
@@ -75,7 +75,7 @@ class LeaseBook(Generic[Held]):
         """End a lease, landed or not; ``None`` if it is not in force."""
         held = self._leases.pop(lease_id, None)
         if held is not None and not held.landed:
-            held.slot.land(now, held.granted_at, None, refused=False, retry_after=None)
+            held.slot.free()
             self._slots.arm(held.slot)
         return held
 

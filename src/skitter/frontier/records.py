@@ -58,7 +58,7 @@ class Lease(msgspec.Struct, array_like=True, frozen=True):
     deadline: float
     """Unix time (frontier's clock) at which it goes back to the queue unless renewed."""
     start_within: float | None = None
-    """Seconds, counted from *asking* for the lease, within which the fetch must begin; a worker that is
+    """Seconds, counted from *asking* for the lease, within which the request must be sent; a worker that is
     later hands the lease back. ``None`` where the slot keeps no promised distance. This makes the delay
     between two fetches of a host a guarantee over all workers without comparing clocks."""
 
@@ -73,6 +73,8 @@ class Landing(msgspec.Struct, array_like=True, frozen=True):
     """The server asked for less (429 or 503)."""
     retry_after: float | None = None
     """Seconds from the ``Retry-After`` header, if there was one."""
+    connecting: float = 0.0
+    """Seconds that the connection took to be made, where a distance is promised and a new one was needed."""
 
 
 class LeaseResult(msgspec.Struct, array_like=True, frozen=True):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from skitter.frontier.records import SlotStatus
+from skitter.frontier.records import Landing, SlotStatus
 from skitter.politeness import SlotPolicy
 from skitter.queues import DEFAULT_QUEUE, Shares, queue_of, share_of
 
@@ -22,6 +22,11 @@ ADAPTIVE_CAP = 60.0
 FIRST_BACKOFF = 1.0
 LONGEST_BACKOFF = 300.0
 """Seconds a slot is held after the first, and at most after repeated, 429 or 503 answers."""
+CONNECTIONS_PER_GRACE = 2.0
+"""A grace is at least so many times what making a connection to the host takes."""
+CONNECTING_KEPT = 0.98
+"""What is left, after each answer, of the longest that a connection has taken: hosts get faster, too."""
+LONGEST_CONNECTING = 10.0
 
 _FIRST_TIDY = 10_000
 """Slots that may be kept before idle ones are let go."""
@@ -34,7 +39,7 @@ class Slot:
     """One unit of politeness with what waits for it."""
 
     __slots__ = (
-        "adapted", "backoff", "beyond", "bound", "floor", "grants", "held_until", "in_flight", "key",
+        "adapted", "backoff", "beyond", "bound", "connecting", "floor", "grants", "held_until", "in_flight", "key",
         "next_at", "policy", "queue", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
@@ -55,8 +60,10 @@ class Slot:
         self.adapted = 0.0
         self.backoff = 0.0
         self.refused_at = 0.0
+        self.connecting = 0.0
+        """Seconds that making a connection took at most, lately."""
         self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in policy.rates]
-        """For each rate, until when the last fetches may have begun."""
+        """For each rate, until when the last requests may have been sent."""
         self.stamp = 0
         """Which entry of the table's heap is the valid one; 0: none."""
 
@@ -82,10 +89,11 @@ class Slot:
 
     @property
     def start_within(self) -> float | None:
-        """Grace in which a granted fetch must begin, where a distance is promised.
+        """Grace in which the request of a granted fetch must be sent, where a distance is promised.
 
-        Grants are spaced by the delay *plus* this grace, so that two fetches that begin anywhere
-        within theirs still keep the delay. An adapted delay is no promise and has no grace.
+        Grants are spaced by the delay *plus* this grace, so that two requests that are sent anywhere
+        within theirs still keep the delay. An adapted delay is no promise and has no grace. A tenth of the
+        distance, but never so short that no new connection could be made in it.
         """
         promised = [rate.per / rate.count for rate in self.policy.rates]
         distance = max(self.policy.delay or 0.0, self.floor)
@@ -93,7 +101,7 @@ class Slot:
             promised.append(distance)
         if not promised:
             return None
-        return min(0.25, max(0.02, 0.1 * min(promised)))
+        return max(min(0.25, max(0.02, 0.1 * min(promised))), CONNECTIONS_PER_GRACE * self.connecting)
 
     def ready_at(self) -> float:
         """Return the earliest time at which the next fetch may begin."""
@@ -129,19 +137,28 @@ class Slot:
         for grants in self.grants:
             grants.append(begun_by)
 
-    def land(
-        self, now: float, granted_at: float, latency: float | None, refused: bool, retry_after: float | None
-    ) -> None:
+    def land(self, now: float, granted_at: float, landing: Landing) -> None:
         """Take note of how a fetch ended: free its place, adapt, back off."""
-        self.in_flight -= 1
-        if refused:
-            self._back_off(now, granted_at, retry_after)
+        self.free()
+        latency = landing.latency
+        if landing.refused:
+            self._back_off(now, granted_at, landing.retry_after)
         elif latency is not None:
             if granted_at > self.refused_at:
                 self.backoff = self.backoff / 2 if self.backoff > FIRST_BACKOFF else 0.0
             if self.policy.delay is None:
                 target = min(latency * ADAPTIVE_SHARE, ADAPTIVE_CAP)
                 self.adapted = (self.adapted + target) / 2 if self.adapted else target
+        if self.connecting or landing.connecting:
+            kept = self.connecting if latency is None else self.connecting * CONNECTING_KEPT
+            self.connecting = min(LONGEST_CONNECTING, max(landing.connecting, kept))
+        if not self.in_flight and not self.policy.jitter and (self.policy.delay or self.floor):
+            # Whatever was granted has been sent by now: what is left of the last grace need not be waited for.
+            self.next_at = min(self.next_at, now + self.delay)
+
+    def free(self) -> None:
+        """Free the place of a fetch of which nothing is known, not even whether it has ended."""
+        self.in_flight -= 1
 
     def _back_off(self, now: float, granted_at: float, retry_after: float | None) -> None:
         # Eight fetches in flight that are all refused are one refusal, not eight doublings.

@@ -8,7 +8,15 @@ from typing import cast
 
 from skitter.engine.callbacks import describe
 from skitter.errors import SkitterError, UsageError
-from skitter.fetch.base import Fetcher, FetchError, HeaderHook, UnsendableRequest, fetch_watched
+from skitter.fetch.base import (
+    MAY_START,
+    Fetcher,
+    FetchError,
+    HeaderHook,
+    UnsendableRequest,
+    asks_before_sending,
+    fetch_watched,
+)
 from skitter.fetch.identity.base import SourceContext
 from skitter.lifecycle.component import Component, ModuleError
 from skitter.lifecycle.module import Module
@@ -49,6 +57,8 @@ def _plain(context: SourceContext) -> Fetcher:
 class BalancedFetcher:
     """Hands each request to one of the downloaders. Cookies are above it, so they are the same for all."""
 
+    asks_before_sending = True
+
     def __init__(self, registry: Registry, context: SourceContext) -> None:
         self._registry = registry
         self._context = context
@@ -80,6 +90,8 @@ class BalancedFetcher:
             with module.at_work() as counts:
                 fetcher = self._fetchers.get(module) or await self._fetcher_of(module)
                 counts.accepted += 1
+                if not asks_before_sending(fetcher):
+                    MAY_START.set(None)
                 if look is None:
                     return await fetcher.fetch(request)
                 return await fetch_watched(fetcher, request, look)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from skitter.fetch.base import (
@@ -12,8 +12,10 @@ from skitter.fetch.base import (
     Fetcher,
     FetchError,
     HeaderHook,
+    MayStart,
     ProxyError,
     TooLate,
+    asks_before_sending,
     fetch_watched,
 )
 from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, UserAgents
@@ -95,7 +97,7 @@ class IdentityFetcher:
         return await self._fetch(request, on_headers)
 
     async def _fetch(self, request: Request, on_headers: HeaderHook | None) -> Response:
-        # Asked here, once: what the sources fetch themselves, and a second proxy, may take their time.
+        # What the sources fetch themselves may take its time.
         may_start = MAY_START.get()
         MAY_START.set(None)
         if self._sessions is None:
@@ -148,7 +150,7 @@ class IdentityFetcher:
         request: Request,
         sent: Request,
         on_headers: HeaderHook | None,
-        may_start: Callable[[], bool] | None,
+        may_start: MayStart | None,
     ) -> Response:
         if self._cookies is not None:
             header = await self._cookies.header_for(sent)
@@ -156,10 +158,14 @@ class IdentityFetcher:
                 sent = sent.replace(cookies={}, headers={"Cookie": header, **sent.headers})
         if may_start is not None and not may_start():
             raise TooLate("the sources took too long")
-        if self._proxies is not None and sent.proxy and request.proxy is None:
-            response = await self._through(self._proxies, sent.proxy, sent, on_headers)
-        else:
-            response = await self._watched(sent, on_headers)
+        MAY_START.set(may_start if asks_before_sending(self._fetcher) else None)
+        try:
+            if self._proxies is not None and sent.proxy and request.proxy is None:
+                response = await self._through(self._proxies, sent.proxy, sent, on_headers)
+            else:
+                response = await self._watched(sent, on_headers)
+        finally:
+            MAY_START.set(None)
         if self._cookies is not None:
             await self._cookies.absorb(response)
         return response
@@ -174,6 +180,8 @@ class IdentityFetcher:
                 raise ProxyError(
                     f"the proxy {label(proxy)} wants another login (407)", remedy="check its password"
                 )
+        except TooLate:
+            raise
         except Aborted:
             proxies.report(proxy, sent, None)
             raise

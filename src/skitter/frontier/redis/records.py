@@ -152,7 +152,8 @@ def write_outcome(
 
 def write_landing(landing: Landing) -> tuple[Any, ...]:
     """Return a landing for the scripts."""
-    return (text(id_bytes(landing.lease_id)), landing.latency, landing.refused, landing.retry_after)
+    lease_id = text(id_bytes(landing.lease_id))
+    return (lease_id, landing.latency, landing.refused, landing.retry_after, landing.connecting)
 
 
 def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int, int]:

@@ -1,6 +1,6 @@
 -- lease: note which fetches have ended, then hand out what may be fetched now.
 -- ARGV: 5 worker, 6 how many, 7 first 6 bytes of the new ids, 8 '1' if this was asked before,
---       9 landings (id, latency, refused, retry-after), 10 shares: how many at most of each queue ('': any number of
+--       9 landings (id, latency, refused, retry-after, connecting), 10 shares: how many at most of each queue ('': any number of
 --       any), 11 slots whose turn it is (else: all that are ready)
 -- Where slots are given the last answer is {whether more could be leased, what became of each turn}.
 begin(false)
@@ -10,7 +10,7 @@ for _, landing in ipairs(decode(ARGV[9])) do
   if lease and not lease.landed then
     lease.landed = true
     write_lease(lease)
-    land(slot_of((split(lease.request))), lease.granted_at, landing[2], landing[3], landing[4])
+    land(slot_of((split(lease.request))), lease.granted_at, unpack(landing, 2, 5))
   end
 end
 local more = wake()

@@ -142,7 +142,7 @@ local function end_lease(lease)
   slot.leased = slot.leased - 1
   slot.touched = true
   if not lease.landed then
-    land(slot, lease.granted_at)
+    slot.in_flight = slot.in_flight - 1 -- nothing is known of its fetch, not even whether it has ended
   end
   return name, key, rest
 end

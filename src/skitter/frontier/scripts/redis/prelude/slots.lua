@@ -1,5 +1,6 @@
 -- Prelude 2: slots, the arithmetic of frontier/slots.py over the state that is kept in SLOTS.
 local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
+local CONNECTIONS_PER_GRACE, CONNECTING_KEPT, LONGEST_CONNECTING = 2, 0.98, 10
 local slots = {} -- those that this script has touched
 
 -- The queue that a slot belongs to ('QUEUE|SLOT'); nil: the default one.
@@ -39,13 +40,13 @@ local function slot_of(name, policy)
       slot = {
         name = name, policy = v[1], next_at = v[2], held_until = v[3], floor = v[4], adapted = v[5],
         backoff = v[6], refused_at = v[7], in_flight = v[8], queued = v[9], leased = v[10], head = v[11],
-        armed = v[12], armed_at = v[13],
+        armed = v[12], armed_at = v[13], connecting = v[14] or 0,
       }
     else
       slot = {
         name = name, policy = policy_of_queue(name), next_at = 0, held_until = 0, floor = 0, adapted = 0,
         backoff = 0, refused_at = 0, in_flight = 0, queued = 0, leased = 0, head = '',
-        armed = '', armed_at = 0,
+        armed = '', armed_at = 0, connecting = 0,
       }
     end
     slots[name] = slot
@@ -61,7 +62,7 @@ end
 local function packed_slot(s)
   return cmsgpack.pack({
     s.policy, s.next_at, s.held_until, s.floor, s.adapted, s.backoff, s.refused_at, s.in_flight, s.queued,
-    s.leased, s.head, s.armed, s.armed_at,
+    s.leased, s.head, s.armed, s.armed_at, s.connecting,
   })
 end
 
@@ -69,7 +70,7 @@ local function delay_of(slot)
   return max(slot.limits.delay or slot.adapted, slot.floor)
 end
 
--- Grace in which a granted fetch must begin; nil where no distance is promised.
+-- Grace in which the request of a granted fetch must be sent; nil where no distance is promised.
 local function start_within(slot)
   local promised
   for _, rate in ipairs(slot.limits.rates) do
@@ -79,7 +80,7 @@ local function start_within(slot)
   if distance > 0 then
     promised = min(promised or distance, distance)
   end
-  return promised and min(0.25, max(0.02, 0.1 * promised))
+  return promised and max(min(0.25, max(0.02, 0.1 * promised)), CONNECTIONS_PER_GRACE * slot.connecting)
 end
 
 local function grants_of(slot)
@@ -91,11 +92,11 @@ local function ready_at(slot)
   local at = max(slot.next_at, slot.held_until)
   local rates = slot.limits.rates
   if #rates > 0 then
-    local grants, grace = grants_of(slot), start_within(slot)
+    local grants = grants_of(slot)
     for _, rate in ipairs(rates) do
       local oldest = #grants - 8 * rate[1]
       if oldest >= 0 then
-        at = max(at, struct.unpack('<d', grants, oldest + 1) + rate[2] + grace)
+        at = max(at, struct.unpack('<d', grants, oldest + 1) + rate[2])
       end
     end
   end
@@ -145,16 +146,17 @@ local function grant(slot)
   slot.in_flight = slot.in_flight + 1
   slot.leased = slot.leased + 1
   local distance, jitter = delay_of(slot), slot.limits.jitter
+  local sent_by = now + (start_within(slot) or 0)
   slot.next_at = now
   if distance > 0 or jitter > 0 then
-    slot.next_at = now + distance + (jitter > 0 and random() * jitter or 0) + (start_within(slot) or 0)
+    slot.next_at = sent_by + distance + (jitter > 0 and random() * jitter or 0)
   end
   local most = 0
   for _, rate in ipairs(slot.limits.rates) do
     most = max(most, rate[1])
   end
   if most > 0 then
-    slot.grants = sub(grants_of(slot) .. pack('<d', now), -8 * most)
+    slot.grants = sub(grants_of(slot) .. pack('<d', sent_by), -8 * most)
     slot.has_granted = true
   end
 end
@@ -170,7 +172,7 @@ local function back_off(slot, granted_at, retry_after)
 end
 
 -- Take note of how a fetch ended: free its place, adapt, back off.
-local function land(slot, granted_at, latency, refused, retry_after)
+local function land(slot, granted_at, latency, refused, retry_after, connecting)
   slot.in_flight = slot.in_flight - 1
   slot.touched = true
   if refused then
@@ -183,6 +185,12 @@ local function land(slot, granted_at, latency, refused, retry_after)
       local target = min(latency * ADAPTIVE_SHARE, ADAPTIVE_CAP)
       slot.adapted = slot.adapted > 0 and (slot.adapted + target) / 2 or target
     end
+  end
+  local kept = latency and slot.connecting * CONNECTING_KEPT or slot.connecting
+  slot.connecting = min(LONGEST_CONNECTING, max(connecting or 0, kept))
+  if slot.in_flight == 0 and slot.limits.jitter == 0 and ((slot.limits.delay or 0) > 0 or slot.floor > 0) then
+    -- Whatever was granted has been sent by now: what is left of the last grace need not be waited for.
+    slot.next_at = min(slot.next_at, now + delay_of(slot))
   end
 end
 
