@@ -192,7 +192,9 @@ async def test_a_slot_may_be_moved_to_another_node_at_any_time(own_cluster, join
     assert await counts(frontier) == {"done": len(pages)}
 
 
-async def test_a_slot_may_be_moved_to_a_node_that_has_just_joined(own_cluster, join_cluster, job_name, caplog):
+async def test_a_slot_may_be_moved_to_a_node_that_has_just_joined(
+    own_cluster, join_cluster, job_name, caplog
+):
     caplog.set_level(logging.WARNING, "skitter")
     cluster = own_cluster(replicas=False)
     frontier = await join_cluster(cluster.url, job_name)
