@@ -80,6 +80,21 @@ def test_a_user_who_may_not_do_what_a_frontier_does(refusal, own_valkey):
     assert "+@all" in line
 
 
+def test_a_user_who_may_not_do_it_in_a_script(refusal, own_server):
+    server = own_server()
+    server.ask("ACL", "SETUSER", "half", "on", ">secret", "~skitter:*", "+@all", "-hset")
+    line = refusal(f"redis://half:secret@127.0.0.1:{server.port}/0")
+    assert "does not permit what a frontier does" in line
+    assert "+@all" in line
+
+
+@pytest.mark.parametrize("command", ["hset", "eval"])
+def test_a_server_whose_commands_were_renamed(refusal, own_server, command):
+    line = refusal(own_server("--rename-command", command, "other").url)
+    assert "lacks a command" in line
+    assert "rename-command" in line
+
+
 def test_a_read_only_replica(refusal, own_valkey):
     primary = own_valkey()
     replica = own_valkey("--replicaof", f"127.0.0.1 {primary.port}")
