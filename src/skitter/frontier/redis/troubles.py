@@ -75,7 +75,7 @@ def trouble_of(error: kinds.RedisError) -> Trouble | None:
 def explained(error: kinds.RedisError, where: str) -> FrontierError:
     """Return what is wrong in words, and what to do about it."""
     text = str(error) or type(error).__name__
-    refused = _access_refused(error, text, where)
+    refused = _refused(error, text, where)
     if refused is not None:
         return refused
     if text.startswith("GONE "):
@@ -98,7 +98,8 @@ def explained(error: kinds.RedisError, where: str) -> FrontierError:
     )
 
 
-def _access_refused(error: kinds.RedisError, text: str, where: str) -> FrontierError | None:
+def _refused(error: kinds.RedisError, text: str, where: str) -> FrontierError | None:
+    """Return what the server refuses as long as nobody sets it right."""
     if isinstance(error, (kinds.AuthenticationError, kinds.AuthorizationError)):
         return FrontierError(
             f"{where} refuses the user or the password: {text}",
@@ -108,6 +109,12 @@ def _access_refused(error: kinds.RedisError, text: str, where: str) -> FrontierE
         return FrontierError(
             f"{where} does not permit what a frontier does: {text}",
             remedy="give the user ~skitter:* (and the seed keys) and +@all -@dangerous +info",
+        )
+    if "DB index is out of range" in text:
+        return FrontierError(f"{where} has no such database", remedy="choose a smaller number, such as 0")
+    if "'SENTINEL'" in text:
+        return FrontierError(
+            f"{where}: this is no sentinel", remedy="name the sentinels, or write redis://HOST"
         )
     if _UNKNOWN.search(text):
         return FrontierError(
