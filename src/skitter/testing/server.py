@@ -100,9 +100,8 @@ class SiteServer(Origins):
 
     async def _close(self) -> None:
         for sock in [sock for server in self._servers for sock in server.sockets]:
-            self._loop.remove_reader(
-                sock.fileno()
-            )  # a closed server would leave open what it has just accepted
+            # A closed server would leave open what it has just accepted.
+            self._loop.remove_reader(sock.fileno())
         for _ in range(_TURNS_TO_CONNECT):
             await asyncio.sleep(0)
         for server in self._servers:
