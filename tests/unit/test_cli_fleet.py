@@ -186,6 +186,9 @@ MISUSE = {
     ("set", "shop", "delay=fast"): "cannot be",
     ("set", "shop", "delay"): "has no value",
     ("drop-host", "shop", "h", "--ban", "--unban"): "do not go together",
+    ("drop-host", "shop", "http://x.test/page"): "is no host",
+    ("drop-host", "shop", "no such host", "--ban"): "is no host",
+    ("drop-host", "shop", ""): "is no host",
     ("top", "--frontier", "sqlite:"): "cannot list its jobs",
     ("export", "shop", "-o", "-"): "is no file of items",
 }
@@ -246,7 +249,34 @@ def test_a_host_is_dropped_and_banned_and_taken_again(shop, server):
     assert skitter("add", "shop", f"{server.url}?new", cwd=shop).stderr.startswith("added: 1;")
 
 
+def test_a_host_is_banned_however_it_is_written(shop):
+    assert skitter("drop-host", "shop", "http://BÜCHER.test/", "--ban", cwd=shop).returncode == 0
+    assert status(shop)["banned"] == ["xn--bcher-kva.test"]
+    result = skitter("drop-host", "shop", "xn--bcher-kva.test", "--unban", cwd=shop)
+    assert result.stderr == "xn--bcher-kva.test is banned no more\n"
+
+
 # --- looking --------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_cannot_be_read_hides_none_of_the_others(shop, free_port):
+    lost = shop / ".skitter" / "lost"
+    lost.mkdir()
+    note = json.loads((shop / ".skitter" / "shop" / "job.json").read_text())
+    lost_note = note | {"job": "lost", "frontier": f"redis://127.0.0.1:{free_port}/0"}
+    (lost / "job.json").write_text(json.dumps(lost_note))
+    for name in ("broken", "no name of a job"):
+        (shop / ".skitter" / name).mkdir()
+        (shop / ".skitter" / name / "job.json").write_text("{")
+    for command in ("jobs", "top"):
+        result = skitter(command, cwd=shop)
+        assert result.returncode == 0
+        states = [line.split()[:2] for line in result.stdout.splitlines()[1:]]
+        assert states == [["broken", "unknown"], ["lost", "unknown"], ["shop", "finished"]]
+        broken, away = result.stderr.splitlines()
+        assert broken.startswith("job broken: ")
+        assert away.startswith("job lost: ")
+        assert "does not answer" in away
 
 
 def test_counters_are_shown_by_prefix_and_by_worker_and_host(shop):
