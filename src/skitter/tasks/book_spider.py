@@ -10,7 +10,6 @@ from typing import Any
 
 from skitter.engine.seeds import SKIPPED
 from skitter.errors import UsageError
-from skitter.request import Request
 from skitter.tasks.book import TaskBook
 from skitter.tasks.entry import Entry, standings
 from skitter.tasks.recipe_task import RecipeTask
