@@ -90,11 +90,12 @@ def close(book: str, name: str) -> None:
 @_book
 def list_tasks(book: str) -> None:
     """List the tasks of a book."""
+    from skitter.secrets import shown_url
     from skitter.tasks.book import TaskBook
     from skitter.tasks.entry import standings
 
     rows = [
-        (name, one.state, one.schedule or "-", ", ".join(one.outputs) or "-", one.file)
+        (name, one.state, one.schedule or "-", ", ".join(map(shown_url, one.outputs)) or "-", one.file)
         for name, one in standings(TaskBook(book).entries()).items()
     ]
     if rows:

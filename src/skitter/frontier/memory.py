@@ -206,7 +206,7 @@ class MemoryFrontier(Embedded):
         return wait_for(self._slots.next_at(left), delayed_until, now, leases)
 
     def _lose(self, lease_id: int, now: float) -> None:
-        held = self._leases.end(lease_id, now)
+        held = self._leases.end(lease_id)
         if held is None:
             return
         self._active_at = now
@@ -248,7 +248,7 @@ class MemoryFrontier(Embedded):
         return accepted
 
     def _settle(self, outcome: Outcome, now: float) -> bool:
-        held = self._leases.end(outcome.lease_id, now)
+        held = self._leases.end(outcome.lease_id)
         if held is None:
             return False
         waiting = held.request
@@ -280,7 +280,7 @@ class MemoryFrontier(Embedded):
         """Hand leases back untouched."""
         now = self._clock()
         for lease_id in lease_ids:
-            held = self._leases.end(lease_id, now)
+            held = self._leases.end(lease_id)
             if held is not None:
                 self._place(held.request, now, now)
 

@@ -192,7 +192,7 @@ class SqliteRows(Embedded):
 
         ``may_return``: with the same counts, by which a crash would take it for still in hand.
         """
-        held = self._leases.end(lease_id, now)
+        held = self._leases.end(lease_id)
         if held is None:
             return None
         self._active_at = now

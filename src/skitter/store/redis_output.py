@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.errors import StoreError
 from skitter.extras import needing
+from skitter.secrets import output_variable, shown_url
 from skitter.store.address import Address
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
@@ -84,10 +85,13 @@ class RedisOutput:
         kind: str = "list",
         maxlen: int | None = None,
         patience: float = 600.0,
+        password: str = "",
     ) -> None:
-        self.target = target
+        self.target = shown_url(target)
         self.stream = ITEMS_STREAM
         self._server = server
+        self._password = password
+        """For the URL of the server, where it says none."""
         self._key = key
         self._positions = f"{key}:pushed"
         self._kind = kind
@@ -108,7 +112,7 @@ class RedisOutput:
         database, _, key = rest.partition("/")
         if not (place and database.isdigit() and key):
             raise StoreError(
-                f"output {address.target!r} names no key",
+                f"output {shown_url(address.target)!r} names no key",
                 remedy="write redis://HOST/DATABASE/KEY, such as redis://localhost/0/items",
             )
         if (
@@ -118,12 +122,20 @@ class RedisOutput:
             or not patience.isdigit()
         ):
             raise StoreError(
-                f"output {address.target!r} has an option that is not understood",
+                f"output {shown_url(address.target)!r} has an option that is not understood",
                 remedy="use type=list or type=stream, maxlen=NUMBER and patience=SECONDS",
             )
         server = f"{address.kind}://{place}/{database}"
         most = None if maxlen is None else int(maxlen)
-        return cls(address.target, server, key, kind=kind, maxlen=most, patience=float(patience))
+        return cls(
+            address.target,
+            server,
+            key,
+            kind=kind,
+            maxlen=most,
+            patience=float(patience),
+            password=address.secret("redis"),
+        )
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - the key is not the job's
         """Find out whether the server answers and the key can hold items.
@@ -217,15 +229,21 @@ class RedisOutput:
         """Give a client. Whatever goes wrong with it is a :class:`~skitter.errors.StoreError`."""
         with needing("redis", f"output {self.target!r}", StoreError):
             from redis.asyncio import Redis  # noqa: PLC0415 - an extra
-            from redis.exceptions import RedisError  # noqa: PLC0415 - an extra
+            from redis.exceptions import AuthenticationError, RedisError  # noqa: PLC0415 - an extra
         try:
-            client = Redis.from_url(self._server, **_client_options())
+            # What the URL says goes before these options.
+            client = Redis.from_url(self._server, password=self._password or None, **_client_options())
         except ValueError as error:
             raise StoreError(
                 f"output {self.target!r} is no address: {error}", remedy="write redis://HOST/DATABASE/KEY"
             ) from error
         try:
             yield client
+        except AuthenticationError as error:
+            raise StoreError(
+                f"{self._where} refuses the user or the password: {error}",
+                remedy=f"set {output_variable('redis')}, or write redis://USER:PASSWORD@HOST/DATABASE/KEY",
+            ) from error
         except (RedisError, OSError) as error:
             raise StoreError(
                 f"items cannot be pushed to {self._where}: {error}",

@@ -13,7 +13,7 @@ from skitter.frontier.broker.base import Broker
 from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
 from skitter.frontier.broker.state import StateFrontier
 from skitter.frontier.options import FrontierContext
-from skitter.frontier.secrets import shown_url
+from skitter.secrets import shown_url
 
 _ON_REDIS = {"redis", "rediss", "unix", "redis+sentinel"}
 

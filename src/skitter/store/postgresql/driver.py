@@ -17,6 +17,7 @@ import msgspec
 
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields
+from skitter.secrets import output_variable
 from skitter.store.base import StoreContext
 from skitter.store.columns import ID_COLUMN, FieldLimitError, quoted
 from skitter.store.database import Encoded, PageItems
@@ -196,8 +197,9 @@ class PostgresDriver:
     async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
             self._connection = await asyncpg.connect(
-                self._place.dsn, timeout=_CONNECT_SECONDS, command_timeout=_COMMAND_SECONDS
-            )
+                self._place.dsn, password=self._place.password or None,
+                timeout=_CONNECT_SECONDS, command_timeout=_COMMAND_SECONDS,
+            )  # fmt: skip
             await self._connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
             self._columns.forget()
         return self._connection
@@ -294,7 +296,7 @@ def _explained(place: PostgresPlace) -> Iterator[None]:
     except asyncpg.InvalidAuthorizationSpecificationError as error:
         raise StoreError(
             f"{name} refuses the user or the password: {error}",
-            remedy="write postgresql://USER:PASSWORD@HOST/DATABASE, or set PGUSER and PGPASSWORD",
+            remedy=f"set {output_variable('postgresql')} or PGPASSWORD, or write postgresql://USER:PASSWORD@HOST/DATABASE",
         ) from error
     except asyncpg.InvalidCatalogNameError as error:
         raise StoreError(f"{name}: {error}", remedy="create the database, or name another one") from error
