@@ -38,6 +38,7 @@ from skitter.frontier.slots import Slot
 from skitter.politeness import Politeness
 from skitter.queues import Shares, without_queue
 from skitter.request import FINGERPRINT_VERSION
+from skitter.task_mark import TaskMark
 
 FOREVER = float("inf")
 
@@ -343,6 +344,24 @@ class MemoryFrontier(Embedded):
         dropped += len(self._delayed) - len(kept)
         self._delayed = kept
         heapify(self._delayed)
+        return self._note_dropped(dropped)
+
+    async def drop_task(self, task: str) -> int:
+        """Remove what waits of a task."""
+        mark = TaskMark(task)
+        before = self._queued + len(self._delayed)
+        for slot in self._slots:
+            kept = [place for place in slot.waiting if not mark.is_on(place[2].entry.record)]
+            if len(kept) < len(slot.waiting):
+                self._queued -= len(slot.waiting) - len(kept)
+                slot.waiting[:] = kept
+                heapify(slot.waiting)
+                self._slots.arm(slot)
+        self._delayed = [one for one in self._delayed if not mark.is_on(one[2].entry.record)]
+        heapify(self._delayed)
+        return self._note_dropped(before - self._queued - len(self._delayed))
+
+    def _note_dropped(self, dropped: int) -> int:
         if dropped:
             self._added -= dropped
             self._counters["refused/dropped"] += dropped

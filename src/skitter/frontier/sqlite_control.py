@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from skitter.frontier import letters
+from skitter.frontier.backlog import Dropping
 from skitter.frontier.changes import Changes
 from skitter.frontier.records import JobState
 from skitter.frontier.slots import Slot
 from skitter.frontier.sqlite_rows import SqliteRows
 from skitter.queues import without_queue
+from skitter.task_mark import TaskMark
+
+_LOOKED_AT_ONCE = 20_000
+"""Requests among which those of a task are looked for in one step: other calls wait for no more."""
 
 
 class SqliteControl(SqliteRows):
@@ -72,6 +79,42 @@ class SqliteControl(SqliteRows):
             self._added -= delayed
             self._next_delayed = min(self._next_delayed, following)
         return dropped + delayed
+
+    async def drop_task(self, task: str) -> int:
+        """Remove what waits of a task: looked for in the file, some at a time, then gone here and there."""
+        mark = TaskMark(task)
+        async with self._waking, self._backlog.filling:
+            gone = await self._find_and_drop(mark)
+            delayed, following = await self._journal.read(lambda file: letters.drop_delayed(file, mark))
+            self._delayed -= delayed
+            self._added -= delayed
+            self._next_delayed = min(self._next_delayed, following)
+        if gone or delayed:
+            self._count({"refused/dropped": gone + delayed})
+        self._note_job()
+        await self._journal.flush()
+        return gone + delayed
+
+    async def _find_and_drop(self, mark: TaskMark) -> int:
+        """Drop the queued requests of a task; returns how many."""
+        dropping = Dropping(self._backlog, self._slots)
+        after, last = 0, self._sequence
+        while True:
+            look = partial(
+                letters.waiting_with, trace=mark.trace, after=after, last=last, limit=_LOOKED_AT_ONCE
+            )
+            rows, after = await self._journal.read(look)
+            for seq, number, rank, record in rows:
+                if mark.is_on(record):
+                    dropping.take(self._slot_keys[number], rank, seq)
+            if not after:
+                break
+        gone = dropping.drop(lambda row: mark.is_on(row.record), self._slot_numbers)
+        self._queued -= len(gone)
+        self._added -= len(gone)
+        for seq in gone:
+            self._dequeue(seq)
+        return len(gone)
 
     async def unban(self, slot: str) -> bool:
         """Take requests for a slot again."""

@@ -65,19 +65,12 @@ class TaskBook:
             self._append(entry)
         return entry.task
 
-    def pause(self, name: str) -> None:
-        """Let nothing more of a task be fetched until it is resumed. Raises :class:`~skitter.errors.UsageError`."""
-        self._change(name, "pause")
+    def change(self, name: str, change: type_of_change) -> None:
+        """Pause, resume or close a task.
 
-    def resume(self, name: str) -> None:
-        """End the pause of a task. Raises :class:`~skitter.errors.UsageError`, also for one that is closed."""
-        self._change(name, "resume")
-
-    def close(self, name: str) -> None:
-        """Close a task: its queued requests are dropped. Raises :class:`~skitter.errors.UsageError`."""
-        self._change(name, "close")
-
-    def _change(self, name: str, change: type_of_change) -> None:
+        Paused, nothing more of it is fetched; closed, its queued requests are dropped, and it stays closed. Raises
+        :class:`~skitter.errors.UsageError` for a task that is not there, or was closed.
+        """
         with self._locked() as entries:
             try:
                 entry = change_of(name, entries, change, time.time())
