@@ -9,6 +9,7 @@ each item comes once. ``docs/fleet.md`` has the reasons.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
@@ -22,13 +23,15 @@ from skitter.store.address import Address
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
-from skitter.store.patience import Patience, Unavailable
+from skitter.store.patience import LONGEST_PAUSE, Patience, Unavailable
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 _Ranges = Sequence[tuple[int, int]]
 _BYTES_AT_ONCE = 1 << 18
+_FIRST_PAUSE = 1.0
+"""Seconds; after the first failure the crawl's next look, half a second later, tries again in any case."""
 
 _PUSH = """
 -- KEYS: items, positions. ARGV: 1 part, 2 position before, 3 position after, 4 kind, 5 largest length or '',
@@ -97,6 +100,9 @@ class RedisOutput:
         self._kind = kind
         self._maxlen = maxlen
         self._patience = Patience(self._where, patience)
+        self._again_at = 0.0
+        """When a server that was away is looked for again."""
+        self._pause = 0.0
         self._pushing = asyncio.Lock()
         self._known: dict[str, int] = {}
         """Position of each part as the server said last."""
@@ -169,9 +175,25 @@ class RedisOutput:
 
     async def emit(self, context: OutputContext, ranges: type_of_ranges) -> bool:
         """Push what was committed on this machine and is not pushed yet; a server that is away is tried again."""
-        if self._is_news(context, ranges):
-            await self._push_all(context, ranges)
+        if self._is_news(context, ranges) and time.monotonic() >= self._again_at:
+            try:
+                await self._push_all(context, ranges)
+            except StoreError as error:
+                self._meet(error)
+            else:
+                self._pause = 0.0
+                self._patience.outage.end()
         return True
+
+    def _meet(self, error: StoreError) -> None:
+        """Let the crawl go on without the server; looking for one that does not answer takes its time."""
+        self._again_at = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause or _FIRST_PAUSE, LONGEST_PAUSE)
+        away = "is away" if _is_outage(error.__cause__) else "takes no items"
+        self._patience.outage.meet(
+            f"{away} (%s); the crawl goes on, and what is committed is pushed when it is back",
+            error.__cause__ or error,
+        )
 
     async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
         """Push what is left; waits for a server that is away."""

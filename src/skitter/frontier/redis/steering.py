@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skitter.frontier.changes import Changes
+from skitter.frontier.records import JobState
 from skitter.frontier.redis.job import Job
 from skitter.frontier.redis.keys import BANNED, JOB, TALLIES
 from skitter.frontier.redis.records import (
@@ -23,10 +24,22 @@ from skitter.task_mark import TaskMark
 
 
 class Steering:
-    """Workers, tallies, changed settings and banned hosts of a job."""
+    """State, slots, workers, tallies, changed settings and banned hosts of a job."""
 
     _job: Job
     _server: Server
+
+    async def control(self, state: JobState) -> JobState:
+        """Set what the fleet is to do."""
+        return JobState((await self._job.run("control", state.value)).decode())
+
+    async def hold(self, slot: str, seconds: float) -> None:
+        """Give out nothing of a slot for so long."""
+        await self._job.run("hold", to_bytes(slot), self._job.config.policy_of(slot), seconds)
+
+    async def set_delay(self, slot: str, seconds: float) -> None:
+        """Set the smallest delay of one slot."""
+        await self._job.run("set_delay", to_bytes(slot), self._job.config.policy_of(slot), seconds)
 
     async def tallies(self, group: TallyGroup, limit: int = 100) -> list[Tally]:
         """Read what was counted per worker, host or task."""
