@@ -62,7 +62,7 @@ class SlotPolicy(msgspec.Struct, frozen=True):
     """The limits of one slot."""
 
     delay: float | None = None
-    """Seconds between the beginnings of two fetches. ``None``: adapt to the server's latency."""
+    """Seconds between two requests. ``None``: adapt to the server's latency."""
     jitter: float = 0.0
     """Up to so many seconds more, uniformly random, at each fetch."""
     parallelism: int = DEFAULT_PARALLELISM

@@ -10,10 +10,9 @@ from skitter import scope as reasons
 from skitter.links import Links, Refused
 from skitter.request import Request
 from skitter.scope import Scope
+from skitter.task_mark import TASK
 from skitter.urls import host_of, join_all, normalize
 
-TASK = "task"
-"""Key of ``meta`` and of ``cb_kwargs``: the name of the task. Part of a request's identity."""
 ROUND = "round"
 """Key of ``meta``: the period in which a task that reloads fetches the page. Part of its identity."""
 

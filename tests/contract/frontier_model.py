@@ -7,8 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from skitter.queues import queue_of, without_queue
+from skitter.request import decode_request
 
 FOREVER = float("inf")
+
+
+def task_of(entry) -> str:
+    return decode_request(entry.url, entry.record).cb_kwargs["task"]
 
 
 @dataclass
@@ -101,6 +106,11 @@ class Model:
         if ban:
             self.banned.add(slot)
         waiting = [one for one in self.in_state("waiting") if without_queue(one.entry.slot) == slot]
+        self.drop(waiting)
+        return len(waiting)
+
+    def drop_task(self, task: str) -> int:
+        waiting = [one for one in self.in_state("waiting") if task_of(one.entry) == task]
         self.drop(waiting)
         return len(waiting)
 

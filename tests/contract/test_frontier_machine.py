@@ -22,10 +22,12 @@ from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import JobState, Landing, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 from skitter.queues import DEFAULT_QUEUE, queue_of, slot_in
+from skitter.request import Request, encode_request
 
 LEASE_SECONDS = 10.0
 NAMES = range(8)
 HOSTS = ("one.test", "two.test")
+TASKS = ("", "red", "blue")
 WORKERS = st.sampled_from(["ann", "ben"])
 SHARES = st.sampled_from(
     [None, None, {"default": 100}, {"detail": 2, "*": 100}, {"list": 1, "detail": 100}, {"list": 0, "*": 1}]
@@ -41,6 +43,7 @@ links = st.lists(
             "delay": st.sampled_from([0.0, 0.0, 0.0, 3.0, 15.0]),
             "not_before": st.sampled_from([0.0, 0.0, 5.0]),
             "dedup": st.sampled_from([True, True, True, False]),
+            "task": st.sampled_from(TASKS),
         }
     ),
     max_size=5,
@@ -86,7 +89,8 @@ class FrontierMachine(RuleBasedStateMachine):
             fields = dict(link)
             if fields["not_before"]:
                 fields["not_before"] += self.model.now
-            record = b"\x01" + str(self.serial).encode()
+            words = {"task": fields.pop("task"), "data": {"serial": self.serial, "task": "red"}}
+            record = encode_request(Request("", cb_kwargs=words))
             queue = fields.pop("queue")
             entry = self.job.entry(fields.pop("name"), fields.pop("host"), record=record, **fields)
             built.append(replace(entry, slot=slot_in(queue, entry.slot)))
@@ -149,6 +153,10 @@ class FrontierMachine(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS), ban=st.sampled_from([False, False, True]))
     def drop_slot(self, host, ban):
         assert self.run(self.job.frontier.drop_slot(host, ban)) == self.model.drop_slot(host, ban)
+
+    @rule(task=st.sampled_from(TASKS))
+    def drop_task(self, task):
+        assert self.run(self.job.frontier.drop_task(task)) == self.model.drop_task(task)
 
     @rule(host=st.sampled_from(HOSTS))
     def unban(self, host):

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from broker_double import BrokerDouble
 from skitter.errors import FrontierError
 from skitter.frontier.broker.frontier import BrokerFrontier
 from skitter.frontier.broker.hand import LONGEST_DEFERRAL, Pace
@@ -17,60 +18,6 @@ FREE = SlotPolicy(delay=0.0, parallelism=100)
 QUICK = Pace(hold=0.5, dry_after=0.0, ready_for=0.0, patience=0.0)
 
 
-class Delivery:
-    def __init__(self, body, attempts=1):
-        self.body = body
-        self.attempts = attempts
-        self.said = []
-
-    def finish(self):
-        self.said.append("finish")
-
-    def requeue(self, seconds):
-        self.said.append(("requeue", seconds))
-
-    def touch(self):
-        self.said.append("touch")
-
-
-class Broker:
-    """Keeps everything in a list; ``open_gate`` lets publishing go on."""
-
-    def __init__(self):
-        self.inbox = []
-        self.delivered = []
-        self.published = []
-        self.allowed = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def open(self):
-        pass
-
-    async def close(self):
-        pass
-
-    async def publish(self, postings):
-        await self.gate.wait()
-        self.published += postings
-        self.inbox += [posting.body for posting in postings]
-
-    def allow(self, count):
-        self.allowed.append(count)
-
-    def deliver(self, body, attempts=1):
-        self.inbox.append((body, attempts))
-
-    def receive(self):
-        new = [Delivery(*one) if isinstance(one, tuple) else Delivery(one) for one in self.inbox]
-        self.inbox.clear()
-        self.delivered += new
-        return new
-
-    async def wait(self, seconds):
-        return bool(self.inbox)
-
-
 def entry(name, host="h.test", **fields):
     return Entry(f"{host} {name}".encode().ljust(16)[:16], host, f"http://{host}/{name}", b"\x01", **fields)
 
@@ -81,7 +28,7 @@ async def make(tmp_path):
     made = []
 
     async def start(policy=FREE, pace=QUICK, **options):
-        broker = Broker()
+        broker = BrokerDouble()
         settings = FrontierOptions(**options)
         state = SqliteState(tmp_path / "frontier.db", Politeness(policy), settings)
         frontier = BrokerFrontier(state, broker, pace=pace)
@@ -329,7 +276,7 @@ async def test_a_delayed_request_is_published_with_its_delay_and_not_offered_bef
     assert (word, round(seconds)) == ("requeue", 30)
 
 
-class AwayFirst(Broker):
+class AwayFirst(BrokerDouble):
     """Cannot be opened the first time."""
 
     def __init__(self):

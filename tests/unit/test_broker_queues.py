@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from broker_double import BrokerDouble
 from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
 from skitter.frontier.broker.hand import Pace
 from skitter.frontier.broker.sqlite_state import SqliteState
@@ -11,54 +12,6 @@ from skitter.frontier.records import Entry, Landing, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 
 QUICK = Pace(hold=0.5, dry_after=1000.0, ready_for=1000.0, patience=0.0)
-
-
-class Delivery:
-    attempts = 1
-
-    def __init__(self, topic, body):
-        self._said = topic.said
-        self.body = body
-
-    def finish(self):
-        self._said.append("finish")
-
-    def requeue(self, seconds):
-        self._said.append("requeue")
-
-    def touch(self):
-        self._said.append("touch")
-
-
-class Topic:
-    """What is waiting, what was allowed, what was said of messages; ``gate`` lets publishing go on."""
-
-    def __init__(self):
-        self.waiting = []
-        self.allowed = []
-        self.said = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def open(self):
-        pass
-
-    async def close(self):
-        pass
-
-    async def publish(self, postings):
-        await self.gate.wait()
-        self.waiting += [posting.body for posting in postings]
-
-    def allow(self, count):
-        self.allowed.append(count)
-
-    def receive(self):
-        given, self.waiting = [Delivery(self, body) for body in self.waiting], []
-        return given
-
-    async def wait(self, seconds):
-        return bool(self.waiting)
 
 
 class OpenState:
@@ -86,7 +39,7 @@ async def job(tmp_path):
         topics = {}
 
         def topic(queue):
-            return topics.setdefault(queue, Topic())
+            return topics.setdefault(queue, BrokerDouble())
 
         state = SqliteState(tmp_path / "frontier.db", Politeness(SlotPolicy(delay=0.0, parallelism=100)))
         frontier = BrokerFrontierByQueue(state, topic, pace=QUICK)
@@ -126,7 +79,7 @@ async def test_each_request_goes_to_the_topic_of_its_queue(job):
     frontier, topics, _ = await job()
     await frontier.add([entry("h.test", "a"), entry("list|h.test", "b"), entry("detail|h.test", "c"),
                         entry("detail|h.test", "d")])  # fmt: skip
-    assert {queue: len(topic.waiting) for queue, topic in topics.items()} == {
+    assert {queue: len(topic.inbox) for queue, topic in topics.items()} == {
         "default": 1,
         "list": 1,
         "detail": 2,
@@ -147,7 +100,7 @@ async def test_what_a_page_finds_for_another_queue_is_published_before_its_own_m
     assert await commit == [True]
     await asyncio.sleep(0)
     assert topics["list"].said == ["finish"]
-    assert len(topics["detail"].waiting) == 2, "the known one was not published again"
+    assert len(topics["detail"].inbox) == 2, "the known one was not published again"
 
 
 async def test_messages_come_from_the_queues_that_are_served_and_from_no_other(job):

@@ -66,6 +66,12 @@ def test_seeds_are_added_to_a_job_at_rest_once_and_fetched_by_its_next_run(site,
     assert urls_of(tmp_path / "items.jsonl") == sorted([first, *others[:5]])
 
 
+def test_a_file_of_thousands_of_seeds_is_added_with_every_line(server, shop):
+    (shop / "seeds").write_text("".join(f"{server.url}?{number}\n" for number in range(2_500)))
+    assert skitter("add", "shop", "--file", "seeds", cwd=shop).stderr.startswith("added: 2500;")
+    assert skitter("add", "shop", "--file", "seeds", cwd=shop).stderr == "added: 0, known before: 2500\n"
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_job_kept_alive_takes_seeds_while_it_waits_and_ends_when_it_is_stopped(
     site, server, tmp_path, workers

@@ -1,10 +1,16 @@
 """A request whose turn is over is not sent: asked as late as can be, and of a new connection also as it is begun."""
 
-import pytest
+import asyncio
 
+import pytest
+import trustme
+from test_fetch_tls import server_side
+
+from servers.fetch_h2 import Http2Server
 from skitter import Request
 from skitter.fetch.base import MAY_START, TooLate
 from skitter.fetch.http import HttpFetcher
+from skitter.fetch.options import FetchSettings
 from skitter.testing import Answer
 
 
@@ -72,3 +78,22 @@ async def test_who_was_in_time_is_sent_and_asks_anew_for_the_next(fetcher, serve
     MAY_START.set(None)
     assert (await fetcher.fetch(Request(server.url_of("/free")))).body == b"/free"
     assert [hit.target for hit in server.log.hits] == ["/0", "/1", "/2", "/free"]
+
+
+async def test_of_many_on_one_http2_connection_only_the_late_one_stays():
+    async def fetch(path, turn):
+        MAY_START.set(turn)
+        return (await fetcher.fetch(Request(server.origin + path))).body
+
+    fetcher = HttpFetcher(FetchSettings(verify_tls=False))
+    await fetcher.open()
+    async with Http2Server(server_side(trustme.CA())) as server:
+        assert await fetch("/first", None) == b"/first"
+        turns = [Turn(0 if number == 2 else 1) for number in range(5)]
+        answers = await asyncio.gather(
+            *(fetch(f"/{number}", turn) for number, turn in enumerate(turns)), return_exceptions=True
+        )
+        await fetcher.close()
+    assert isinstance(answers.pop(2), TooLate)
+    assert answers == [b"/0", b"/1", b"/3", b"/4"]
+    assert server.connections == 1

@@ -1,7 +1,8 @@
 """What the memory frontier promises beside the contract: it is the readable twin, and handy in tests."""
 
-from skitter.frontier.memory import MemoryFrontier, extend_ranges, rank_of, wait_for
+from skitter.frontier.memory import MemoryFrontier
 from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.reckoning import extend_ranges, rank_of, wait_for
 from skitter.frontier.records import Entry
 from skitter.output_mark import OutputMark
 from skitter.politeness import Politeness, SlotPolicy

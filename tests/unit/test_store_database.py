@@ -6,10 +6,11 @@ import pytest
 
 from skitter.errors import StoreError
 from skitter.item import encode_item
+from skitter.secrets import shown_url
 from skitter.store import patience
 from skitter.store.base import GroupError, ItemGroup, StoreContext
 from skitter.store.database import BufferTerms, DatabaseStore, Encoded
-from skitter.store.outputs import open_output, shown
+from skitter.store.outputs import open_output
 from skitter.store.patience import Unavailable
 
 CONTEXT = StoreContext("quotes", "w1", "/nowhere")
@@ -144,14 +145,15 @@ def test_a_place_that_cannot_be_is_refused_with_a_remedy(target):
 @pytest.mark.parametrize(
     ("target", "name"),
     [
-        ("mongodb://me:secret@db:27017/shop/items?w=1", "mongodb://db:27017/shop/items?w=1"),
-        ("postgresql://me:secret@db/shop?table=items", "postgresql://db/shop?table=items"),
+        ("mongodb://me:secret@db:27017/shop/items?w=1", "mongodb://me:***@db:27017/shop/items?w=1"),
+        ("postgresql://me:secret@db/shop?table=items", "postgresql://me:***@db/shop?table=items"),
+        ("redis://:secret@db/0/items", "redis://:***@db/0/items"),
         ("s3://b/items.csv?key=me&secret=hush&endpoint_url=http://e", "s3://b/items.csv?key=***&secret=***&endpoint_url=http://e"),
         ("items.jsonl", "items.jsonl"),
         ("-", "-"),
     ],
 )  # fmt: skip
 def test_what_people_see_of_an_output_holds_no_password(target, name):
-    assert shown(target) == name
+    assert shown_url(target) == name
     assert "secret@" not in open_output(target).target
     assert "hush" not in open_output(target).target

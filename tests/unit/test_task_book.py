@@ -64,7 +64,7 @@ def spider_on(path, **arguments):
 def test_a_book_keeps_what_is_added_and_refuses_a_name_used_before(book, tmp_path):
     assert book.add(recipe("one", "http://x/"), "one.yaml") == "one"
     book.add(recipe("two", "http://x/"), "two.yaml", {})
-    book.close("one")
+    book.change("one", "close")
     assert [(entry.task, entry.closed) for entry in book.entries()] == [
         ("one", False),
         ("two", False),
@@ -73,7 +73,7 @@ def test_a_book_keeps_what_is_added_and_refuses_a_name_used_before(book, tmp_pat
     with pytest.raises(UsageError, match="has a task 'two' already"):
         book.add(recipe("two", "http://y/"), "two.yaml")
     with pytest.raises(UsageError, match="has no task 'tow'") as caught:
-        book.close("tow")
+        book.change("tow", "close")
     assert "two" in caught.value.remedy
     with pytest.raises(RecipeError, match=r"bad\.yaml line 1"):
         book.add("pages: {}", "bad.yaml")
@@ -156,7 +156,7 @@ def test_a_task_is_added_to_a_running_fleet_and_another_is_closed(serve, tmp_pat
     url = serve(site).url
     book.add(recipe("one", url), "one.yaml")
     book.add(recipe("closed", f"{url}closed"), "closed.yaml")
-    book.close("closed")
+    book.change("closed", "close")
     arguments = (
         "run", "skitter.tasks.book_spider", "-a", "book=book.jsonl", "-a", "watch=yes", "--job", "many", "--workers", 2,
         "-o", "out.jsonl", "--delay", 0, "--no-robots", "-q",

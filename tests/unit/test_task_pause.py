@@ -55,13 +55,13 @@ async def test_a_paused_task_waits_while_the_others_go_on_and_its_job_ends_after
     server = serve(site)
     await asyncio.to_thread(add, book, "waiting", server.url.replace("127.0.0.1", host) + "a/0")
     await asyncio.to_thread(add, book, "working", f"{server.url}b/0")
-    await asyncio.to_thread(book.pause, "waiting")
+    await asyncio.to_thread(book.change, "waiting", "pause")
     spider = await asyncio.to_thread(BookSpider, book=str(tmp_path / "book"))
     crawl = asyncio.create_task(serve_up(spider, tmp_path, 2, max_retries=0))
     await asyncio.wait_for(done.wait(), 60)
     assert not any(path.startswith("/a") for path in site.counts)
     assert not crawl.done()
-    await asyncio.to_thread(book.resume, "waiting")
+    await asyncio.to_thread(book.change, "waiting", "resume")
     ran = await crawl
     assert (ran.state, ran.letters) == (JobState.FINISHED, {})
     assert len(ran.items) == 9
@@ -104,16 +104,16 @@ def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(s
 
 def test_a_change_that_changes_nothing_is_no_line_and_a_closed_task_stays_closed(book):
     add(book, "one", "http://x/")
-    book.resume("one")
-    book.pause("one")
-    book.pause("one")
+    book.change("one", "resume")
+    book.change("one", "pause")
+    book.change("one", "pause")
     assert len(book.entries()) == 2
-    book.close("one")
-    for change in (book.pause, book.resume):
+    book.change("one", "close")
+    for change in ("pause", "resume"):
         with pytest.raises(UsageError, match="closed for good"):
-            change("one")
+            book.change("one", change)
     with pytest.raises(UsageError, match="has no task 'on'"):
-        book.pause("on")
+        book.change("on", "pause")
 
 
 def test_a_scheduled_task_begins_each_round_at_its_time_and_once():

@@ -163,7 +163,6 @@ class _Adding:
         from skitter.frontier.records import AddResult
 
         added = known = banned = 0
-        batch: list[Entry] = []
         try:
             while batch := list(islice(entries, _AT_ONCE)):
                 result = await reached.frontier.add(batch)

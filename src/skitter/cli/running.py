@@ -22,7 +22,7 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.records import JobState
 from skitter.observe.progress import NoView, View, make_view
 from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
-from skitter.store.outputs import shown
+from skitter.secrets import shown_url
 
 log = logging.getLogger("skitter.progress")
 
@@ -156,7 +156,7 @@ class Run:
         if self._first is not None and self._last is not None and self._show.summary is not None:
             before, last = self._first.status.counters.get("pages", 0), self._last
             pages = last.status.counters.get("pages", 0) - before
-            outputs = [shown(target) for target in self._spec.outputs]
+            outputs = [shown_url(target) for target in self._spec.outputs]
             summary_of_failure(
                 self._spec.job, str(error), FAILED, last.seconds, pages, last.status, outputs
             ).write(self._show.summary)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from skitter.cli.options import pairs
 from skitter.cli.say import aligned, say
 from skitter.errors import UsageError
+
+if TYPE_CHECKING:
+    from skitter.tasks.entry import type_of_change
 
 _book = click.argument("book")
 
@@ -51,15 +55,19 @@ def add(
         say(f"added {name}")
 
 
+def _change(book: str, name: str, change: type_of_change, done: str) -> None:
+    from skitter.tasks.book import TaskBook
+
+    TaskBook(book).change(name, change)
+    say(f"{done} {name}")
+
+
 @task.command()
 @_book
 @click.argument("name")
 def pause(book: str, name: str) -> None:
     """Let nothing more of a task be fetched until it is resumed; the other tasks go on."""
-    from skitter.tasks.book import TaskBook
-
-    TaskBook(book).pause(name)
-    say(f"paused {name}")
+    _change(book, name, "pause", "paused")
 
 
 @task.command()
@@ -67,10 +75,7 @@ def pause(book: str, name: str) -> None:
 @click.argument("name")
 def resume(book: str, name: str) -> None:
     """End the pause of a task."""
-    from skitter.tasks.book import TaskBook
-
-    TaskBook(book).resume(name)
-    say(f"resumed {name}")
+    _change(book, name, "resume", "resumed")
 
 
 @task.command()
@@ -78,21 +83,19 @@ def resume(book: str, name: str) -> None:
 @click.argument("name")
 def close(book: str, name: str) -> None:
     """Close a task: what is queued of it is dropped."""
-    from skitter.tasks.book import TaskBook
-
-    TaskBook(book).close(name)
-    say(f"closed {name}")
+    _change(book, name, "close", "closed")
 
 
 @task.command("list")
 @_book
 def list_tasks(book: str) -> None:
     """List the tasks of a book."""
+    from skitter.secrets import shown_url
     from skitter.tasks.book import TaskBook
     from skitter.tasks.entry import standings
 
     rows = [
-        (name, one.state, one.schedule or "-", ", ".join(one.outputs) or "-", one.file)
+        (name, one.state, one.schedule or "-", ", ".join(map(shown_url, one.outputs)) or "-", one.file)
         for name, one in standings(TaskBook(book).entries()).items()
     ]
     if rows:

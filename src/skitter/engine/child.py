@@ -20,7 +20,7 @@ import msgspec
 
 from skitter.engine.assembly import Assembly
 from skitter.engine.at_work import AtWork
-from skitter.engine.orders import HAD_WORK, ChildEnd, ChildOrder
+from skitter.engine.orders import HAD_WORK, READY, ChildEnd, ChildOrder
 from skitter.engine.process import run_async, set_up_logging
 from skitter.errors import SkitterError
 from skitter.frontier.base import Frontier
@@ -33,12 +33,12 @@ _LOOK_EVERY = 0.5
 
 
 class _ReportedFrontier:
-    """Reports the first lease."""
+    """Reports the first answer to the question for work, and the first lease."""
 
     def __init__(self, frontier: Frontier, pipe: int) -> None:
         self._frontier = frontier
         self._pipe = pipe
-        self._reported = False
+        self._is_ready = self._had_work = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frontier, name)
@@ -48,9 +48,11 @@ class _ReportedFrontier:
     ) -> LeaseResult:
         """Hand out requests."""
         result = await self._frontier.lease(worker, limit, landed, *shares)
-        if result.leases and not self._reported:
-            self._reported = True
-            _report(self._pipe, HAD_WORK)
+        if not self._had_work:
+            self._had_work = bool(result.leases)
+            _report(self._pipe, b"" if self._is_ready else READY)
+            _report(self._pipe, HAD_WORK if self._had_work else b"")
+            self._is_ready = True
         return result
 
 

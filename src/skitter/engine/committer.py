@@ -18,11 +18,11 @@ from skitter.engine.page import Page
 from skitter.engine.room import Room
 from skitter.engine.sorting import Sorting
 from skitter.engine.verdict import Verdict
-from skitter.errors import StoreError
+from skitter.engine.writing import Writing
 from skitter.frontier.base import Divided, Frontier
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.output_mark import OutputMark
-from skitter.store.base import Buffering, GroupError, ItemGroup, Store, buffering_of
+from skitter.store.base import Buffering, Store, buffering_of
 
 log = logging.getLogger("skitter.engine")
 _LARGEST_BATCH = 256
@@ -60,8 +60,7 @@ class Committer:
         sorting: Sorting | None = None,
     ) -> None:
         self._frontier = frontier
-        self._stores = stores
-        self._sorting = sorting
+        self._writing = Writing(stores, hooks, sorting)
         self._hooks, self._after_saving = hooks, hooks["after_save"]
         self._signal = signal
         self._learn = learn
@@ -136,7 +135,7 @@ class Committer:
                 continue
             await self._linger()
             pages = self._next()
-            marks = await self._store(pages)
+            marks = await self._writing.write(pages)
             for start in range(0, len(pages), _LARGEST_BATCH):
                 end = start + _LARGEST_BATCH
                 await self._commit(pages[start:end], marks[start:end])
@@ -269,52 +268,6 @@ class Committer:
     def _task_of(self, page: Page) -> str:
         task = page.request.meta.get(self._task_key) if self._task_key is not None else None
         return "" if task is None else str(task)
-
-    async def _store(self, pages: list[Page]) -> list[list[OutputMark]]:
-        """Write the items of all pages; a page whose items cannot be written fails, the others stay."""
-        marks: list[list[OutputMark]] = [[] for _ in pages]
-        giving = [index for index, page in enumerate(pages) if page.verdict.resolution is Resolution.DONE]
-        if self._sorting is None:
-            await self._write(self._stores, pages, giving, marks)
-        else:
-            for stores, chosen in await self._sorting.sort(self._stores, pages, giving):
-                if isinstance(stores, StoreError):
-                    for index in chosen:
-                        await self._fail(pages[index], str(stores))
-                else:
-                    await self._write(stores, pages, chosen, marks)
-        return [
-            kept if page.verdict.resolution is Resolution.DONE else []
-            for kept, page in zip(marks, pages, strict=True)
-        ]
-
-    async def _write(
-        self, stores: Sequence[Store], pages: list[Page], giving: list[int], marks: list[list[OutputMark]]
-    ) -> None:
-        """Write the items of some pages to all stores of theirs."""
-        groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
-        refused: list[ItemGroup] = []
-        for number, store in enumerate(stores):
-            for index, answer in zip(giving, await store.write(groups), strict=True):
-                if isinstance(answer, OutputMark):
-                    marks[index].append(answer)
-                elif isinstance(answer, GroupError) and pages[index].items:
-                    marks[index] = []
-                    refused.append(ItemGroup(pages[index].lease.fingerprint, []))
-                    await self._fail(pages[index], answer.error)
-            if refused:
-                for earlier in stores[:number]:
-                    await earlier.write(refused)  # one page more without items: they keep nothing of it
-                giving = [index for index in giving if pages[index].verdict.resolution is Resolution.DONE]
-                groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
-                refused = []
-
-    async def _fail(self, page: Page, error: str) -> None:
-        log.error("%s: store: %s", page.lease.url, error)
-        page.counters = {}
-        page.finish(Verdict(Resolution.FAILED, f"store: {error}"))
-        if self._hooks["on_error"]:
-            await self._hooks.tell(page.request, StoreError(error))
 
     async def _after_save(self, page: Page) -> bool:
         """Ask the hooks; returns whether the page is to be committed."""

@@ -25,12 +25,11 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, SeedKeys
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import forget, make_frontier
-from skitter.frontier.secrets import shown_url
 from skitter.frontier.server import FrontierServer
+from skitter.secrets import shown_url
 from skitter.spider import Spider
 from skitter.store.base import parts_folder
 from skitter.store.committed import split_by_place
-from skitter.store.outputs import shown
 
 log = logging.getLogger("skitter.engine")
 
@@ -231,7 +230,7 @@ class Crawl:
             seconds=time.monotonic() - began,
             before=before,
             status=status,
-            outputs=[shown(target) for target in self._outputs.targets],
+            outputs=[shown_url(target) for target in self._outputs.targets],
             already_finished=before.state is JobState.FINISHED,
         )
 

@@ -15,11 +15,14 @@ import xxhash
 
 from skitter.errors import FrontierError, UsageError
 from skitter.frontier.ownership import OwnerLock
-from skitter.frontier.secrets import without_secrets
+from skitter.secrets import without_secrets
 
 HOME = ".skitter"
 """Folder of all jobs, below the working directory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PROXIES = ("proxy", "proxies")
+_LOGIN = re.compile(r"^([^\s:/@]+:\d{1,5}):[^\s:]+:\S+$")
+"""``HOST:PORT:USER:PASSWORD``, as vendors write proxies."""
 _FORMAT = 1
 _LONGEST_SOCKET_PATH = 100
 """Bytes; the kernels allow 104 (macOS) to 108 (Linux)."""
@@ -36,7 +39,7 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """What was set on top of the spider's own settings."""
     outputs: list[str] = []
     frontier: str = "sqlite:"
-    """Its URL; in the note of a job without its secrets."""
+    """Its URL; in the note of a job without its secrets, as are the outputs and proxies."""
     workers: int = 1
     queues: dict[str, int] = {}
     """Queues that are served, each with the number of worker processes that it has for itself; 0: ``workers`` serve
@@ -117,7 +120,7 @@ class JobFolder:
         return spec
 
     def write(self, spec: JobSpec) -> None:
-        """Keep what the job was begun with, but for the secrets in the URL of its frontier.
+        """Keep what the job was begun with, but for the secrets in the URLs of frontier, outputs and proxies.
 
         Raises :class:`~skitter.errors.UsageError` if the folder cannot be written.
         """
@@ -177,7 +180,22 @@ class JobFolder:
 
 def _kept(spec: JobSpec) -> JobSpec:
     """Return what may be kept of it on a disk."""
-    return msgspec.structs.replace(spec, frontier=without_secrets(spec.frontier))
+    return msgspec.structs.replace(
+        spec,
+        frontier=without_secrets(spec.frontier),
+        outputs=[without_secrets(target) for target in spec.outputs],
+        settings=spec.settings
+        | {name: _plain(spec.settings[name]) for name in _PROXIES if name in spec.settings},
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return what a setting says of proxies without their passwords; who runs the job gives them again."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    return ",".join(_LOGIN.sub(r"\1", without_secrets(one)) for one in value.split(","))
 
 
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:

@@ -6,8 +6,10 @@ import msgspec
 
 from skitter.engine.job import JobSpec
 
+READY = b"."
+"""First thing that a worker reports: it has asked for work."""
 HAD_WORK = b"+"
-"""First thing that a worker reports: from here on the frontier bounds how often it may die."""
+"""Second thing that a worker reports: from here on the frontier bounds how often it may die."""
 
 DRAIN_SECONDS = 15.0
 """Longest wait for fetches in flight when a crawl is stopped; what is left is handed back."""

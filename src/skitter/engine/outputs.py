@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from skitter.engine.job import JobSpec
 from skitter.engine.sorting import Sorter, section_of, type_of_route
 from skitter.errors import StoreError, UsageError
+from skitter.secrets import shown_url
 from skitter.store.base import Output, OutputContext, type_of_ranges
 from skitter.store.file_output import FileOutput
 from skitter.store.outputs import open_output
@@ -90,7 +91,7 @@ class JobOutputs:
         await output.check(context)
         if not fresh and await output.occupied(context):
             raise UsageError(
-                f"{output.target} holds something that job {self._spec.job!r} did not write",
+                f"{shown_url(output.target)} holds something that job {self._spec.job!r} did not write",
                 remedy="choose another output, move it away, or start anew with --fresh, which replaces it",
             )
 
@@ -109,7 +110,7 @@ class JobOutputs:
             if self._outputs[target].stream not in before:
                 log.warning(
                     "%s is new to job %s: it will lack the items that were found before",
-                    self._outputs[target].target,
+                    shown_url(self._outputs[target].target),
                     self._spec.job,
                 )
 
@@ -128,7 +129,11 @@ class JobOutputs:
 
     async def emit(self, ranges: type_of_ranges) -> list[str]:
         """Pass on newly committed items; returns the outputs that nobody takes any more."""
-        return [output.target for output, context in self._all() if not await output.emit(context, ranges)]
+        return [
+            shown_url(output.target)
+            for output, context in self._all()
+            if not await output.emit(context, ranges)
+        ]
 
     async def merge(self, ranges: type_of_ranges) -> None:
         """Make all outputs hold exactly the committed items. Raises the first error after all were tried."""

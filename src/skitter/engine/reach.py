@@ -21,10 +21,9 @@ from skitter.frontier.reading import read_dead_letters, read_outputs, read_statu
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.roster import WorkerStatus
-from skitter.frontier.secrets import shown_url, without_secrets
 from skitter.frontier.tally import Tally, TallyGroup
 from skitter.politeness import Politeness
-from skitter.store.outputs import shown
+from skitter.secrets import shown_url, without_secrets
 
 _EMBEDDED = {"memory", "sqlite"}
 """Known without loading anything."""
@@ -188,7 +187,7 @@ async def job_status(folder: JobFolder) -> JobStatus:
     """Look at a job without changing anything of it."""
     spec = folder.read()
     found = JobStatus(
-        job=folder.job, state="new", live=False, spider=spec.spider, outputs=[shown(target) for target in spec.outputs],
+        job=folder.job, state="new", live=False, spider=spec.spider, outputs=[shown_url(target) for target in spec.outputs],
         frontier=shown_url(spec.frontier),
     )  # fmt: skip
     try:

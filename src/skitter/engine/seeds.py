@@ -17,6 +17,8 @@ from skitter.request import Request
 from skitter.spider import Spider
 
 log = logging.getLogger("skitter.engine")
+SKIPPED = object()
+"""What ``start`` may give in place of a seed that is not wanted any more: the seeds after it keep their places."""
 _AT_ONCE = 500
 _AT_LATEST = 0.2
 """Seconds after which seeds are handed over though they are few: the next may be long in coming."""
@@ -72,7 +74,7 @@ class SeedLoader:
         try:
             async for seed in _stream(self._spider):
                 self._position += 1
-                if self._position > claim.position:
+                if self._position > claim.position and seed is not SKIPPED:
                     self._batch.append(self._entry(seed))
                     if len(self._batch) >= _AT_ONCE:
                         await self._hand_over(claim)

@@ -10,6 +10,7 @@ import xxhash
 
 from skitter.errors import StoreError
 from skitter.request import Request
+from skitter.secrets import without_secrets
 from skitter.store.base import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
 
@@ -39,7 +40,7 @@ class Sorter(Protocol):
 
 def section_of(route: type_of_route) -> str:
     """Return the section of a job's items that goes by a route; see :class:`~skitter.store.base.StoreContext`."""
-    return xxhash.xxh3_64_hexdigest("\0".join(route).encode()) if route else ""
+    return xxhash.xxh3_64_hexdigest("\0".join(map(without_secrets, route)).encode()) if route else ""
 
 
 class Sorting:

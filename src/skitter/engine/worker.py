@@ -111,7 +111,7 @@ class Worker:
         self._pump.on_change = self._obey_changes
         await self._each_hook("on_start")
         if settings.seed_keys:
-            self._undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer, self._room).run())
+            self.undertake(OutsideSeeds(cast(SeedKeys, self._frontier), self._gatherer, self._room).run())
         walk = Walk(
             self.spider,
             settings,
@@ -123,13 +123,13 @@ class Worker:
             self._frontier.hold,
         )
         self._pumping = asyncio.create_task(self._pump.run(walk.through, self._committer.put))
-        committing = self._undertake(self._committer.run(self._pump.closed))
+        committing = self.undertake(self._committer.run(self._pump.closed))
         for duty in (
             self._pump.renew_forever(info.lease_seconds / 3),
             self._load_seeds(),
             self._announcer.run(),
         ):
-            self._undertake(duty)
+            self.undertake(duty)
         try:
             state = await self._pumping
             self._committer.close()
@@ -177,6 +177,19 @@ class Worker:
             return False
         return not next(iter(await self._frontier.unknown([entry.fingerprint])))
 
+    async def drop_task(self, task: str, rest: float) -> int:
+        """Remove what waits of a task from the queue; returns how many.
+
+        ``rest``: seconds in which it is done once, by whichever worker is first.
+        """
+        mine = self.name.encode()
+        if not await self._frontier.swap(f"skitter:drop-task:{task}", None, mine, rest):
+            return 0
+        dropped = await self._frontier.drop_task(task)
+        if dropped:
+            log.info("task %s is closed: %d requests were dropped", task, dropped)
+        return dropped
+
     async def _shut_down(self) -> None:
         for errand in self._errands:
             errand.cancel()
@@ -187,8 +200,8 @@ class Worker:
         with contextlib.suppress(SkitterError):  # a frontier that is gone has nothing to take back
             await self._pump.break_off()
 
-    def _undertake(self, duty: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something beside the pump; if it fails the crawl fails."""
+    def undertake(self, duty: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something beside the crawl, which is cancelled at its end; if it fails the crawl fails."""
         task = asyncio.get_running_loop().create_task(duty)
         self._errands.add(task)
         task.add_done_callback(self._duty_ended)

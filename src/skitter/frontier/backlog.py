@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable, Mapping
+from heapq import heapify
 from typing import NamedTuple
 
 from skitter.frontier.journal import Journal
@@ -51,7 +53,8 @@ class Backlog:
         """Slots with an empty head and more on disk, with their number in the file."""
         self._arrivals: dict[Slot, list[Row]] | None = None
         """What was placed beyond the bound of each slot while rows are being read."""
-        self._filling = asyncio.Lock()
+        self.filling = asyncio.Lock()
+        """Held while heads are read, or requests are looked for on disk: no row comes into memory meanwhile."""
         self.leased: set[int] = set()
         """Sequence numbers of rows on lease: on disk, but not to be read into a head."""
 
@@ -102,11 +105,22 @@ class Backlog:
         self._slots.arm(slot)
         return count
 
+    def cut(self, slot: Slot, number: int, beyond: int, met: set[int]) -> None:
+        """Forget some requests of a slot: so many that are on disk only, and those in memory of these numbers."""
+        slot.beyond -= beyond
+        slot.waiting[:] = [place for place in slot.waiting if place[1] not in met]
+        heapify(slot.waiting)
+        if not slot.beyond:
+            slot.bound = None
+            self._hungry.pop(slot, None)
+        self.note_empty(slot, number)
+        self._slots.arm(slot)
+
     async def refill(self) -> bool:
         """Read the heads that ran empty; returns whether there was anything to read."""
         if not self._hungry:
             return False
-        async with self._filling:
+        async with self.filling:
             hungry, self._hungry = self._hungry, {}
             self._arrivals = {slot: [] for slot in hungry}
             in_hand = self.leased.copy()
@@ -143,6 +157,41 @@ class Backlog:
         if not slot.beyond:
             slot.bound = None
         self.note_empty(slot, number)
+
+
+class Dropping:
+    """Removes some requests from a backlog whose ``filling`` is held from before this is made until :meth:`drop`.
+
+    What is on disk is looked for while the job goes on. So it is settled at the beginning which rows are only there:
+    those after the bound of their slot, but for those on lease. Until the backlog is filled a bound only moves nearer.
+    """
+
+    def __init__(self, backlog: Backlog, slots: SlotTable) -> None:
+        self._backlog = backlog
+        self._slots = slots
+        self._bounds = {slot.key: slot.bound for slot in slots if slot.bound is not None}
+        self._leased = backlog.leased.copy()
+        self._beyond: dict[str, list[int]] = {}
+
+    def take(self, key: str, rank: int, seq: int) -> None:
+        """Take a row of the file that is meant, unless it is in memory too, or on lease."""
+        bound = self._bounds.get(key)
+        if bound is not None and (rank, seq) > bound and seq not in self._leased:
+            self._beyond.setdefault(key, []).append(seq)
+
+    def drop(self, is_meant: Callable[[Row], bool], numbers: Mapping[str, int]) -> list[int]:
+        """Forget what was taken, and what is meant in memory; returns their numbers, to be removed from the file.
+
+        ``numbers``: of the slots in the file.
+        """
+        dropped: list[int] = []
+        for slot in self._slots:
+            beyond = self._beyond.get(slot.key, [])
+            met = {seq for _, seq, row in slot.waiting if is_meant(row)}
+            if beyond or met:
+                self._backlog.cut(slot, numbers[slot.key], len(beyond), met)
+                dropped += [*beyond, *met]
+        return dropped
 
 
 def _read_heads(file: sqlite3.Connection, questions: list[tuple[int, int, int, int]]) -> list[list[Row]]:

@@ -169,6 +169,13 @@ class Frontier(Protocol):
         """
         ...
 
+    async def drop_task(self, task: str) -> int:
+        """Remove what waits of a task (:mod:`skitter.task_mark`); returns how many.
+
+        They count as ``refused/dropped`` and stay known. What is on lease, or comes while this is at work, is left.
+        """
+        ...
+
     async def unban(self, slot: str) -> bool:
         """Take requests for a slot again; ``False`` if it was not banned."""
         ...

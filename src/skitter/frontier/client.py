@@ -199,6 +199,11 @@ class RemoteFrontier:
         count: int = await self._call("drop_slot", slot, ban)
         return count
 
+    async def drop_task(self, task: str) -> int:
+        """Remove what waits of a task."""
+        count: int = await self._call("drop_task", task)
+        return count
+
     async def unban(self, slot: str) -> bool:
         """Take requests for a slot again."""
         was_banned: bool = await self._call("unban", slot)

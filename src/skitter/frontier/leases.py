@@ -71,7 +71,7 @@ class LeaseBook(Generic[Held]):
                     resting.append(held.slot)
         return resting
 
-    def end(self, lease_id: int, now: float) -> HeldLease[Held] | None:
+    def end(self, lease_id: int) -> HeldLease[Held] | None:
         """End a lease, landed or not; ``None`` if it is not in force."""
         held = self._leases.pop(lease_id, None)
         if held is not None and not held.landed:

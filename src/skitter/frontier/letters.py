@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from skitter.frontier.backlog import Row
 from skitter.frontier.records import DeadLetter
+from skitter.task_mark import TaskMark
 
 FORGOTTEN = 2
 """Mark of de-duplication of a dead letter whose fingerprint was forgotten, so that it may have been added again."""
@@ -39,6 +40,33 @@ def drop_slot(file: sqlite3.Connection, slot: int, last: int, on_lease: Sequence
     removed = file.execute("DELETE FROM delayed WHERE slot = ? AND seq <= ?", (slot, last)).rowcount
     file.execute("COMMIT")
     return removed, next_due(file)
+
+
+def waiting_with(
+    file: sqlite3.Connection, trace: bytes, after: int, last: int, limit: int
+) -> tuple[list[tuple[int, int, int, bytes]], int]:
+    """Look through some queued requests, by number, for those whose record holds a trace.
+
+    Returns number, slot, rank and record of each, and the number to go on after; 0 when through.
+    """
+    page = "SELECT seq FROM queue WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1 OFFSET ?"
+    bound = file.execute(page, (after, last, limit - 1)).fetchone()
+    until = last if bound is None else bound[0]
+    rows = file.execute(
+        "SELECT seq, slot, rank, record FROM queue WHERE seq > ? AND seq <= ? AND instr(record, ?)",
+        (after, until, trace),
+    )
+    return rows.fetchall(), 0 if bound is None else until
+
+
+def drop_delayed(file: sqlite3.Connection, mark: TaskMark) -> tuple[int, float]:
+    """Remove the delayed requests of a task; returns how many, and when the next one is due."""
+    rows = file.execute("SELECT at, seq, record FROM delayed WHERE instr(record, ?)", (mark.trace,))
+    meant = [(at, seq) for at, seq, record in rows if mark.is_on(record)]
+    file.execute("BEGIN IMMEDIATE")
+    file.executemany("DELETE FROM delayed WHERE at = ? AND seq = ?", meant)
+    file.execute("COMMIT")
+    return len(meant), next_due(file)
 
 
 def next_due(file: sqlite3.Connection) -> float:

@@ -6,22 +6,17 @@ read and tested, and it serves unit tests of spiders.
 
 from __future__ import annotations
 
-import random
-import secrets
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Sequence
 from typing import ClassVar
 
-from skitter.frontier.changes import Changes
-from skitter.frontier.embedded import Embedded
-from skitter.frontier.leases import LeaseBook
-from skitter.frontier.options import FrontierContext, FrontierOptions
-from skitter.frontier.reckoning import extend_ranges, rank_of, wait_for
+from skitter.frontier.memory_control import MemoryControl
+from skitter.frontier.memory_letters import MemoryLetters
+from skitter.frontier.memory_rows import FOREVER, Waiting
+from skitter.frontier.options import FrontierContext
+from skitter.frontier.reckoning import extend_ranges, wait_for
 from skitter.frontier.records import (
     AddResult,
-    DeadLetter,
     Entry,
     FrontierStatus,
     JobInfo,
@@ -35,50 +30,14 @@ from skitter.frontier.records import (
     SeedMark,
 )
 from skitter.frontier.slots import Slot
-from skitter.politeness import Politeness
-from skitter.queues import Shares, without_queue
+from skitter.queues import Shares
 from skitter.request import FINGERPRINT_VERSION
 
-FOREVER = float("inf")
 
-
-class Waiting:
-    """A request of the job, wherever it is: queued, delayed or leased."""
-
-    __slots__ = ("attempt", "entry", "forgotten", "lost", "rank", "sequence")
-
-    def __init__(self, entry: Entry, rank: int, sequence: int) -> None:
-        self.forgotten = False
-        """Whether its fingerprint was forgotten when it was given up, so that it may have been added again."""
-        self.entry = entry
-        self.rank = rank
-        self.sequence = sequence
-        self.attempt = 0
-        self.lost = 0
-
-
-class MemoryFrontier(Embedded):
+class MemoryFrontier(MemoryControl, MemoryLetters):
     """A frontier in the memory of one process."""
 
     shared: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        politeness: Politeness | None = None,
-        options: FrontierOptions | None = None,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(politeness, options, clock)
-        self._seen: dict[bytes, float] = {}
-        self._delayed: list[tuple[float, int, Waiting]] = []
-        self._leases: LeaseBook[Waiting] = LeaseBook(self._slots, self._options.lease_seconds)
-        self._dead: dict[int, tuple[DeadLetter, Waiting]] = {}
-        self._notes: dict[str, tuple[bytes, float]] = {}
-        self._outputs: dict[str, list[tuple[int, int]]] = {}
-        self._added = self._queued = self._done = 0
-        self._sequence = 0
-        self._fingerprint_seed = secrets.randbits(64)
 
     @classmethod
     def from_url(cls, _url: str, context: FrontierContext) -> MemoryFrontier:
@@ -97,50 +56,11 @@ class MemoryFrontier(Embedded):
         now = self._clock()
         return [not self._is_known(fingerprint, now) for fingerprint in fingerprints]
 
-    def _is_known(self, fingerprint: bytes, now: float) -> bool:
-        return self._seen.get(fingerprint, 0.0) > now
-
     async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
         """Add requests with de-duplication; count them as seeds if they are."""
         if seeds is not None and not self._seeds.advance(seeds, self._clock()):
             return AddResult(0, len(entries))
         return self._insert(entries, self._clock())
-
-    def _insert(self, entries: Sequence[Entry], now: float) -> AddResult:
-        added = banned = 0
-        self._active_at = now
-        for entry in entries:
-            if self._banned and self._is_banned(entry.slot):
-                banned += 1
-                continue
-            if entry.dedup:
-                if self._is_known(entry.fingerprint, now):
-                    self._counters["refused/duplicate"] += 1
-                    continue
-                self._seen[entry.fingerprint] = FOREVER
-            self._sequence += 1
-            rank = rank_of(self._options.order, entry.priority, self._sequence)
-            waiting = Waiting(entry, rank, self._sequence)
-            self._place(waiting, max(entry.not_before, now + entry.delay), now)
-            added += 1
-        self._added += added
-        if banned:
-            self._counters["refused/banned"] += banned
-        return AddResult(added, len(entries) - added - banned, banned)
-
-    def _place(self, waiting: Waiting, at: float, now: float) -> None:
-        if self._banned and self._is_banned(
-            waiting.entry.slot
-        ):  # it was on lease, or dead, when its slot was banned
-            self._added -= 1
-            self._counters["refused/banned"] += 1
-            return
-        if at > now:
-            heappush(self._delayed, (at, waiting.sequence, waiting))
-            return
-        self._queued += 1
-        slot = self._slots.get(waiting.entry.slot)
-        self._slots.push(slot, (waiting.rank, waiting.sequence, waiting))
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
         """Take the duty of loading the seeds."""
@@ -186,50 +106,9 @@ class MemoryFrontier(Embedded):
             waiting.attempt, waiting.lost, held.deadline, slot.start_within,
         )  # fmt: skip
 
-    def _wake(self, now: float) -> None:
-        """Queue what was delayed until now and take back leases that ran out."""
-        while self._delayed and self._delayed[0][0] <= now:
-            self._place(heappop(self._delayed)[2], now, now)
-        for lease_id in self._leases.expired(now):
-            self._lose(lease_id, now)
-
-    def _current_state(self) -> JobState:
-        idle = not (self._queued or self._delayed or self._leases)
-        return self._state_now(idle=idle, failed=len(self._dead))
-
-    def _limit_reached(self) -> str:
-        return self._limit(len(self._dead))
-
     def _ask_again(self, now: float, leases: list[Lease], left: dict[str, int] | None) -> float:
         delayed_until = self._delayed[0][0] if self._delayed else FOREVER
         return wait_for(self._slots.next_at(left), delayed_until, now, leases)
-
-    def _lose(self, lease_id: int, now: float) -> None:
-        held = self._leases.end(lease_id, now)
-        if held is None:
-            return
-        self._active_at = now
-        waiting = held.request
-        waiting.lost += 1
-        self._counters["leases/lost"] += 1
-        if waiting.lost > self._options.max_lost:
-            self._bury(waiting, f"lost: {waiting.lost} workers were lost with this request", now)
-        else:
-            # Suspects spread out in time, so that the one that kills workers does not take the rest along.
-            apart = random.uniform(0.0, 2.0**waiting.lost) if waiting.lost > 1 else 0.0
-            self._place(waiting, now + apart, now)
-
-    def _bury(self, waiting: Waiting, error: str, now: float) -> None:
-        entry = waiting.entry
-        self._sequence += 1
-        letter = DeadLetter(
-            self._sequence, entry.fingerprint, entry.slot, entry.url, entry.record,
-            error, waiting.attempt + 1, waiting.lost, now,
-        )  # fmt: skip
-        self._dead[letter.id] = (letter, waiting)
-        if not self._options.failed_stay_known and entry.dedup:
-            self._seen.pop(entry.fingerprint, None)
-            waiting.forgotten = True
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases; return those that are gone."""
@@ -247,7 +126,7 @@ class MemoryFrontier(Embedded):
         return accepted
 
     def _settle(self, outcome: Outcome, now: float) -> bool:
-        held = self._leases.end(outcome.lease_id, now)
+        held = self._leases.end(outcome.lease_id)
         if held is None:
             return False
         waiting = held.request
@@ -279,7 +158,7 @@ class MemoryFrontier(Embedded):
         """Hand leases back untouched."""
         now = self._clock()
         for lease_id in lease_ids:
-            held = self._leases.end(lease_id, now)
+            held = self._leases.end(lease_id)
             if held is not None:
                 self._place(held.request, now, now)
 
@@ -309,100 +188,6 @@ class MemoryFrontier(Embedded):
             oldest_lease=self._leases.oldest(now), reason=self._limit_reached(), queues=self._slots.queued(),
         )  # fmt: skip
 
-    async def control(self, state: JobState) -> JobState:
-        """Set what the fleet is to do."""
-        self._state = state
-        return self._current_state()
-
-    async def hold(self, slot: str, seconds: float) -> None:
-        """Give out nothing of a slot for so long."""
-        self._slots.hold(self._slots.get(slot), self._clock() + seconds)
-
-    async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set the smallest delay of one slot."""
-        self._slots.set_floor(self._slots.get(slot), seconds, self._clock())
-
-    async def change(self, changes: Changes, reset: bool = False) -> Changes:
-        """Change settings at once."""
-        self._obey(changes if reset else changes.over(self._changes))
-        return self._changes
-
-    async def drop_slot(self, slot: str, ban: bool = False) -> int:
-        """Remove what waits in a slot."""
-        if ban:
-            self._banned.add(slot)
-        dropped = 0
-        for entry in [one for one in self._slots if slot in {one.key, without_queue(one.key)}]:
-            dropped += len(entry.waiting)
-            entry.waiting.clear()
-            self._slots.arm(entry)
-        self._queued -= dropped
-        kept = [
-            one for one in self._delayed if slot not in {one[2].entry.slot, without_queue(one[2].entry.slot)}
-        ]
-        dropped += len(self._delayed) - len(kept)
-        self._delayed = kept
-        heapify(self._delayed)
-        if dropped:
-            self._added -= dropped
-            self._counters["refused/dropped"] += dropped
-        return dropped
-
-    async def unban(self, slot: str) -> bool:
-        """Take requests for a slot again."""
-        was_banned = slot in self._banned
-        self._banned.discard(slot)
-        return was_banned
-
-    async def recall(self, key: str) -> bytes | None:
-        """Read a shared note."""
-        value, until = self._notes.get(key, (None, 0.0))
-        return value if until > self._clock() else None
-
-    async def remember(self, key: str, value: bytes, ttl: float) -> None:
-        """Keep a shared note."""
-        now = self._clock()
-        self._notes[key] = (value, now + ttl)
-        if self._note_sweeps.is_due():
-            self._notes = {key: note for key, note in self._notes.items() if note[1] > now}
-            self._note_sweeps.done(len(self._notes))
-
-    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Keep a shared note if it is as it was read."""
-        if await self.recall(key) != old:
-            return False
-        await self.remember(key, new, ttl)
-        return True
-
-    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """List requests given up, oldest first."""
-        return [letter for letter, _ in self._dead.values() if letter.id > after][:limit]
-
-    async def replay(self, ids: Sequence[int] | None = None) -> int:
-        """Put dead letters back in the queue."""
-        now = self._clock()
-        replayed = 0
-        for letter_id in self._letters(ids):
-            _, waiting = self._dead.pop(letter_id)
-            if waiting.forgotten and self._is_known(waiting.entry.fingerprint, now):
-                self._added -= 1  # it was added again since
-                self._counters["refused/duplicate"] += 1
-                continue
-            replayed += 1
-            waiting.attempt, waiting.lost, waiting.forgotten = 0, 0, False
-            if waiting.entry.dedup and not self._is_banned(waiting.entry.slot):
-                self._seen[waiting.entry.fingerprint] = FOREVER
-            self._place(waiting, now, now)
-        return replayed
-
-    async def drop(self, ids: Sequence[int] | None = None) -> int:
-        """Forget dead letters."""
-        chosen = self._letters(ids)
-        for letter_id in chosen:
-            del self._dead[letter_id]
-        self._added -= len(chosen)
-        return len(chosen)
-
     async def recrawl(self) -> bool:
         """Begin a finished job again."""
         if self._current_state() is not JobState.FINISHED:
@@ -413,9 +198,6 @@ class MemoryFrontier(Embedded):
                 waiting.forgotten = waiting.entry.dedup
         self._seeds.start_again()
         return True
-
-    def _letters(self, ids: Sequence[int] | None) -> list[int]:
-        return [i for i in (list(self._dead) if ids is None else dict.fromkeys(ids)) if i in self._dead]
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return committed byte ranges of each part file."""

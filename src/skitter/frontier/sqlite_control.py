@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from skitter.frontier import letters
+from skitter.frontier.backlog import Dropping
 from skitter.frontier.changes import Changes
 from skitter.frontier.records import JobState
 from skitter.frontier.slots import Slot
 from skitter.frontier.sqlite_rows import SqliteRows
 from skitter.queues import without_queue
+from skitter.task_mark import TaskMark
+
+_REMOVED_AT_ONCE = 5_000
+_LOOKED_AT_ONCE = 20_000
+"""Requests among which those of a task are looked for in one step: other calls wait for no more."""
 
 
 class SqliteControl(SqliteRows):
@@ -72,6 +80,45 @@ class SqliteControl(SqliteRows):
             self._added -= delayed
             self._next_delayed = min(self._next_delayed, following)
         return dropped + delayed
+
+    async def drop_task(self, task: str) -> int:
+        """Remove what waits of a task: looked for in the file and then removed from it, some at a time."""
+        mark = TaskMark(task)
+        async with self._waking, self._backlog.filling:
+            gone = await self._forget(mark)
+            for start in range(0, len(gone), _REMOVED_AT_ONCE):
+                batch = gone[start : start + _REMOVED_AT_ONCE]
+                for seq in batch:
+                    self._dequeue(seq)
+                self._queued -= len(batch)
+                await self._note_dropped(len(batch))
+            delayed, following = await self._journal.read(lambda file: letters.drop_delayed(file, mark))
+            self._delayed -= delayed
+            self._next_delayed = min(self._next_delayed, following)
+            await self._note_dropped(delayed)
+        return len(gone) + delayed
+
+    async def _forget(self, mark: TaskMark) -> list[int]:
+        """Let nothing of a task wait any more; returns the numbers of the rows that are still to be removed."""
+        dropping = Dropping(self._backlog, self._slots)
+        after, last = 0, self._sequence
+        while True:
+            look = partial(
+                letters.waiting_with, trace=mark.trace, after=after, last=last, limit=_LOOKED_AT_ONCE
+            )
+            rows, after = await self._journal.read(look)
+            for seq, number, rank, record in rows:
+                if mark.is_on(record):
+                    dropping.take(self._slot_keys[number], rank, seq)
+            if not after:
+                return dropping.drop(lambda row: mark.is_on(row.record), self._slot_numbers)
+
+    async def _note_dropped(self, count: int) -> None:
+        if count:
+            self._added -= count
+            self._count({"refused/dropped": count})
+        self._note_job()
+        await self._journal.flush()
 
     async def unban(self, slot: str) -> bool:
         """Take requests for a slot again."""

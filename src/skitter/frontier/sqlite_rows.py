@@ -177,7 +177,7 @@ class SqliteRows(Embedded):
         """Drop a request that comes back to a slot banned meanwhile; ``False`` if its slot is not."""
         if not self._is_banned(self._slot_keys[row.slot]):
             return False
-        self._dequeue(row)
+        self._dequeue(row.seq)
         self._added -= 1
         self._count({"refused/banned": 1})
         self._note_job()
@@ -192,7 +192,7 @@ class SqliteRows(Embedded):
 
         ``may_return``: with the same counts, by which a crash would take it for still in hand.
         """
-        held = self._leases.end(lease_id, now)
+        held = self._leases.end(lease_id)
         if held is None:
             return None
         self._active_at = now
@@ -249,17 +249,17 @@ class SqliteRows(Embedded):
         if self._banned and self._take_away(row):
             return
         if at > now:
-            self._dequeue(row)
+            self._dequeue(row.seq)
         self._place(row, at, now)
 
-    def _dequeue(self, row: Row) -> None:
-        self._journal.withdraw("enqueue", row.seq)  # which a group would run after what is removed
-        self._journal.append("dequeue", (row.seq,))
+    def _dequeue(self, seq: int) -> None:
+        self._journal.withdraw("enqueue", seq)  # which a group would run after what is removed
+        self._journal.append("dequeue", (seq,))
 
     def _bury(self, row: Row, error: str, now: float) -> None:
         self._sequence += 1
         self._dead += 1
-        self._dequeue(row)
+        self._dequeue(row.seq)
         is_forgotten = bool(row.dedup) and not self._options.failed_stay_known
         buried = row._replace(attempt=row.attempt + 1, dedup=letters.FORGOTTEN if is_forgotten else row.dedup)
         self._journal.append("bury", (self._sequence, *buried, error, now))
@@ -270,7 +270,7 @@ class SqliteRows(Embedded):
 
     def _finish(self, row: Row, now: float) -> None:
         self._done += 1
-        self._dequeue(row)
+        self._dequeue(row.seq)
         if self._options.visited_ttl is not None and row.dedup:
             self._seen.visited(row.fingerprint, now + self._options.visited_ttl)
             self._log_seen("v", now, row.fingerprint)

@@ -63,6 +63,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "changes": (tuple[()], Changes),
     "change": (tuple[Changes, bool], Changes),
     "drop_slot": (tuple[str, bool], int),
+    "drop_task": (tuple[str], int),
     "unban": (tuple[str], bool),
     "banned": (tuple[()], list[str]),
     "outputs": (tuple[()], dict[str, list[tuple[int, int]]]),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import xxhash
 
 from skitter.errors import StoreError
+from skitter.secrets import without_secrets
 from skitter.store.base import OutputContext, StoreContext, type_of_ranges
 from skitter.store.database import BufferTerms, DatabaseStore, Driver
 from skitter.store.patience import Unavailable
@@ -19,7 +20,7 @@ class DatabaseOutput:
         self._new_driver = driver
         self._terms = terms
         self.target = driver().name
-        self.stream = f"{kind}-{xxhash.xxh3_64_hexdigest(target.encode())}"
+        self.stream = f"{kind}-{xxhash.xxh3_64_hexdigest(without_secrets(target).encode())}"
 
     async def check(self, context: OutputContext) -> None:
         """Reach the server, as the user who may write, and make what is missing."""

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 from skitter.errors import StoreError
 from skitter.extras import needing
 from skitter.parts import PartKind
+from skitter.secrets import refuse_raw_password, shown_url
 from skitter.store.address import Address as Address  # noqa: PLC0414 - other packages know it from here
 from skitter.store.base import Output, Store
 from skitter.store.database import BufferTerms
@@ -27,12 +28,6 @@ from skitter.store.redis_output import RedisOutput
 from skitter.store.sqlite_output import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
-_USER = re.compile(r"://[^/?#]*@")
-_SECRET_OPTION = re.compile(
-    r"(?<=[?&])(key|secret|token|password|\w+_key|\w+_secret|\w+_token)=[^&]*", re.IGNORECASE
-)
-
-
 type_of_factory = Callable[[Address], Output]
 
 
@@ -43,6 +38,10 @@ def open_output(target: str) -> Output:
     """
     if target == "-":
         return StdoutOutput()
+    try:
+        refuse_raw_password(target)
+    except ValueError as error:
+        raise StoreError(f"output {shown_url(target)!r}: {error}", remedy="correct the URL") from None
     for kind, rest, options in _readings(target):
         factory: type_of_factory | None = OUTPUTS.named(kind)
         if factory is not None:
@@ -54,15 +53,10 @@ def open_output(target: str) -> Output:
         plain, options = _options(rest)
         return at_path(Address(target, target.removesuffix(f":{rest}"), plain, options))
     raise StoreError(
-        f"output {shown(target)!r} is of no known kind",
+        f"output {shown_url(target)!r} is of no known kind",
         remedy="use a name that ends in one of these, or write KIND:NAME; known are"
         f" {', '.join(OUTPUTS.known())}; '-' is stdout",
     )
-
-
-def shown(target: str) -> str:
-    """Return the name of an output for people: no user, no password, no key."""
-    return _SECRET_OPTION.sub(r"\1=***", _USER.sub("://", target))
 
 
 def stores_for(outputs: Iterable[Output]) -> list[Store]:
@@ -113,7 +107,7 @@ def _refuse_options(address: Address, known: tuple[str, ...]) -> None:
     for option in address.options:
         if option not in known:
             raise StoreError(
-                f"output {shown(address.target)!r} has the unknown option {option!r}",
+                f"output {shown_url(address.target)!r} has the unknown option {option!r}",
                 remedy=f"known options of {address.kind}: {', '.join(known) or 'none'}",
             )
 
@@ -122,8 +116,8 @@ def _mongodb(address: Address) -> Output:
     with needing("mongodb", f"output kind {address.kind!r}", StoreError):
         from skitter.store.mongodb.driver import MongoDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
-    terms = BufferTerms.taken_from(shown(address.target), options)
-    place = MongoPlace.parse(address.kind, address.rest, options)
+    terms = BufferTerms.taken_from(shown_url(address.target), options)
+    place = MongoPlace.parse(address.kind, address.rest, options, address.secret("mongodb"))
     plain = terms.buffer == 1
     return DatabaseOutput("mongodb", address.target, lambda: MongoDriver(place, plain=plain), terms)
 
@@ -132,8 +126,8 @@ def _postgresql(address: Address) -> Output:
     with needing("postgresql", f"output kind {address.kind!r}", StoreError):
         from skitter.store.postgresql.driver import PostgresDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
-    terms = BufferTerms.taken_from(shown(address.target), options)
-    place = PostgresPlace.parse(address.rest, options)
+    terms = BufferTerms.taken_from(shown_url(address.target), options)
+    place = PostgresPlace.parse(address.rest, options, address.secret("postgresql"))
     return DatabaseOutput("postgresql", address.target, lambda: PostgresDriver(place), terms)
 
 
@@ -141,8 +135,9 @@ def _remote(address: Address) -> Output:
     with needing("s3", f"output kind {address.kind!r}", StoreError):
         from skitter.store.remote_output import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
         from skitter.store.remote_place import RemotePlace  # noqa: PLC0415 - as above
-    options = dict(address.options)
-    terms = BufferTerms.taken_from(shown(address.target), {"flush": "1"} | options)
+    outside = {what: secret for what in _REMOTE_SECRETS if (secret := address.secret(address.kind, what))}
+    options = outside | address.options
+    terms = BufferTerms.taken_from(shown_url(address.target), {"flush": "1"} | options)
     for name in BufferTerms.__struct_fields__:
         options.pop(name, None)
     form = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
@@ -173,6 +168,8 @@ FORMATS = {
 FORMATS |= {"jl": FORMATS["jsonl"], "ndjson": FORMATS["jsonl"]}
 _FSSPEC = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "smb", "hdfs", "webhdfs", "file")
 """Schemes of fsspec that can be written in one step."""
+_REMOTE_SECRETS = ("key", "secret", "token", "password")
+"""Options of theirs that may stand outside of the URL."""
 _BUILT_IN: dict[str, type_of_factory] = {
     **{kind: _file(form) for kind, form in FORMATS.items()},
     **dict.fromkeys(_FSSPEC, _remote),

@@ -9,6 +9,7 @@ each item comes once. ``docs/fleet.md`` has the reasons.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
@@ -17,17 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.errors import StoreError
 from skitter.extras import needing
+from skitter.secrets import output_variable, shown_url
 from skitter.store.address import Address
 from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
-from skitter.store.patience import Patience, Unavailable
+from skitter.store.patience import LONGEST_PAUSE, Patience, Unavailable
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 _Ranges = Sequence[tuple[int, int]]
 _BYTES_AT_ONCE = 1 << 18
+_FIRST_PAUSE = 1.0
+"""Seconds; after the first failure the crawl's next look, half a second later, tries again in any case."""
 
 _PUSH = """
 -- KEYS: items, positions. ARGV: 1 part, 2 position before, 3 position after, 4 kind, 5 largest length or '',
@@ -84,15 +88,21 @@ class RedisOutput:
         kind: str = "list",
         maxlen: int | None = None,
         patience: float = 600.0,
+        password: str = "",
     ) -> None:
-        self.target = target
+        self.target = shown_url(target)
         self.stream = ITEMS_STREAM
         self._server = server
+        self._password = password
+        """For the URL of the server, where it says none."""
         self._key = key
         self._positions = f"{key}:pushed"
         self._kind = kind
         self._maxlen = maxlen
         self._patience = Patience(self._where, patience)
+        self._again_at = 0.0
+        """When a server that was away is looked for again."""
+        self._pause = 0.0
         self._pushing = asyncio.Lock()
         self._known: dict[str, int] = {}
         """Position of each part as the server said last."""
@@ -108,7 +118,7 @@ class RedisOutput:
         database, _, key = rest.partition("/")
         if not (place and database.isdigit() and key):
             raise StoreError(
-                f"output {address.target!r} names no key",
+                f"output {shown_url(address.target)!r} names no key",
                 remedy="write redis://HOST/DATABASE/KEY, such as redis://localhost/0/items",
             )
         if (
@@ -118,12 +128,20 @@ class RedisOutput:
             or not patience.isdigit()
         ):
             raise StoreError(
-                f"output {address.target!r} has an option that is not understood",
+                f"output {shown_url(address.target)!r} has an option that is not understood",
                 remedy="use type=list or type=stream, maxlen=NUMBER and patience=SECONDS",
             )
         server = f"{address.kind}://{place}/{database}"
         most = None if maxlen is None else int(maxlen)
-        return cls(address.target, server, key, kind=kind, maxlen=most, patience=float(patience))
+        return cls(
+            address.target,
+            server,
+            key,
+            kind=kind,
+            maxlen=most,
+            patience=float(patience),
+            password=address.secret("redis"),
+        )
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - the key is not the job's
         """Find out whether the server answers and the key can hold items.
@@ -157,9 +175,25 @@ class RedisOutput:
 
     async def emit(self, context: OutputContext, ranges: type_of_ranges) -> bool:
         """Push what was committed on this machine and is not pushed yet; a server that is away is tried again."""
-        if self._is_news(context, ranges):
-            await self._push_all(context, ranges)
+        if self._is_news(context, ranges) and time.monotonic() >= self._again_at:
+            try:
+                await self._push_all(context, ranges)
+            except StoreError as error:
+                self._meet(error)
+            else:
+                self._pause = 0.0
+                self._patience.outage.end()
         return True
+
+    def _meet(self, error: StoreError) -> None:
+        """Let the crawl go on without the server; looking for one that does not answer takes its time."""
+        self._again_at = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause or _FIRST_PAUSE, LONGEST_PAUSE)
+        away = "is away" if _is_outage(error.__cause__) else "takes no items"
+        self._patience.outage.meet(
+            f"{away} (%s); the crawl goes on, and what is committed is pushed when it is back",
+            error.__cause__ or error,
+        )
 
     async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
         """Push what is left; waits for a server that is away."""
@@ -217,15 +251,21 @@ class RedisOutput:
         """Give a client. Whatever goes wrong with it is a :class:`~skitter.errors.StoreError`."""
         with needing("redis", f"output {self.target!r}", StoreError):
             from redis.asyncio import Redis  # noqa: PLC0415 - an extra
-            from redis.exceptions import RedisError  # noqa: PLC0415 - an extra
+            from redis.exceptions import AuthenticationError, RedisError  # noqa: PLC0415 - an extra
         try:
-            client = Redis.from_url(self._server, **_client_options())
+            # What the URL says goes before these options.
+            client = Redis.from_url(self._server, password=self._password or None, **_client_options())
         except ValueError as error:
             raise StoreError(
                 f"output {self.target!r} is no address: {error}", remedy="write redis://HOST/DATABASE/KEY"
             ) from error
         try:
             yield client
+        except AuthenticationError as error:
+            raise StoreError(
+                f"{self._where} refuses the user or the password: {error}",
+                remedy=f"set {output_variable('redis')}, or write redis://USER:PASSWORD@HOST/DATABASE/KEY",
+            ) from error
         except (RedisError, OSError) as error:
             raise StoreError(
                 f"items cannot be pushed to {self._where}: {error}",

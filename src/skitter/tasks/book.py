@@ -20,6 +20,7 @@ import msgspec
 from skitter.errors import UsageError
 from skitter.recipe.source import Source
 from skitter.remedies import did_you_mean
+from skitter.secrets import output_variable, shown_url, without_secrets
 from skitter.store.outputs import open_output
 from skitter.tasks.entry import Entry, change_of, standings, type_of_change
 from skitter.tasks.recipe_task import new_entry
@@ -47,13 +48,15 @@ class TaskBook:
 
         Running workers see it within a second or so. Raises :class:`~skitter.recipe.problems.RecipeError` for a
         recipe that cannot be a task, and :class:`~skitter.errors.SkitterError` for outputs and schedules that are
-        none, and if its name was used before.
+        none, for outputs with a password, which would stand in the book, and if its name was used before.
         """
         for target in outputs:
             open_output(target)
         entry = new_entry(
             Source.of_text(text, file), text, variables or {}, outputs=outputs, schedule=schedule
         )
+        for target in entry.outputs:
+            _refuse_secrets(target)
         with self._locked() as entries:
             if any(known.task == entry.task for known in entries):
                 raise UsageError(
@@ -62,19 +65,12 @@ class TaskBook:
             self._append(entry)
         return entry.task
 
-    def pause(self, name: str) -> None:
-        """Let nothing more of a task be fetched until it is resumed. Raises :class:`~skitter.errors.UsageError`."""
-        self._change(name, "pause")
+    def change(self, name: str, change: type_of_change) -> None:
+        """Pause, resume or close a task.
 
-    def resume(self, name: str) -> None:
-        """End the pause of a task. Raises :class:`~skitter.errors.UsageError`, also for one that is closed."""
-        self._change(name, "resume")
-
-    def close(self, name: str) -> None:
-        """Close a task: its queued requests are dropped. Raises :class:`~skitter.errors.UsageError`."""
-        self._change(name, "close")
-
-    def _change(self, name: str, change: type_of_change) -> None:
+        Paused, nothing more of it is fetched; closed, its queued requests are dropped, and it stays closed. Raises
+        :class:`~skitter.errors.UsageError` for a task that is not there, or was closed.
+        """
         with self._locked() as entries:
             try:
                 entry = change_of(name, entries, change, time.time())
@@ -150,3 +146,11 @@ class TaskBook:
             file.write(msgspec.json.encode(entry) + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _refuse_secrets(target: str) -> None:
+    if without_secrets(target) != target:
+        raise UsageError(
+            f"output {shown_url(target)} holds a password, which would stand in the book",
+            remedy=f"leave it out, and set {output_variable('KIND')} (such as {output_variable('mongodb')}) where the job runs",
+        )

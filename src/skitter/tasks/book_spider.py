@@ -8,8 +8,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from skitter.engine.seeds import SKIPPED
 from skitter.errors import UsageError
-from skitter.request import Request
 from skitter.tasks.book import TaskBook
 from skitter.tasks.entry import Entry, standings
 from skitter.tasks.recipe_task import RecipeTask
@@ -75,7 +75,7 @@ class BookSpider(TaskSpider):
         self._taken = len(entries)
         return [*new.values()]
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         """Read what is new in the book; not more often than twice a second."""
         if time.monotonic() - self._looked < _LOOK_EVERY:
             return
@@ -93,7 +93,7 @@ class BookSpider(TaskSpider):
 
     async def find_task(self, name: str) -> Task:
         """Return a task, which may have been added a moment ago. Raises as that of :class:`TaskSpider`."""
-        await self._look()
+        await self.look()
         if name and name not in self.by_name:
             await self._wait_for(name)
         return await super().find_task(name)
@@ -102,10 +102,10 @@ class BookSpider(TaskSpider):
         """Look until a task is in the book: the worker that its request comes from may have read of it earlier."""
         deadline = time.monotonic() + (_PATIENCE if self._watch else 0.0)
         self._looked = -_LOOK_EVERY
-        await self._look()
+        await self.look()
         while name not in self.by_name and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK_EVERY)
-            await self._look()
+            await self.look()
 
     def routes(self) -> list[tuple[str, ...]]:
         """Return where the items of tasks go by what stands in the book now."""
@@ -117,7 +117,7 @@ class BookSpider(TaskSpider):
             self._routes = (now, known)
         return known
 
-    async def start(self) -> AsyncIterator[Request]:
+    async def start(self) -> AsyncIterator[Any]:
         """Yield the first requests of every line of the book, in its order, also of those to come."""
         given = 0
         while True:
@@ -133,16 +133,16 @@ class BookSpider(TaskSpider):
                 return
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def _first(self, entry: Entry) -> AsyncIterator[Request]:
+    async def _first(self, entry: Entry) -> AsyncIterator[Any]:
         if not entry.text and entry.round is None:
             return
         task = await self.find_task(entry.task)
-        # A task that was closed gives its first requests all the same (they are dropped before they are fetched):
-        # after a restart as many are skipped as were stored.
+        # A task that was closed gives something for each of its first requests: after a restart as many are skipped
+        # as were taken.
         if entry.round is not None or not task.stamp.reloads:
             async for request in task.roots():
                 for marked in task.stamp.on(request, entry.round or 0):
-                    yield marked
+                    yield SKIPPED if task.closed else marked
 
     async def _begin_rounds(self, entries: list[Entry]) -> bool:
         """Note the rounds that it is time for; returns whether there are any."""

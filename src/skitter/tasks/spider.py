@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skitter.engine.callbacks import run_callback
 from skitter.engine.hooks import Signal
@@ -14,9 +14,14 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.spider import Spider
 from skitter.stamp import ROUND
+from skitter.task_mark import TASK
+from skitter.tasks.closing import Closing
 from skitter.tasks.limits import limit_rules
 from skitter.tasks.task import Task
 from skitter.urls import host_of, normalize
+
+if TYPE_CHECKING:
+    from skitter.engine.worker import Worker
 
 log = logging.getLogger("skitter.tasks")
 _FOR_EVER = 100 * 365 * 86_400.0
@@ -41,6 +46,7 @@ class TaskSpider(Spider):
         super().__init__(**arguments)
         self.by_name: dict[str, Task] = {}
         self._told_paused: set[str] = set()
+        self._closing = Closing(lambda: [*self.by_name.values()], self.look)
         for task in self.tasks if tasks is None else tasks:
             self.add_task(task)
         self.custom_settings = self._settings()  # type: ignore[misc]  # of these tasks, not of the class
@@ -129,6 +135,19 @@ class TaskSpider(Spider):
     def _only_task(self) -> Task:
         return next(iter(self.by_name.values()))
 
+    async def look(self) -> None:
+        """Learn what has become of the tasks, where somebody else says so."""
+
+    def on_start(self, worker: Worker) -> None:
+        """Begin to look after the tasks that are closed."""
+        worker.undertake(self._closing.run(worker))
+
+    async def on_error(self, request: Request, error: BaseException) -> Signal | None:
+        """Let nothing of a closed task be tried again."""
+        del error
+        task = self.by_name.get(request.cb_kwargs.get(TASK, ""))
+        return Signal.DROP if task is not None and task.closed else None
+
     async def before_request(self, request: Request) -> Signal | None:
         """Drop the requests of a task that was closed, and put off those of one that is paused."""
         task = await self.find_task(request.cb_kwargs.get("task", ""))
@@ -138,7 +157,10 @@ class TaskSpider(Spider):
             alone = not any(other.may_fetch_from(host) for other in self.by_name.values())
             raise Postponed(f"task {task.name} is paused", _LOOK_AGAIN if alone else _PUT_BACK, slot=alone)
         self._told_paused.discard(task.name)
-        return Signal.DROP if task.closed else None
+        if not task.closed:
+            return None
+        self._closing.meet(task.name)
+        return Signal.DROP
 
     def _tell_of_pause(self, task: Task) -> None:
         if task.name not in self._told_paused:

@@ -16,6 +16,8 @@ from skitter.testing.protocol import SiteProtocol
 
 _ATTEMPTS = 20
 _BACKLOG = 512
+_TURNS_TO_CONNECT = 3
+"""Turns of the event loop until what has been accepted is a connection, which can be ended."""
 
 
 class PortTaken(SkitterError):
@@ -97,6 +99,11 @@ class SiteServer(Origins):
         return SiteProtocol(self.site, self.log, self.origins, self._delay, self._connections)
 
     async def _close(self) -> None:
+        for sock in [sock for server in self._servers for sock in server.sockets]:
+            # A closed server would leave open what it has just accepted.
+            self._loop.remove_reader(sock.fileno())
+        for _ in range(_TURNS_TO_CONNECT):
+            await asyncio.sleep(0)
         for server in self._servers:
             server.close()
         for transport in list(self._connections):

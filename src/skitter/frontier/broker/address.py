@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.secrets import BROKER_SECRET, secret_outside
 from skitter.queues import DEFAULT_QUEUE
+from skitter.secrets import BROKER_SECRET, refuse_raw_password, secret_outside
 
 Host = tuple[str, int]
 
@@ -66,6 +66,7 @@ def parse_address(url: str, job: str, rule: NameRule) -> BrokerAddress:
     :class:`~skitter.errors.FrontierError` for a URL that is wrong.
     """
     try:
+        refuse_raw_password(url)
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     except ValueError as error:

@@ -13,7 +13,7 @@ from skitter.frontier.broker.base import Broker
 from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
 from skitter.frontier.broker.state import StateFrontier
 from skitter.frontier.options import FrontierContext
-from skitter.frontier.secrets import shown_url
+from skitter.secrets import shown_url
 
 _ON_REDIS = {"redis", "rediss", "unix", "redis+sentinel"}
 
@@ -48,7 +48,7 @@ def _state(url: str, context: FrontierContext) -> StateFrontier:
     if kind in _ON_REDIS:
         with needing("redis", f"state {kind!r}", FrontierError):
             from skitter.frontier.broker.redis_state import RedisState  # noqa: PLC0415 - its client is an extra
-        return cast(RedisState, RedisState.from_url(url, context))
+        return RedisState.from_url(url, context)
     raise FrontierError(
         f"{shown_url(url)!r} cannot be the state of a broker frontier",
         remedy="write state=redis://HOST (for several machines) or state=sqlite: (for this one)",

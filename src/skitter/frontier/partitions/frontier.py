@@ -16,22 +16,20 @@ import msgspec
 from skitter.frontier.changes import Changes
 from skitter.frontier.clock import steady_clock
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.partitions.base import Parcel, Partition, Pulse, total
+from skitter.frontier.partitions.base import Parcel, Partition, total
 from skitter.frontier.partitions.budget import Budget
 from skitter.frontier.partitions.courier import Courier
-from skitter.frontier.partitions.ending import is_ended, read_pulses
+from skitter.frontier.partitions.ending import read_pulses
 from skitter.frontier.partitions.errands import Errands, together
 from skitter.frontier.partitions.lane import Lane
 from skitter.frontier.partitions.leasing import Leasing
 from skitter.frontier.partitions.parts import Parts
-from skitter.frontier.partitions.reading import whole_status
 from skitter.frontier.partitions.steering import PartitionedSteering
+from skitter.frontier.partitions.whole import Whole
 from skitter.frontier.records import (
     AddResult,
     Entry,
-    FrontierStatus,
     JobInfo,
-    JobState,
     Landing,
     LeaseResult,
     Outcome,
@@ -43,13 +41,10 @@ from skitter.queues import Shares
 
 _MOST_ON_THE_WAY = 20_000
 """Parcels for partitions that are away, before this worker takes no more work."""
-_SETTLED_WITHIN = 2.0
-"""Seconds within which what is delivered is normally safe: replicas tell every second how far they are."""
 _LOOK_EVERY = 0.05
-_BUSIEST = 20
 
 
-class PartitionedFrontier(PartitionedSteering):
+class PartitionedFrontier(Whole, PartitionedSteering):
     """A frontier over partitions, numbered from 0. The first one also has what belongs to the job as a whole."""
 
     shared: ClassVar[bool] = True
@@ -206,39 +201,6 @@ class PartitionedFrontier(PartitionedSteering):
             taken.leases, state, self._leasing.ask_again(), reason, taken.had_setback, room, self._revision
         )
 
-    async def _obey_changes(self, revision: int) -> None:
-        home = self._parts.home
-        if revision > self._revision and not home.is_away:
-            self._budget = Budget((await home.changes()).of_options(home.options))
-            self._revision = revision
-
-    async def _whole_state(self, reason: str) -> JobState:
-        """Return the state of the job as a whole, of which a partition knows only what was asked for."""
-        if any(lane.partition.is_away for lane in self._parts.lanes):
-            return JobState.STOPPING if reason else JobState.RUNNING
-        pulses = await read_pulses(self._parts.lanes)
-        if pulses[0].seeds_done and not any(pulse.left or pulse.waits for pulse in pulses):
-            pulses = await self._settled(pulses)
-            if await is_ended(self._parts.lanes, pulses):
-                return JobState.FINISHED
-        return JobState.STOPPING if reason else pulses[0].state
-
-    async def _settled(self, pulses: list[Pulse]) -> list[Pulse]:
-        """See that what is on its way arrives, if it is all that is left; returns what is there then."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _SETTLED_WITHIN
-        while any(pulse.outbox for pulse in pulses) and loop.time() < until:
-            await self._courier.confirm()
-            pulses = await read_pulses(self._parts.lanes)
-            for lane, pulse in zip(self._parts.lanes, pulses, strict=True):
-                if pulse.outbox:
-                    await self._courier.collect(lane, _SETTLED_WITHIN)
-            if any(pulse.left for pulse in pulses):
-                break
-            if any(pulse.outbox for pulse in pulses):
-                await asyncio.sleep(_LOOK_EVERY)
-        return pulses
-
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases; return those that are gone. Those of a partition that is away pass for held."""
         self._errands.check()
@@ -309,31 +271,6 @@ class PartitionedFrontier(PartitionedSteering):
         if found:
             await self._courier.send(found)
         return accepted
-
-    # --- reading and control -----------------------------------------------------------------------------
-
-    async def status(self) -> FrontierStatus:
-        """Read all counts, of each partition at one moment, of all of them at almost the same."""
-        self._errands.check()
-        parts = await together(lane.partition.status() for lane in self._parts.lanes)
-        pulses = await read_pulses(self._parts.lanes)
-        await self._obey_changes(pulses[0].revision)
-        reason = self._budget.reached(pulses)
-        return whole_status(parts, await self._whole_state(reason), reason)
-
-    async def control(self, state: JobState) -> JobState:
-        """Set what the fleet is to do, in every partition."""
-        await together(lane.partition.control(state) for lane in self._parts.lanes)
-        self._parts.touch()
-        return await self._whole_state("")
-
-    async def recrawl(self) -> bool:
-        """Begin a finished job again. Done by the first partition; who opens the job leads the others after it."""
-        if await self._whole_state("") is not JobState.FINISHED or not await self._parts.home.recrawl():
-            return False
-        await together(lane.partition.advance(self._parts.home.recrawls) for lane in self._parts.lanes[1:])
-        self._parts.touch()
-        return True
 
 
 async def _align(partition: Partition, recrawls: int, changes: Changes) -> None:

@@ -94,6 +94,12 @@ class PartitionedSteering:
         self._parts.touch()
         return changed
 
+    async def drop_task(self, task: str) -> int:
+        """Remove what waits of a task in every partition; what is on its way to another one is left."""
+        counts = await together(lane.partition.drop_task(task) for lane in self._parts.lanes)
+        self._parts.touch()
+        return sum(counts)
+
     async def tallies(self, group: TallyGroup, limit: int = 100) -> list[Tally]:
         """Read what was counted per worker, host or task."""
         found = await together(lane.partition.tallies(group, _ALL) for lane in self._parts.lanes)

@@ -15,7 +15,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from skitter.errors import FrontierError
-from skitter.frontier.secrets import PASSWORD, SENTINEL_PASSWORD, secret_outside
+from skitter.secrets import FRONTIER_PASSWORD, SENTINEL_PASSWORD, refuse_raw_password, secret_outside
 
 PATIENCE = 3600.0
 """Seconds for which a server that is away is waited for, unless the URL says ``?patience=``."""
@@ -82,6 +82,7 @@ class Address(msgspec.Struct, frozen=True):
 def parse_address(url: str) -> Address:
     """Read the URL of a frontier. Raises :class:`~skitter.errors.FrontierError` for one that is none."""
     try:
+        refuse_raw_password(url)
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
         patience, timeout = times_in(options)
@@ -91,7 +92,7 @@ def parse_address(url: str) -> Address:
     except ValueError as error:
         raise FrontierError(f"frontier URL is not understood: {error}", remedy=_REMEDY) from error
     url = parts._replace(query=urlencode(options)).geturl()
-    return Address(url, where, patience, timeout, password=secret_outside(PASSWORD))
+    return Address(url, where, patience, timeout, password=secret_outside(FRONTIER_PASSWORD))
 
 
 def times_in(options: dict[str, str]) -> tuple[float, float]:
@@ -153,7 +154,7 @@ def _behind_sentinels(
     sentinels = [host_and_port(host, _SENTINEL_PORT) for host in hosts.split(",")]
     access = {
         "db": _database(database),
-        **_credentials(unquote(user), unquote(password) or secret_outside(PASSWORD)),
+        **_credentials(unquote(user), unquote(password) or secret_outside(FRONTIER_PASSWORD)),
         **tls,
     }
     where = f"{parts.scheme}://{hosts}/{service}/{access['db']}"

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import CLIENT_OPTIONS, PATIENCE, TIMEOUT, host_and_port, times_in
-from skitter.frontier.secrets import PASSWORD, secret_outside
+from skitter.secrets import FRONTIER_PASSWORD, refuse_raw_password, secret_outside
 
 PARTITIONS = 8
 MOST_PARTITIONS = 128
@@ -63,6 +63,7 @@ class ClusterAddress(msgspec.Struct, frozen=True):
 def parse_cluster(url: str) -> ClusterAddress:
     """Read the URL of a cluster. Raises :class:`~skitter.errors.FrontierError` for one that is none."""
     try:
+        refuse_raw_password(url)
         return _parse(urlsplit(url))
     except ValueError as error:
         raise FrontierError(f"frontier URL is not understood: {error}", remedy=_REMEDY) from error
@@ -78,7 +79,7 @@ def _parse(parts: SplitResult) -> ClusterAddress:
         raise ValueError("a cluster has one database only, without a name")
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
-    own = unquote(password) or secret_outside(PASSWORD)
+    own = unquote(password) or secret_outside(FRONTIER_PASSWORD)
     access: dict[str, Any] = {"username": unquote(user), "password": own}
     access = {name: value for name, value in access.items() if value}
     if parts.scheme.lower() == "rediss+cluster":

@@ -9,9 +9,10 @@ import xxhash
 from redis.crc import key_slot
 
 from skitter.errors import FrontierError
-from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.options import FrontierOptions
 from skitter.frontier.partitions.frontier import PartitionedFrontier
 from skitter.frontier.records import Entry, JobInfo, SeedBatch
+from skitter.frontier.redis.by_url import ByUrl
 from skitter.frontier.redis.cluster import Cluster, PartitionServer
 from skitter.frontier.redis.cluster_address import PARTITIONS, parse_cluster
 from skitter.frontier.redis.keys import keys_of
@@ -20,7 +21,7 @@ from skitter.frontier.redis.records import to_words
 from skitter.politeness import Politeness
 
 
-class RedisClusterFrontier(PartitionedFrontier):
+class RedisClusterFrontier(ByUrl, PartitionedFrontier):
     """A frontier on a cluster; the number of partitions is fixed when the job is begun.
 
     ``patient``: also :meth:`open` waits for nodes that are away, as every other call does. ``attach``: take
@@ -47,18 +48,6 @@ class RedisClusterFrontier(PartitionedFrontier):
         self._given_clock = clock
         self._patient = patient
         self._partitions: list[RedisPartition] = []
-
-    @classmethod
-    def from_url(cls, url: str, context: FrontierContext) -> RedisClusterFrontier:
-        """Build the frontier that ``redis+cluster:`` or ``rediss+cluster:`` names."""
-        return cls(
-            url,
-            context.job,
-            context.politeness,
-            context.options,
-            patient=context.joining,
-            attach=context.attach,
-        )
 
     def _partition(self, number: int, partitions: int) -> RedisPartition:
         options = self._options if number == 0 else msgspec.structs.replace(self._options, seed_keys=())

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.options import FrontierOptions
 from skitter.frontier.reckoning import wait_for
 from skitter.frontier.records import (
     AddResult,
-    DeadLetter,
     Entry,
     FrontierStatus,
     JobInfo,
@@ -37,17 +36,16 @@ from skitter.frontier.redis.batches import (
     batches,
     packed_ids,
 )
+from skitter.frontier.redis.by_url import ByUrl
 from skitter.frontier.redis.config import JobConfig
 from skitter.frontier.redis.job import WHOLE, Job, Place, jobs_of
+from skitter.frontier.redis.letters import LettersOnRedis
 from skitter.frontier.redis.records import (
     EntryWriter,
     encode,
-    known_numbers,
     read_lease,
-    read_letter,
     read_ranges,
     read_status,
-    to_bytes,
     write_landing,
     write_outcome,
 )
@@ -58,7 +56,7 @@ from skitter.politeness import Politeness
 from skitter.queues import Shares, queue_of, share_of
 
 
-class RedisFrontier(Steering, SeedKeysOnRedis):
+class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
     """A frontier on a Valkey or Redis server, which ``place`` names or is.
 
     ``patient``: also :meth:`open` waits for a server that is away, as every other call does. ``attach``: take
@@ -90,18 +88,6 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
         self._id_heads = 128
         """First bytes that a lease's id may have: 63 bits in all."""
         self._restarts = 0
-
-    @classmethod
-    def from_url(cls, url: str, context: FrontierContext) -> RedisFrontier:
-        """Build the frontier that ``redis:``, ``rediss:``, ``unix:`` or ``redis+sentinel:`` names."""
-        return cls(
-            url,
-            context.job,
-            context.politeness,
-            context.options,
-            patient=context.joining,
-            attach=context.attach,
-        )
 
     # --- opening and closing ---------------------------------------------------------------------------
 
@@ -277,7 +263,7 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
             accepted += [taken == ord("1") for taken in answer]
         return accepted
 
-    # --- reading and control -----------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------
 
     async def status(self) -> FrontierStatus:
         """Read all counts at one moment."""
@@ -286,65 +272,6 @@ class RedisFrontier(Steering, SeedKeysOnRedis):
             if not answer[11]:
                 break
         return read_status(answer)
-
-    async def control(self, state: JobState) -> JobState:
-        """Set what the fleet is to do."""
-        return JobState((await self._run("control", state.value)).decode())
-
-    async def hold(self, slot: str, seconds: float) -> None:
-        """Give out nothing of a slot for so long."""
-        await self._run("hold", to_bytes(slot), self._job.config.policy_of(slot), seconds)
-
-    async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set the smallest delay of one slot."""
-        await self._run("set_delay", to_bytes(slot), self._job.config.policy_of(slot), seconds)
-
-    async def recall(self, key: str) -> bytes | None:
-        """Read a shared note."""
-        note: bytes | None = await self._run("recall", to_bytes(key))
-        return note
-
-    async def remember(self, key: str, value: bytes, ttl: float) -> None:
-        """Keep a shared note."""
-        await self._run("remember", to_bytes(key), value, ttl)
-
-    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Keep a shared note if it is as it was read."""
-        arguments = (to_bytes(key), int(old is not None), old or b"", new, ttl)
-        return bool(await self._run("swap", *arguments))
-
-    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """List requests given up, oldest first."""
-        return [read_letter(data) for data in await self._run("letters", after, limit)]
-
-    async def replay(self, ids: Sequence[int] | None = None) -> int:
-        """Put dead letters back in the queue."""
-        return await self._exhume("replay", ids)
-
-    async def drop(self, ids: Sequence[int] | None = None) -> int:
-        """Forget dead letters."""
-        return await self._exhume("drop", ids)
-
-    async def _exhume(self, script: str, ids: Sequence[int] | None) -> int:
-        """Return what came of the letters that the script took out, which it tells after their number."""
-        if ids is None:
-            return await self._exhume_all(script)
-        numbers = known_numbers(ids)
-        settled = 0
-        for start in range(0, len(numbers), LEASES_AT_ONCE):
-            chosen = encode(numbers[start : start + LEASES_AT_ONCE])
-            settled += int((await self._run_once(script, chosen, "")).split()[1])
-        return settled
-
-    async def _exhume_all(self, script: str) -> int:
-        """Take out all that is dead now, not what fails again meanwhile."""
-        last = int(await self._run("last_letter"))
-        settled = 0
-        while True:
-            exhumed, count = map(int, (await self._run_once(script, "", last)).split())
-            if not exhumed:
-                return settled
-            settled += count
 
     async def recrawl(self) -> bool:
         """Begin a finished job again."""

@@ -172,6 +172,11 @@ def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int,
     return fingerprint, to_words(slot), to_words(url), record, attempt, lost
 
 
+def record_of(request: bytes) -> bytes:
+    """Return the stored form of a request that waits."""
+    return _read_request(request, 0)[3]
+
+
 def read_lease(data: bytes) -> Lease:
     """Read a lease that was handed out."""
     lease_id, deadline, start_within = _LEASE.unpack_from(data)

@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from skitter.frontier.changes import Changes
+from skitter.frontier.records import JobState
 from skitter.frontier.redis.job import Job
 from skitter.frontier.redis.keys import BANNED, JOB, TALLIES
-from skitter.frontier.redis.records import encode, read_tally, read_worker, to_bytes, to_words
+from skitter.frontier.redis.records import (
+    encode,
+    read_tally,
+    read_worker,
+    record_of,
+    text,
+    to_bytes,
+    to_words,
+)
 from skitter.frontier.redis.server import Server
 from skitter.frontier.roster import WorkerReport, WorkerStatus
 from skitter.frontier.roster import in_order as workers_in_order
 from skitter.frontier.tally import Tally, TallyGroup, in_order
 from skitter.queues import slot_in, without_queue
+from skitter.task_mark import TaskMark
 
 
 class Steering:
-    """Workers, tallies, changed settings and banned hosts of a job."""
+    """State, slots, workers, tallies, changed settings and banned hosts of a job."""
 
     _job: Job
     _server: Server
+
+    async def control(self, state: JobState) -> JobState:
+        """Set what the fleet is to do."""
+        return JobState((await self._job.run("control", state.value)).decode())
+
+    async def hold(self, slot: str, seconds: float) -> None:
+        """Give out nothing of a slot for so long."""
+        await self._job.run("hold", to_bytes(slot), self._job.config.policy_of(slot), seconds)
+
+    async def set_delay(self, slot: str, seconds: float) -> None:
+        """Set the smallest delay of one slot."""
+        await self._job.run("set_delay", to_bytes(slot), self._job.config.policy_of(slot), seconds)
 
     async def tallies(self, group: TallyGroup, limit: int = 100) -> list[Tally]:
         """Read what was counted per worker, host or task."""
@@ -60,6 +82,19 @@ class Steering:
             answer = await self._job.run_once("drop_slot", to_bytes(slot), cursor)
             count, cursor, more = answer.split()
             dropped += int(count)
+        return dropped
+
+    async def drop_task(self, task: str) -> int:
+        """Remove what waits of a task. The server finds what may be meant, here it is read."""
+        mark, dropped = TaskMark(task), 0
+        for part in ("queue", "delayed"):
+            place, is_begun = b"", False
+            while place or not is_begun:
+                is_begun = True
+                place, found = await self._job.run("sift", part, place, mark.trace)
+                meant = [text(request) for request in found if mark.is_on(record_of(request))]
+                if meant:
+                    dropped += int(await self._job.run_once("take_away", encode(meant)))
         return dropped
 
     async def unban(self, slot: str) -> bool:

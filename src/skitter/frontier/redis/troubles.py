@@ -8,7 +8,7 @@ from typing import NamedTuple
 from redis import exceptions as kinds
 
 from skitter.errors import FrontierError
-from skitter.frontier.secrets import PASSWORD
+from skitter.secrets import FRONTIER_PASSWORD
 
 
 class Trouble(NamedTuple):
@@ -103,7 +103,7 @@ def _refused(error: kinds.RedisError, text: str, where: str) -> FrontierError | 
     if isinstance(error, (kinds.AuthenticationError, kinds.AuthorizationError)):
         return FrontierError(
             f"{where} refuses the user or the password: {text}",
-            remedy=f"set {PASSWORD}, or write them into the URL: redis://USER:PASSWORD@HOST",
+            remedy=f"set {FRONTIER_PASSWORD}, or write them into the URL: redis://USER:PASSWORD@HOST",
         )
     if isinstance(error, kinds.NoPermissionError) or any(mark in text for mark in _FORBIDDEN):
         return FrontierError(

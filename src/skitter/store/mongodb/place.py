@@ -28,8 +28,8 @@ class MongoPlace(msgspec.Struct, frozen=True):
     collection: str
 
     @classmethod
-    def parse(cls, kind: str, rest: str, options: dict[str, str]) -> MongoPlace:
-        """Read a URL; what is left in ``options`` is for the client.
+    def parse(cls, kind: str, rest: str, options: dict[str, str], password: str = "") -> MongoPlace:
+        """Read a URL; what is left in ``options`` is for the client, ``password`` is for a user who has none.
 
         Raises :class:`~skitter.errors.StoreError` with a remedy.
         """
@@ -37,7 +37,7 @@ class MongoPlace(msgspec.Struct, frozen=True):
         database, _, collection = path.partition("/")
         database = unquote(database)
         collection = options.pop("collection", "") or unquote(collection)
-        place = hosts.rpartition("@")[2]
+        user, _, place = hosts.rpartition("@")
         name = f"{kind}://{place}/{database}/{collection}"
         if not place or not database or not collection:
             raise StoreError(f"output {name!r} lacks host, database or collection", remedy=_REMEDY)
@@ -51,6 +51,8 @@ class MongoPlace(msgspec.Struct, frozen=True):
                 f"{collection!r} cannot be the name of a collection",
                 remedy="use letters, digits and underscores; {type}, {job} or {FIELD} stand for what an item says",
             )
+        if user and password and ":" not in user:
+            hosts = f"{user}:{quote(password, safe='')}@{place}"
         uri = f"{kind}://{hosts}/{quote(database)}" + (f"?{urlencode(options)}" if options else "")
         return cls(uri, name, database, collection)
 

@@ -18,11 +18,13 @@ from pymongo.errors import (
 )
 
 from skitter.errors import StoreError
+from skitter.secrets import output_variable
 from skitter.store.patience import Unavailable
 
 _DUPLICATE = 11000
 _REFUSES_LOGIN = {18, 8000}
 _NOT_ALLOWED = 13
+_VARIABLE = output_variable("mongodb")
 
 
 def write_errors(error: BulkWriteError) -> list[dict[str, Any]]:
@@ -58,7 +60,9 @@ def explained(name: str) -> Iterator[None]:
         yield
     except (InvalidURI, ConfigurationError, ValueError, TypeError) as error:
         raise StoreError(
-            f"output {name}: {one_line(error)}", remedy="correct the URL; after '?' stand options of MongoDB"
+            f"output {name}: {one_line(error)}",
+            remedy="correct the URL; after '?' stand options of MongoDB"
+            f"; a password may also stand in {_VARIABLE}",
         ) from error
     except (ConnectionFailure, NetworkTimeout, WriteConcernError) as error:
         raise Unavailable(one_line(str(error).partition(", Timeout:")[0])) from error
@@ -75,7 +79,7 @@ def _operation_failed(name: str, error: OperationFailure) -> Exception:
     if error.code in _REFUSES_LOGIN:
         return StoreError(
             f"{name} refuses the user or the password",
-            remedy="write mongodb://USER:PASSWORD@HOST/DATABASE/COLLECTION, with ?authSource=DATABASE where the user is kept elsewhere",
+            remedy=f"set {_VARIABLE}, or write mongodb://USER:PASSWORD@HOST/DATABASE/COLLECTION; with ?authSource=DATABASE where the user is kept elsewhere",
         )
     if error.code == _NOT_ALLOWED:
         return StoreError(f"{name}: {text}", remedy="give the user the role readWrite on the database")

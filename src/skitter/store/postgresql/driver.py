@@ -17,6 +17,7 @@ import msgspec
 
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields
+from skitter.secrets import output_variable
 from skitter.store.base import StoreContext
 from skitter.store.columns import ID_COLUMN, FieldLimitError, quoted
 from skitter.store.database import Encoded, PageItems
@@ -43,6 +44,7 @@ _AWAY = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection whose server said goodbye between two statements
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.LockNotAvailableError,
@@ -73,20 +75,20 @@ class PostgresDriver:
 
     async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - the server decides how durable
         """Connect, and make the table if it is missing."""
-        with _explained(self._place):
+        with self._trusted():
             connection = await self._connected()
             await self._make_table(connection)
 
     async def check(self, job: str) -> None:
         """Find out whether the table is one of ours that may be written: remove what is not there."""
-        with _explained(self._place):
+        with self._trusted():
             connection = await self._connected()
             await self._check_table(connection)
             await self._put_rows(connection, [PageItems(f"{job}:check:", [])])
 
     async def clear(self, job: str) -> None:
         """Delete the rows of a job."""
-        with _explained(self._place):
+        with self._trusted():
             connection = await self._connected()
             await connection.execute(
                 f"DELETE FROM {self._place.relation} WHERE {ID_COLUMN} > $1 AND {ID_COLUMN} < $2"  # noqa: S608 - quoted
@@ -120,7 +122,7 @@ class PostgresDriver:
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
         """Write the rows in one transaction; see :meth:`skitter.store.database.Driver.put`."""
-        with _explained(self._place):
+        with self._trusted():
             connection = await self._connected()
             return await self._put_or_halve(connection, pages)
 
@@ -191,13 +193,27 @@ class PostgresDriver:
         )
         return statement, f"[{records.decode()}]"
 
+    @contextmanager
+    def _trusted(self) -> Iterator[None]:
+        """Explain what goes wrong, and take no answer any more from a connection that failed."""
+        with _explained(self._place):
+            try:
+                yield
+            except _AWAY:
+                if self._connection is not None:
+                    # It may seem open, and hold the answer to an earlier statement.
+                    self._connection.terminate()
+                    self._connection = None
+                raise
+
     # --- the table -------------------------------------------------------------------------------------
 
     async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
             self._connection = await asyncpg.connect(
-                self._place.dsn, timeout=_CONNECT_SECONDS, command_timeout=_COMMAND_SECONDS
-            )
+                self._place.dsn, password=self._place.password or None,
+                timeout=_CONNECT_SECONDS, command_timeout=_COMMAND_SECONDS,
+            )  # fmt: skip
             await self._connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
             self._columns.forget()
         return self._connection
@@ -294,7 +310,7 @@ def _explained(place: PostgresPlace) -> Iterator[None]:
     except asyncpg.InvalidAuthorizationSpecificationError as error:
         raise StoreError(
             f"{name} refuses the user or the password: {error}",
-            remedy="write postgresql://USER:PASSWORD@HOST/DATABASE, or set PGUSER and PGPASSWORD",
+            remedy=f"set {output_variable('postgresql')} or PGPASSWORD, or write postgresql://USER:PASSWORD@HOST/DATABASE",
         ) from error
     except asyncpg.InvalidCatalogNameError as error:
         raise StoreError(f"{name}: {error}", remedy="create the database, or name another one") from error

@@ -18,6 +18,8 @@ class PostgresPlace(msgspec.Struct, frozen=True):
 
     dsn: str
     """For the client, with user and password."""
+    password: str
+    """The password that stands outside of the URL; empty: the URL has one, or the client looks for itself."""
     name: str
     """For people."""
     schema: str
@@ -25,11 +27,15 @@ class PostgresPlace(msgspec.Struct, frozen=True):
     layout: type_of_layout
 
     @classmethod
-    def parse(cls, rest: str, options: dict[str, str]) -> PostgresPlace:
-        """Read a URL; what is left in ``options`` is for the client. Raises :class:`~skitter.errors.StoreError`."""
+    def parse(cls, rest: str, options: dict[str, str], password: str = "") -> PostgresPlace:
+        """Read a URL; what is left in ``options`` is for the client, ``password`` is for a URL that has none.
+
+        Raises :class:`~skitter.errors.StoreError`.
+        """
         table, schema = options.pop("table", "items"), options.pop("schema", "")
         layout = options.pop("layout", "columns")
-        place = f"postgresql://{rest.rpartition('@')[2]}?table={table}"
+        access, _, server = rest.rpartition("@")
+        place = f"postgresql://{server}?table={table}"
         for name in filter(None, (table, schema)) if table else [table]:
             if not name or "\0" in name or len(name.encode()) > 63:
                 raise StoreError(
@@ -41,7 +47,8 @@ class PostgresPlace(msgspec.Struct, frozen=True):
                 f"output {place!r}: layout {layout!r}", remedy="use layout=columns or layout=jsonb"
             )
         dsn = f"postgresql://{rest}" + (f"?{urlencode(options)}" if options else "")
-        return cls(dsn, place, schema, table, "jsonb" if layout == "jsonb" else "columns")
+        outside = "" if ":" in access or "password" in options else password
+        return cls(dsn, outside, place, schema, table, "jsonb" if layout == "jsonb" else "columns")
 
     @property
     def relation(self) -> str:

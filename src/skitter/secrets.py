@@ -1,0 +1,110 @@
+"""Secrets: passwords that stand in no URL, and URLs that may be kept or shown. One way for frontiers and outputs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from skitter.errors import FrontierError, SkitterError
+
+FRONTIER_PASSWORD = "SKITTER_FRONTIER_PASSWORD"  # noqa: S105 - the name of a variable
+"""Variable of the environment with the password of a Valkey or Redis frontier, where its URL has none.
+With ``_FILE`` after it: the path of a file that holds it, as containers are given their secrets."""
+SENTINEL_PASSWORD = "SKITTER_SENTINEL_PASSWORD"  # noqa: S105 - the name of a variable
+"""The same for the sentinels themselves."""
+BROKER_SECRET = "SKITTER_BROKER_SECRET"  # noqa: S105 - the name of a variable
+"""The same for what stands before the hosts of a broker: a token, or ``USER:PASSWORD``."""
+
+# The last form is for refuse_raw_password.
+_ACCESS = re.compile(r"(?<=://)(?:([^/?#]*)@(?=[^/?#@])|(?!\[)([^/?#@:]*:(?!\d*(?:[/?#,]|$)).*)@)", re.DOTALL)
+_OPTION = re.compile(
+    r"(?<=[?&])((?:\w*_)?(?:key|secret|token)|\w*(?:password|passphrase)|connection_string|authMechanismProperties)"
+    r"=[^&]*(&?)",
+    re.IGNORECASE,
+)
+_URL_IN_OPTION = re.compile(r"(?<==)[^&#]*%3A%2F%2F[^&#]*", re.IGNORECASE)
+_BROKERS = ("nsq:", "nats:")
+
+
+def output_variable(kind: str, what: str = "password") -> str:
+    """Return the variable of the environment with a secret of an output, where its URL has none.
+
+    ``kind``: ``redis``, ``mongodb``, ``postgresql``, or the scheme of another one; each has its own, so that no
+    server is told the password of another. ``what``: the option that is secret. Also with ``_FILE``, as for
+    :data:`FRONTIER_PASSWORD`.
+    """
+    return f"SKITTER_OUTPUT_{re.sub(r'[^A-Za-z0-9]', '_', kind)}_{what}".upper()
+
+
+def secret_outside(name: str, error: type[SkitterError] = FrontierError) -> str:
+    """Return what a variable of the environment says, or the file that the one with ``_FILE`` names; else nothing.
+
+    Raises ``error`` if the file cannot be read.
+    """
+    if value := os.environ.get(name):
+        return value
+    path = os.environ.get(f"{name}_FILE")
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        raise error(
+            f"{name}_FILE names {path}, which cannot be read: {reason}",
+            remedy="name a file that holds the password and nothing else",
+        ) from problem
+
+
+def without_secrets(url: str) -> str:
+    """Return the URL of a frontier or an output as it may be kept: who has the secret can use it."""
+    plain = _URL_IN_OPTION.sub(lambda found: _again(found[0], without_secrets), url)
+    plain = _ACCESS.sub(lambda found: _user(url, found), plain)
+    kept = _OPTION.sub("", plain)
+    return kept if kept == plain else kept.rstrip("?&")
+
+
+def shown_url(url: str) -> str:
+    """Return the URL of a frontier or an output as it may be shown: it tells that there is a secret in it."""
+    plain = _URL_IN_OPTION.sub(lambda found: _again(found[0], shown_url), url)
+    return _OPTION.sub(r"\1=***\2", _ACCESS.sub(lambda found: _stars(url, found), plain))
+
+
+def refuse_raw_password(url: str) -> None:
+    """Raise :class:`ValueError` for a URL whose password is not percent-encoded, before others read it in another way.
+
+    Their errors would repeat pieces of it, as those of :func:`urllib.parse.urlsplit` do.
+    """
+    if any(found[2] is not None for found in _ACCESS.finditer(url)):
+        raise ValueError("in a password write / as %2F, ? as %3F, # as %23, @ as %40")
+
+
+def _again(encoded: str, change: Callable[[str], str]) -> str:
+    """Change a URL that stands percent-encoded in another one."""
+    inner = unquote(encoded)
+    changed = change(inner)
+    return encoded if changed == inner else quote(changed, safe="*")
+
+
+def _user(url: str, found: re.Match[str]) -> str:
+    user = _given(found).partition(":")[0]
+    return f"{user}@" if user and not _is_secret(url, found) else ""
+
+
+def _stars(url: str, found: re.Match[str]) -> str:
+    user, colon, _ = _given(found).partition(":")
+    if _is_secret(url, found):
+        return "***@"
+    return f"{user}:***@" if colon else f"{user}@"
+
+
+def _given(found: re.Match[str]) -> str:
+    return found[1] if found[2] is None else found[2]
+
+
+def _is_secret(url: str, found: re.Match[str]) -> bool:
+    """Tell whether all that stands before the hosts of a broker is one secret; its state is another URL behind it."""
+    return url.startswith(_BROKERS) and found.start() == url.index("://") + 3

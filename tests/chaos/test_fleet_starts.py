@@ -1,0 +1,153 @@
+"""A fleet some of whose workers cannot be started: it goes on with those it has."""
+
+import os
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from cli_command import SKITTER, SlowingSite, lines_of, skitter, truth_of, urls_of
+from skitter.testing import GeneratedSite
+
+pytestmark = pytest.mark.chaos
+
+# Only who makes the file "first" may live, of all worker processes; unless there is a file "mended".
+SPIDER = """
+import os
+import signal
+import sys
+from pathlib import Path
+
+from skitter import Spider
+
+here = Path(__file__).parent
+if sys.argv[0].endswith("child.py") and not (here / "mended").exists():
+    try:
+        os.close(os.open(here / "{first}", os.O_CREAT | os.O_EXCL))
+        (here / "pid").write_text(str(os.getpid()))
+    except FileExistsError:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Shop(Spider):
+    start_urls = ["{url}"]
+    allowed_domains = ["127.0.0.1"]
+
+    def parse(self, response):
+        yield {{"url": response.url, "worker": os.getpid()}}
+        yield response.follow_all("a")
+"""
+WORDS = (
+    "run", "shop.py", "-o", "items.jsonl", "--workers", 3, "--no-robots", "--delay", 0,
+    "-s", "parallelism=3", "-s", "concurrency=1",
+)  # fmt: skip
+SHORT = "workers die as soon as they start (status -9): the crawl goes on with 1 of 3"
+WHOLE = "all 3 workers are at work again"
+
+
+class Fleet:
+    """A crawl by a fleet, whose log is a file."""
+
+    def __init__(self, folder, serve):
+        self.folder = folder
+        self.web = GeneratedSite(pages=90, links_per_page=12, page_bytes=2000)
+        self.site = SlowingSite(self.web, after=20, delay=0.2)
+        self.server = serve(self.site)
+        self.write_spider("first")
+
+    def write_spider(self, first):
+        (self.folder / "shop.py").write_text(SPIDER.format(url=self.server.url, first=first))
+
+    def __enter__(self):
+        with (self.folder / "log").open("w") as log:
+            self.process = subprocess.Popen(
+                [*SKITTER, *map(str, WORDS)], cwd=self.folder, stderr=log, start_new_session=True
+            )
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            psutil.Process(self.process.pid).kill()
+        self.process.wait()
+
+    @property
+    def log(self):
+        return (self.folder / "log").read_text()
+
+    def wait_for(self, fact):
+        deadline = time.monotonic() + 60
+        while not fact():
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)  # between two looks at another process
+
+    def end(self):
+        self.site.go_on.set()
+        return self.process.wait(60)
+
+    @property
+    def truth(self):
+        return truth_of(self.web, self.server)
+
+
+@pytest.fixture
+def fleet(tmp_path, serve):
+    return Fleet(tmp_path, serve)
+
+
+def children(fleet):
+    return [child.pid for child in psutil.Process(fleet.process.pid).children()]
+
+
+def workers_of(fleet):
+    return {item["worker"] for item in lines_of(fleet.folder / "items.jsonl")}
+
+
+def test_a_fleet_goes_on_with_the_workers_it_has_and_says_so_once(fleet):
+    with fleet:
+        fleet.wait_for(lambda: SHORT in fleet.log)
+        told = fleet.log.count("a worker died")
+        known = {*children(fleet)}
+        fleet.wait_for(
+            lambda: known.update(children(fleet)) or len(known) >= 4
+        )  # it tries again, and says nothing
+        assert fleet.end() == 0, fleet.log
+    assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
+    assert len(workers_of(fleet)) == 1
+    assert fleet.log.count("die as soon as they start") == 1
+    assert fleet.log.count("a worker died") == told
+    assert WHOLE not in fleet.log
+
+
+def test_workers_that_can_be_started_again_join_the_others(fleet):
+    with fleet:
+        fleet.wait_for(lambda: SHORT in fleet.log)
+        (fleet.folder / "mended").touch()
+        fleet.wait_for(lambda: WHOLE in fleet.log)
+        assert fleet.end() == 0, fleet.log
+    assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
+    assert len(workers_of(fleet)) > 1
+    assert fleet.log.count("die as soon as they start") == fleet.log.count(WHOLE) == 1
+
+
+def test_a_fleet_gives_up_when_no_worker_is_left_and_the_next_run_goes_on(fleet):
+    with fleet:
+        fleet.wait_for(lambda: SHORT in fleet.log)
+        os.kill(int((fleet.folder / "pid").read_text()), signal.SIGKILL)
+        assert fleet.process.wait(60) == 1
+    assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
+    fleet.site.go_on.set()
+    (fleet.folder / "mended").touch()
+    told = skitter(*WORDS, cwd=fleet.folder)
+    assert told.returncode == 0, told.stderr
+    assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
+
+
+def test_workers_none_of_which_can_be_started_end_the_run_at_once(fleet):
+    fleet.write_spider("shop.py")  # which is there
+    with fleet:
+        assert fleet.process.wait(60) == 1
+    assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
+    assert fleet.log.count("a worker died") == 5

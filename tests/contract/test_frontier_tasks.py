@@ -1,0 +1,106 @@
+"""What waits of one task is dropped, over every backend."""
+
+import asyncio
+
+import pytest
+
+from skitter.frontier import sqlite_control
+from skitter.frontier.records import Outcome, Resolution
+from skitter.politeness import SlotPolicy
+from skitter.request import Request, encode_request
+
+
+def of_task(task, **words):
+    """Return the stored form of a request of a task."""
+    return encode_request(Request("", cb_kwargs={**words, "task": task}, meta={"task": task}))
+
+
+async def test_a_closed_task_loses_what_waits_at_any_host_and_nothing_else(job):
+    for host in ("one.test", "two.test"):
+        await job.add(*range(600), host=host, record=of_task("red", data={"page": 1}))
+        await job.add("a", "b", host=host, record=of_task("redder", data={"task": "red"}))
+        await job.add("first", host=host, record=of_task("red"), priority=7)
+        await job.add("later", host=host, record=of_task("red"), delay=60.0)
+        await job.add("c", host=host, record=of_task("blue"), delay=60.0)
+    held = await job.one()
+    assert await job.frontier.drop_task("red") == 1203
+    assert await job.counts() == {"queued": 4, "delayed": 2, "leased": 1}
+    assert (await job.status()).counters["refused/dropped"] == 1203
+    assert await job.done(held) == [True]
+    await job.clock.advance(100)
+    assert sorted(await job.urls_left()) == ["a", "a", "b", "b", "c", "c"]
+    await job.seeds_done()
+    assert await job.is_finished()
+
+
+async def test_a_task_whose_host_is_slow_does_not_keep_the_job_from_its_end(start):
+    job = await start(SlotPolicy(delay=3600.0))
+    await job.seeds_done()
+    await job.add(*range(50), host="slow.test", record=of_task("slow"))
+    await job.done(await job.one())
+    assert await job.frontier.drop_task("slow") == 49
+    assert await job.is_finished()
+
+
+async def test_what_is_dropped_of_a_task_stays_known_and_new_requests_of_it_are_taken(job):
+    await job.add("a", "b", record=of_task("red"))
+    assert await job.frontier.drop_task("red") == 2
+    assert await job.add("a", "c", record=of_task("red")) == 1
+    assert await job.frontier.drop_task("never") == 0
+    assert await job.urls_left() == ["c"]
+
+
+@pytest.mark.parametrize("task", ["rot/grün 7", "http://h.test/", "x" * 300, "", "\U0001f577"])
+async def test_a_task_may_be_called_anything(job, task):
+    await job.add("a", record=of_task(task, links=["http://h.test/x"]))
+    await job.add("b", record=of_task("other"))
+    await job.add("c", record=b"\x01no request")
+    assert await job.frontier.drop_task(task) == 1
+    assert await job.counts() == {"queued": 2}
+
+
+async def test_a_task_is_dropped_from_the_midst_of_a_queue_that_others_fill_and_empty(job, monkeypatch):
+    """Whatever comes and goes meanwhile: no request of another task is lost, and each is handed out once."""
+    monkeypatch.setattr(sqlite_control, "_LOOKED_AT_ONCE", 50)
+    red, blue = of_task("red"), of_task("blue")
+    for start_at in range(0, 2000, 100):
+        await job.add(*range(start_at, start_at + 50), record=red)
+        await job.add(*range(start_at + 50, start_at + 100), record=blue)
+    frontier = job.frontier.unchecked
+    done = []
+
+    async def work(worker):
+        for turn in range(15):
+            leases = (await frontier.lease(worker, 20)).leases
+            back, ready = (leases[:5], leases[5:]) if turn % 3 == 0 else ([], leases)
+            await frontier.release([lease.id for lease in back])
+            new = [job.entry(f"{worker}-{turn}-{n}", record=blue, priority=n % 3 - 1) for n in range(10)]
+            await frontier.add(new)
+            await frontier.commit([Outcome(lease.id, Resolution.DONE) for lease in ready])
+            done.extend(ready)
+
+    dropped, *_ = await asyncio.gather(frontier.drop_task("red"), work("ann"), work("ben"))
+    again = await job.frontier.drop_task("red")
+    assert dropped > 0
+    left = []
+    while leases := await job.lease(100):
+        await job.done(*leases)
+        left += leases
+    assert all(lease.record == blue for lease in left)
+    reds = [lease for lease in done if lease.record == red]
+    assert len(reds) + dropped + again == 1000
+    blues = [lease.url for lease in [*done, *left] if lease.record == blue]
+    assert (len(blues), len(set(blues))) == (1300, 1300)
+
+
+async def test_what_was_dropped_is_gone_after_a_kill(start, backend):
+    if not backend.durable:
+        return  # nothing outlives a process without a file; of a server no process is a part
+    job = await start()
+    await job.add(*range(700), record=of_task("red"))
+    await job.add("late", record=of_task("red"), delay=50.0)
+    await job.add("stays", record=of_task("blue"))
+    assert await job.frontier.drop_task("red") == 701
+    await job.kill()
+    assert await job.counts() == {"queued": 1}
+    assert await job.urls_left() == ["stays"]

@@ -1,0 +1,140 @@
+"""The passwords of outputs and frontiers in real runs: in no note, log, list of processes or answer of a command."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+from redis import Redis
+
+from cli_command import Running, SlowingSite, complaint, skitter, truth_of
+from services.redis_servers import RedisServer
+from services.store_servers import running
+from skitter.testing import GeneratedSite
+
+HIDDEN = "hidden/word"
+QUOTED = "hidden%2Fword"
+SPIDER = """
+from skitter import Spider
+
+class Shop(Spider):
+    start_urls = ["{url}"]
+    allowed_domains = ["127.0.0.1"]
+
+    def parse(self, response):
+        yield {{"url": response.url}}
+        yield response.follow_all("a")
+"""
+
+
+@pytest.fixture
+def server():
+    server = RedisServer("valkey", "--requirepass", HIDDEN).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def crawl(serve, tmp_path):
+    """The words of a command that crawls a site, without output and frontier."""
+    site = GeneratedSite(pages=60, links_per_page=12, page_bytes=2000)
+    slowing = SlowingSite(site, after=20)
+    server = serve(slowing)
+    (tmp_path / "shop.py").write_text(SPIDER.format(url=server.url))
+    return Crawl(tmp_path, slowing, truth_of(site, server))
+
+
+class Crawl:
+    def __init__(self, folder, site, truth):
+        self.folder = folder
+        self.site = site
+        self.truth = truth
+
+    def words(self, *more):
+        return ("run", "shop.py", "--no-robots", "--delay", 0, "-s", "parallelism=4", *more)
+
+
+def in_list(server):
+    with Redis(port=server.port, password=HIDDEN) as client:
+        return sorted(item.decode() for item in client.lrange("items", 0, -1))
+
+
+def wait_for(fact):
+    deadline = time.monotonic() + 60
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # between two looks at other processes
+
+
+def is_hidden(text):
+    return HIDDEN not in text and QUOTED not in text and "hidden" not in text
+
+
+def notes_of(folder):
+    return [
+        path for path in (folder / ".skitter").rglob("*") if path.is_file() and b"hidden" in path.read_bytes()
+    ]
+
+
+def test_a_password_in_a_url_is_seen_in_no_worker_and_kept_in_no_file(crawl, server):
+    place = f"redis://:{QUOTED}@127.0.0.1:{server.port}/0"
+    words = crawl.words("-o", f"{place}/items", "--frontier", place, "--workers", 2, "--summary", "sum.json")
+    with Running(*words, cwd=crawl.folder) as run:
+        owner = psutil.Process(run.process.pid)
+        wait_for(lambda: len(owner.children()) == 2 and server_pages(server) > 5)
+        for worker in owner.children():
+            assert is_hidden(" ".join(worker.cmdline()))
+            assert is_hidden(" ".join(worker.environ().values()))
+        crawl.site.go_on.set()
+        status, out, err = run.end()
+    assert status == 0, err
+    assert is_hidden(out + err + (crawl.folder / "sum.json").read_text())
+    assert notes_of(crawl.folder) == []
+    assert [line.partition('"url":')[2].strip('"}') for line in in_list(server)] == crawl.truth
+    for command in (("status", "shop"), ("jobs",), ("failures", "list", "shop")):
+        told = skitter(*command, cwd=crawl.folder, environment={"SKITTER_FRONTIER_PASSWORD": HIDDEN})
+        assert told.returncode == 0, told.stderr
+        assert is_hidden(told.stdout + told.stderr)
+
+
+def server_pages(server):
+    with Redis(port=server.port, password=HIDDEN) as client:
+        return client.llen("items")
+
+
+def test_a_run_goes_on_with_the_password_from_a_file_and_says_what_is_missing_without(crawl, server):
+    place = f"127.0.0.1:{server.port}/0/items"
+    with Running(*crawl.words("-o", f"redis://:{QUOTED}@{place}", "--workers", 2), cwd=crawl.folder) as run:
+        wait_for(lambda: server_pages(server) > 5)
+        run.process.send_signal(signal.SIGINT)
+        status, _, err = run.end()
+    crawl.site.go_on.set()
+    assert status == 130, err
+    begun = in_list(server)
+    line = complaint(*crawl.words("-o", f"redis://{place}"), cwd=crawl.folder)
+    assert f"127.0.0.1:{server.port}/0 refuses the user or the password" in line
+    assert "set SKITTER_OUTPUT_REDIS_PASSWORD" in line
+    (crawl.folder / "word").write_text(f"{HIDDEN}\n")
+    outside = {"SKITTER_OUTPUT_REDIS_PASSWORD_FILE": str(crawl.folder / "word")}
+    told = skitter(*crawl.words("-o", f"redis://{place}"), cwd=crawl.folder, environment=outside)
+    assert told.returncode == 0, told.stderr
+    assert "is new to job" not in told.stderr  # the same output, though its URL lacks the password now
+    assert set(begun) <= set(in_list(server))
+    assert [line.partition('"url":')[2].strip('"}') for line in in_list(server)] == crawl.truth
+
+
+def test_postgresql_takes_the_password_from_outside(crawl):
+    crawl.site.go_on.set()
+    server = running("postgresql")
+    place = server.url.replace(f":{server.password}@", "@") + "?table=secrets_at_work"
+    assert "PGPASSWORD" not in os.environ
+    line = complaint(*crawl.words("-o", place), cwd=crawl.folder)
+    assert "refuses the user or the password" in line
+    assert "set SKITTER_OUTPUT_POSTGRESQL_PASSWORD or PGPASSWORD" in line
+    outside = {"SKITTER_OUTPUT_POSTGRESQL_PASSWORD": server.password}
+    told = skitter(*crawl.words("-o", place), cwd=crawl.folder, environment=outside)
+    assert told.returncode == 0, told.stderr
+    assert server.password not in (crawl.folder / ".skitter/shop/job.json").read_text()
+    wrong = complaint(*crawl.words("-o", place.replace("crawler@", "crawler:wrong@")), cwd=crawl.folder)
+    assert "refuses the user or the password" in wrong

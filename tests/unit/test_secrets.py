@@ -1,0 +1,205 @@
+"""Passwords of frontiers and outputs: from the environment or a file, kept nowhere, shown nowhere."""
+
+import pytest
+
+from skitter.engine.job import JobFolder, JobSpec
+from skitter.engine.sorting import section_of
+from skitter.errors import FrontierError, SkitterError, UsageError
+from skitter.frontier.broker.address import parse_address as parse_broker
+from skitter.frontier.broker.nsq import RULE
+from skitter.frontier.redis.address import parse_address
+from skitter.frontier.redis.cluster_address import parse_cluster
+from skitter.secrets import output_variable, shown_url, without_secrets
+from skitter.store.outputs import open_output
+from skitter.tasks.book import TaskBook
+
+
+@pytest.mark.parametrize(
+    ("url", "kept", "shown"),
+    [
+        ("redis://h/0", "redis://h/0", "redis://h/0"),
+        ("redis://:pw@h/0", "redis://h/0", "redis://:***@h/0"),
+        ("rediss://me:p%40w@h:7/0?patience=3", "rediss://me@h:7/0?patience=3", "rediss://me:***@h:7/0?patience=3"),
+        ("redis://me@h", "redis://me@h", "redis://me@h"),
+        ("redis+cluster://me:pw@a:1,b:2/", "redis+cluster://me@a:1,b:2/", "redis+cluster://me:***@a:1,b:2/"),
+        (
+            "redis+sentinel://:pw@a,b/main?sentinel_username=s&sentinel_password=pw",
+            "redis+sentinel://a,b/main?sentinel_username=s",
+            "redis+sentinel://:***@a,b/main?sentinel_username=s&sentinel_password=***",
+        ),
+        ("redis+sentinel://a/main?sentinel_password=pw", "redis+sentinel://a/main",
+         "redis+sentinel://a/main?sentinel_password=***"),
+        ("nsq://pw@a,b/topic?state=redis://me:pw@h/1", "nsq://a,b/topic?state=redis://me@h/1",
+         "nsq://***@a,b/topic?state=redis://me:***@h/1"),
+        ("nats://me:pw@a/t?state=sqlite:", "nats://a/t?state=sqlite:", "nats://***@a/t?state=sqlite:"),
+        ("unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2"),
+        ("sqlite:/srv/a@b.db", "sqlite:/srv/a@b.db", "sqlite:/srv/a@b.db"),
+        ("memory:", "memory:", "memory:"),
+        ("nsq://a/t?state=redis%3A%2F%2Fme%3Apw%40h", "nsq://a/t?state=redis%3A%2F%2Fme%40h",
+         "nsq://a/t?state=redis%3A%2F%2Fme%3A***%40h"),
+        ("redis://:pw/0@h/1", "redis://h/1", "redis://:***@h/1"),
+        ("redis://:pw#1@h/1", "redis://h/1", "redis://:***@h/1"),
+        ("redis://[::1]:6379/0/a:b@c", "redis://[::1]:6379/0/a:b@c", "redis://[::1]:6379/0/a:b@c"),
+        ("mongodb://me:pw@a:1,b/d/{type}?authSource=x", "mongodb://me@a:1,b/d/{type}?authSource=x",
+         "mongodb://me:***@a:1,b/d/{type}?authSource=x"),
+        ("mongodb://me@h/d/c?tlsCertificateKeyFilePassword=pw&w=1", "mongodb://me@h/d/c?w=1",
+         "mongodb://me@h/d/c?tlsCertificateKeyFilePassword=***&w=1"),
+        ("postgresql://h/d?user=me&password=pw#w&table=t", "postgresql://h/d?user=me&table=t",
+         "postgresql://h/d?user=me&password=***&table=t"),
+        ("s3://b/a:1@x.csv?key=pw&secret=pw", "s3://b/a:1@x.csv", "s3://b/a:1@x.csv?key=***&secret=***"),
+        ("az://b/x.csv?account_key=pw&anon=no", "az://b/x.csv?anon=no", "az://b/x.csv?account_key=***&anon=no"),
+        ("my.stores:kept:redis://:pw@h/0", "my.stores:kept:redis://h/0", "my.stores:kept:redis://:***@h/0"),
+        ("what?.jsonl", "what?.jsonl", "what?.jsonl"),
+    ],
+)  # fmt: skip
+def test_a_url_is_kept_without_its_secrets_and_shown_with_stars(url, kept, shown):
+    assert (without_secrets(url), shown_url(url)) == (kept, shown)
+    assert "pw" not in kept + shown
+
+
+def passwords():
+    """What each kind of address takes for the password where the URL has none, and where it has one."""
+    alone = parse_address("redis://me@h/0")
+    return (
+        alone.clients(None)[0].connection_pool.connection_kwargs["password"],
+        parse_address("redis://me:own@h/0").clients(None)[0].connection_pool.connection_kwargs["password"],
+        parse_address("redis+sentinel://a/main").access["password"],
+        parse_address("redis+sentinel://:own@a/main").access["password"],
+        parse_cluster("redis+cluster://a:1/").access["password"],
+        parse_cluster("redis+cluster://:own@a:1/").access["password"],
+    )
+
+
+def test_a_password_comes_from_the_environment_where_the_url_has_none(monkeypatch):
+    monkeypatch.setenv("SKITTER_FRONTIER_PASSWORD", "outside: @/")
+    assert passwords() == ("outside: @/", "own") * 3
+
+
+def test_a_password_comes_from_a_file_without_the_end_of_its_line(monkeypatch, tmp_path):
+    (tmp_path / "secret").write_text("from file\n")
+    monkeypatch.setenv("SKITTER_FRONTIER_PASSWORD_FILE", str(tmp_path / "secret"))
+    assert passwords() == ("from file", "own") * 3
+
+
+def test_sentinels_and_brokers_have_their_own(monkeypatch):
+    monkeypatch.setenv("SKITTER_SENTINEL_PASSWORD", "theirs")
+    monkeypatch.setenv("SKITTER_BROKER_SECRET", "token")
+    assert parse_address("redis+sentinel://a/main").sentinel_access == {"password": "theirs"}
+    assert parse_broker("nsq://a/t?state=sqlite:", "job", RULE).secret == "token"
+    assert parse_broker("nsq://own@a/t?state=sqlite:", "job", RULE).secret == "own"
+
+
+def test_a_file_that_cannot_be_read_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("SKITTER_FRONTIER_PASSWORD_FILE", str(tmp_path / "none"))
+    with pytest.raises(
+        FrontierError, match=r"SKITTER_FRONTIER_PASSWORD_FILE names .*none, which cannot be read"
+    ) as error:
+        parse_address("redis://h/0")
+    assert error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("make", "url"),
+    [
+        (parse_address, "redis://:hid/den@h/0"),
+        (parse_address, "redis://:hid#den@h/0"),
+        (parse_address, "redis+sentinel://:hid/den@h:1/main"),
+        (parse_cluster, "redis+cluster://:hid?den@h:1/"),
+        (lambda url: parse_broker(url, "job", RULE), "nsq://me:hid/den@h/t?state=sqlite:"),
+        (open_output, "redis://:hid/den@h/0/items"),
+        (open_output, "postgresql://me:hid?den@h/shop"),
+        (open_output, "mongodb://me:hid#den@h/shop/items"),
+    ],
+)
+def test_a_password_that_is_not_percent_encoded_is_told_without_any_piece_of_it(make, url):
+    with pytest.raises(SkitterError, match="in a password write / as %2F") as error:
+        make(url)
+    assert "hid" not in str(error.value) + error.value.remedy
+    assert "den" not in str(error.value) + error.value.remedy
+
+
+def outside(monkeypatch, tmp_path, kind, what="password"):
+    """Put a secret of an output into a file that the environment names."""
+    (tmp_path / kind).write_text("hid/den\n")
+    monkeypatch.setenv(f"{output_variable(kind, what)}_FILE", str(tmp_path / kind))
+
+
+def test_a_mongodb_user_gets_the_password_from_outside_where_the_url_has_none(monkeypatch, tmp_path):
+    outside(monkeypatch, tmp_path, "mongodb")
+    assert output_variable("mongodb") == "SKITTER_OUTPUT_MONGODB_PASSWORD"
+    uris = [
+        open_output(f"mongodb://{access}h/d/c").store()._driver._place.uri
+        for access in ("me@", "me:own@", "")
+    ]
+    assert uris == ["mongodb://me:hid%2Fden@h/d", "mongodb://me:own@h/d", "mongodb://h/d"]
+
+
+def test_s3_gets_keys_from_outside_where_the_url_has_none(monkeypatch, tmp_path):
+    outside(monkeypatch, tmp_path, "s3", "secret")
+    monkeypatch.setenv("SKITTER_OUTPUT_S3_KEY", "mine")
+    assert open_output("s3://b/x.csv")._place.options == {"key": "mine", "secret": "hid/den"}
+    own = open_output("s3://b/x.csv?secret=own&anon=no")._place.options
+    assert own == {"key": "mine", "secret": "own", "anon": "no"}
+
+
+def test_no_kind_of_output_is_told_the_password_of_another(monkeypatch, tmp_path):
+    outside(monkeypatch, tmp_path, "postgresql")
+    assert open_output("mongodb://me@h/d/c").store()._driver._place.uri == "mongodb://me@h/d"
+    assert open_output("redis://h/0/items")._password == ""
+    assert open_output("s3://b/x.csv")._place.options == {}
+
+
+def test_another_password_means_the_same_output(monkeypatch):
+    streams = {open_output(f"mongodb://me{word}@h/d/c").stream for word in ("", ":one", ":two")}
+    sections = {section_of((f"s3://b/x.csv{word}",)) for word in ("", "?secret=one", "?secret=two")}
+    assert (len(streams), len(sections)) == (1, 1)
+
+
+def test_a_book_of_tasks_takes_no_password(tmp_path):
+    recipe = "name: one\nstart: http://h.test/\npages: {p: {items: {fields: {a: {value: b}}}}}\n"
+    book = TaskBook(tmp_path / "book")
+    for text, outputs in (
+        (recipe, ["mongodb://me:hidden@h/d/c"]),
+        (f"{recipe}outputs: ['s3://b/x.csv?secret=hidden']\n", []),
+    ):
+        with pytest.raises(UsageError, match=r"\*\*\*.* holds a password") as error:
+            book.add(text, "one.yaml", outputs=outputs)
+        assert "SKITTER_OUTPUT_MONGODB_PASSWORD" in error.value.remedy
+        assert "hidden" not in str(error.value)
+    assert book.entries() == []
+
+
+def test_the_note_of_a_job_holds_no_secret_and_another_password_is_the_same_frontier(tmp_path):
+    folder = JobFolder("shop", tmp_path)
+    spec = JobSpec(job="shop", spider="s:S", frontier="redis://me:hidden@h/0")
+    folder.write(spec)
+    assert "hidden" not in folder.note.read_text()
+    assert folder.read().frontier == "redis://me@h/0"
+    folder.check(spec)
+    folder.check(JobSpec(job="shop", spider="s:S", frontier="redis://me:changed@h/0"))
+    with pytest.raises(UsageError, match="another frontier") as error:
+        folder.check(JobSpec(job="shop", spider="s:S", frontier="redis://me:hidden@other/0"))
+    assert "hidden" not in str(error.value)
+
+
+def test_the_note_of_a_job_holds_no_password_of_outputs_and_proxies(tmp_path):
+    folder = JobFolder("shop", tmp_path)
+    settings = {
+        "proxy": "http://me:hidden@p:1", "delay": 1.0,
+        "proxies": ["socks5h://me:hidden@p:2", "p:3:me:hidden", "file:proxies.txt"],
+    }  # fmt: skip
+    outputs = ["mongodb://me:hidden@h/d/c", "s3://b/x.csv?key=hidden&anon=no", "all.jsonl"]
+    spec = JobSpec(job="shop", spider="s:S", settings=settings, outputs=outputs)
+    folder.write(spec)
+    assert "hidden" not in folder.note.read_text()
+    kept = folder.read()
+    assert kept.outputs == ["mongodb://me@h/d/c", "s3://b/x.csv?anon=no", "all.jsonl"]
+    assert kept.settings == {
+        "proxy": "http://me@p:1", "delay": 1.0,
+        "proxies": ["socks5h://me@p:2", "p:3", "file:proxies.txt"],
+    }  # fmt: skip
+    folder.write(
+        JobSpec(job="shop", spider="s:S", settings={"proxies": "p:3:me:hidden,http://me:hidden@p:4"})
+    )
+    assert folder.read().settings == {"proxies": "p:3,http://me@p:4"}
+    assert spec.settings["proxy"] == "http://me:hidden@p:1"
