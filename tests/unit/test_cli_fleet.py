@@ -156,14 +156,6 @@ def test_json_seeds_reach_the_page_as_they_were_written(serve, tmp_path):
     assert "URL 1: the spider has no method 'nothing'" in line
 
 
-def test_of_many_seeds_none_is_lost(shop, server):
-    many = 2_005
-    (shop / "seeds").write_text("".join(f"{server.url}?many={number}\n" for number in range(many)))
-    assert skitter("add", "shop", "--file", "seeds", cwd=shop).stderr.startswith(f"added: {many};")
-    assert status(shop)["counts"]["queued"] == many
-    assert skitter("add", "shop", "--file", "seeds", cwd=shop).stderr == f"added: 0, known before: {many}\n"
-
-
 def test_bad_lines_are_named_by_number_and_nothing_is_added_but_what_is_wished(shop, server):
     lines = [
         f"{server.url}?a",
