@@ -8,24 +8,13 @@ import psutil
 import pytest
 from redis import Redis
 
-from cli_command import Running, SlowingSite, complaint, skitter, truth_of
+from cli_command import SHOP, Running, SlowingSite, complaint, skitter, truth_of
 from services.redis_servers import RedisServer
 from services.store_servers import running
 from skitter.testing import GeneratedSite
 
 HIDDEN = "hidden/word"
 QUOTED = "hidden%2Fword"
-SPIDER = """
-from skitter import Spider
-
-class Shop(Spider):
-    start_urls = ["{url}"]
-    allowed_domains = ["127.0.0.1"]
-
-    def parse(self, response):
-        yield {{"url": response.url}}
-        yield response.follow_all("a")
-"""
 
 
 @pytest.fixture
@@ -39,9 +28,9 @@ def server():
 def crawl(serve, tmp_path):
     """The words of a command that crawls a site, without output and frontier."""
     site = GeneratedSite(pages=60, links_per_page=12, page_bytes=2000)
-    slowing = SlowingSite(site, after=20)
+    slowing = SlowingSite(site, after=20, delay=1.0)
     server = serve(slowing)
-    (tmp_path / "shop.py").write_text(SPIDER.format(url=server.url))
+    (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
     return Crawl(tmp_path, slowing, truth_of(site, server))
 
 
