@@ -45,6 +45,8 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """Queues that are served, each with the number of worker processes that it has for itself; 0: ``workers`` serve
     it, with all other such queues. Empty: ``workers`` serve all queues."""
     home: str = HOME
+    left_out: list[str] = []
+    """In the note of a job: settings whose passwords were left out of it, and cannot come from elsewhere."""
     format: int = _FORMAT
 
     def teams(self) -> list[list[str]]:
@@ -175,12 +177,13 @@ class JobFolder:
 
 def _kept(spec: JobSpec) -> JobSpec:
     """Return what may be kept of it on a disk."""
+    proxies = {name: _plain(spec.settings[name]) for name in _PROXIES if name in spec.settings}
     return msgspec.structs.replace(
         spec,
         frontier=without_secrets(spec.frontier),
         outputs=[without_secrets(target) for target in spec.outputs],
-        settings=spec.settings
-        | {name: _plain(spec.settings[name]) for name in _PROXIES if name in spec.settings},
+        settings=spec.settings | proxies,
+        left_out=[name for name, plain in proxies.items() if plain != spec.settings[name]],
     )
 
 
