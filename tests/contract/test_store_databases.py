@@ -87,6 +87,27 @@ async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_doubl
     assert await pages_in(job) == sorted([*range(300), *(-n - 1 for n in range(300))])
 
 
+@pytest.mark.parametrize("when", ["before the next write", "while the next write begins"])
+async def test_after_the_farewell_of_a_postgresql_server_no_write_trusts_the_old_connection(
+    when, tmp_path, told
+):
+    """A server that is killed may say so before its connections are seen to be closed."""
+    relay = Relay(server_port("postgresql"))
+    await relay.start()
+    job = Job(tmp_path, "postgresql", port=relay.port)
+    store = await job.worker("w1")
+    await job.visit(store, page(0))
+    fields = b"SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+    relay.say(b"E" + (len(fields) + 4).to_bytes(4) + fields)
+    if when == "before the next write":
+        await job.output.check(job.context)  # on a connection of its own, so the farewell has been read
+    await job.visit(store, page(1))
+    await store.close()
+    await relay.stop()
+    assert "is away" in told()[0]
+    assert await pages_in(job) == [0, 1]
+
+
 class Relay:
     """Passes a port's bytes on, and cuts all connections after a number of bytes."""
 
@@ -94,6 +115,7 @@ class Relay:
         self._target = target
         self._left = None
         self._writers = set()
+        self._clients = set()
         self._tasks = set()
         self.cuts = 0
 
@@ -104,6 +126,11 @@ class Relay:
     def cut_after(self, size):
         self._left = size
 
+    def say(self, data):
+        """Send to all clients what the server did not say."""
+        for writer in self._clients:
+            writer.write(data)
+
     async def _serve(self, reader, writer):
         try:
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
@@ -111,6 +138,7 @@ class Relay:
             writer.close()
             return
         self._writers |= {writer, back}
+        self._clients.add(writer)
         for source, sink in ((reader, back), (there, writer)):
             task = asyncio.create_task(self._pass_on(source, sink, writer, back))
             self._tasks.add(task)

@@ -16,6 +16,7 @@ class ClusterServers:
     """All nodes of one cluster; each can be killed and started again."""
 
     def __init__(self, kind: str, *options: str, replicas: bool = True) -> None:
+        self._make = lambda: _node(kind, options)
         self.masters = [_node(kind, options) for _ in range(MASTERS)]
         self.replicas = [_node(kind, options) for _ in range(MASTERS if replicas else 0)]
         self.nodes = self.masters + self.replicas
@@ -41,6 +42,18 @@ class ClusterServers:
         for replica in self.replicas:
             replica.wait_for(lambda node=replica: follows(node), 30)
         return self
+
+    def add_master(self) -> RedisServer:
+        """Let one more node join, which serves nothing yet."""
+        node = self._make()
+        self.masters.append(node)
+        self.nodes.append(node)
+        node.start()
+        self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, node.cluster_port)
+        for one in self.nodes:
+            one.wait_for(lambda one=one: self._knows_all(one), 30)
+        node.wait_for(lambda: b"cluster_state:ok" in node.ask("CLUSTER", "INFO"), 30)
+        return node
 
     def _knows_all(self, node) -> bool:
         lines = node.ask("CLUSTER", "NODES").splitlines()

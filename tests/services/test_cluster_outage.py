@@ -158,14 +158,23 @@ def move_slot(cluster, job, partition):
     """Move all keys of a partition to another master, one after the other, as ``redis-cli --cluster reshard`` does."""
     source = node_of(cluster, job, partition)
     target = next(node for node in cluster.masters if node is not source)
-    slot = key_slot(keys_of(job, partition).encode())
-    names = {node: node.ask("CLUSTER", "MYID") for node in (source, target)}
-    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
-    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
+    end_move(begin_to_move(source, target, keys_of(job, partition)), target, cluster)
+
+
+def begin_to_move(source, target, key) -> int:
+    """Move all keys of a slot, and leave the slot itself where it was; returns its number."""
+    slot = key_slot(key.encode())
+    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
+    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
     while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 2):
         source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
-    for node in (target, source, *(n for n in cluster.masters if n not in (source, target))):
-        node.ask("CLUSTER", "SETSLOT", slot, "NODE", names[target])
+    return slot
+
+
+def end_move(slot, target, cluster):
+    name = target.ask("CLUSTER", "MYID")
+    for node in (target, *(node for node in cluster.masters if node is not target)):
+        node.ask("CLUSTER", "SETSLOT", slot, "NODE", name)
 
 
 async def test_a_slot_may_be_moved_to_another_node_at_any_time(own_cluster, join_cluster, job_name):
@@ -181,6 +190,27 @@ async def test_a_slot_may_be_moved_to_another_node_at_any_time(own_cluster, join
         urls = await working
     assert sorted(urls) == sorted(page.url for page in pages)
     assert await counts(frontier) == {"done": len(pages)}
+
+
+async def test_a_slot_may_be_moved_to_a_node_that_has_just_joined(
+    own_cluster, join_cluster, job_name, caplog
+):
+    caplog.set_level(logging.WARNING, "skitter")
+    cluster = own_cluster(replicas=False)
+    frontier = await join_cluster(cluster.url, job_name)
+    await frontier.add(entries("a", host=host_in(1)))
+    source, target = node_of(cluster, job_name, 1), cluster.add_master()
+    slot = begin_to_move(source, target, keys_of(job_name, 1))
+    adding = asyncio.create_task(frontier.add(entries("b", host=host_in(1))))
+    await eventually(lambda: is_told(caplog, "its cluster moves keys"))
+    assert not adding.done()
+    end_move(slot, target, cluster)
+    assert (await adding).added == 1
+    assert await counts(frontier) == {"queued": 2}
+
+
+async def is_told(caplog, text):
+    return any(text in record.getMessage() for record in caplog.records)
 
 
 async def work_slowly(frontier):

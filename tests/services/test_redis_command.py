@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from cli_command import complaint
+from cli_command import complaint, skitter
 from services.redis_servers import PASSWORD, RedisServer, running
 
 SPIDER = """
@@ -80,6 +80,21 @@ def test_a_user_who_may_not_do_what_a_frontier_does(refusal, own_valkey):
     assert "+@all" in line
 
 
+def test_a_user_who_may_not_do_it_in_a_script(refusal, own_server):
+    server = own_server()
+    server.ask("ACL", "SETUSER", "half", "on", ">secret", "~skitter:*", "+@all", "-hset")
+    line = refusal(f"redis://half:secret@127.0.0.1:{server.port}/0")
+    assert "does not permit what a frontier does" in line
+    assert "+@all" in line
+
+
+@pytest.mark.parametrize("command", ["hset", "eval"])
+def test_a_server_whose_commands_were_renamed(refusal, own_server, command):
+    line = refusal(own_server("--rename-command", command, "other").url)
+    assert "lacks a command" in line
+    assert "rename-command" in line
+
+
 def test_a_read_only_replica(refusal, own_valkey):
     primary = own_valkey()
     replica = own_valkey("--replicaof", f"127.0.0.1 {primary.port}")
@@ -106,6 +121,21 @@ def test_a_key_of_somebody_else(refusal):
     server.ask("SET", "skitter:{foreign}:job", "mine")
     assert "is no frontier of skitter" in refusal(server.url, "--job=foreign")
     assert server.ask("GET", "skitter:{foreign}:job") == b"mine"
+
+
+def test_what_is_no_job_hides_no_job_of_the_server(refusal, own_valkey, tmp_path):
+    server = own_valkey()
+    server.ask("HSET", "skitter:{newer}:job", "format", "99", "generation", "x")
+    server.ask("SET", "skitter:{foreign}:job", "mine")
+    server.ask("SET", "skitter:{no name}:job", "mine")
+    gentle = ("-q", "--no-robots", "-s", "max_retries=0", f"--frontier={server.url}")
+    begun = skitter("run", "first.py", *gentle, cwd=tmp_path)
+    assert begun.returncode == 0, begun.stderr
+    shown = skitter("top", f"--frontier={server.url}", cwd=tmp_path)
+    assert shown.returncode == 0
+    states = [line.split()[:2] for line in shown.stdout.splitlines()[1:]]
+    assert states == [["first", "finished"], ["foreign", "unknown"], ["newer", "unknown"]]
+    assert "frontier format 99" in shown.stderr
 
 
 class Pretender(socketserver.BaseRequestHandler):

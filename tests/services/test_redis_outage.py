@@ -119,7 +119,7 @@ async def test_while_the_memory_is_full_adding_waits_and_all_else_goes_on(own_se
     await frontier.add(entries("a", "b", "c"))
     first, second = (await frontier.lease("w", 2)).leases
     async with redis.asyncio.Redis.from_url(server.url, driver_info=None, socket_timeout=None) as client:
-        await client.config_set("maxmemory", "1mb")
+        await client.config_set("maxmemory", "100kb")
         adding = asyncio.create_task(frontier.add(entries("d")))
         committing = asyncio.create_task(frontier.commit(done(first, entries=entries("e"))))
         other = await join(server.url)

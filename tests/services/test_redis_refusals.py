@@ -38,6 +38,8 @@ async def test_a_message_never_holds_the_password(free_port, join):
     [
         "redis:", "redis:///0", "redis://h.test/one", "redis://h.test:port/0", "unix:relative", "unix://host/s",
         "redis://h.test/0?patience=long", "redis://h.test/0?colour=red", "redis+sentinel://h.test",
+        "redis://h.test/0?socket_timeout=nan", "redis://h.test/0?socket_timeout=0", "redis://h.test/0?patience=-1",
+        "redis://h.test/0?decode_responses=True", "redis://h.test/0?encoding=utf-16", "redis://h.test/0?password=p",
         "redis+sentinel://h.test/", "redis+sentinel://h.test/main/one", "redis+sentinel:///main",
     ],
 )  # fmt: skip
@@ -45,6 +47,25 @@ async def test_a_url_that_means_nothing_is_refused(url, join):
     with pytest.raises(FrontierError) as refusal:
         await join(url)
     assert "redis://" in refusal.value.remedy
+
+
+async def test_a_database_that_the_server_does_not_have_is_told(server, join):
+    with pytest.raises(FrontierError, match="has no such database"):
+        await join(f"{server.url.removesuffix('/0')}/9999")
+
+
+async def test_a_server_that_is_no_sentinel_is_told(server, join):
+    with pytest.raises(FrontierError, match="this is no sentinel"):
+        await join(f"redis+sentinel://127.0.0.1:{server.port}/main")
+
+
+@pytest.mark.parametrize("url", ["redis://[::1]:{}/0", "redis+sentinel://[::1]:{}/main"])
+async def test_an_address_of_ipv6_is_told_as_it_is_written(free_port, join, url):
+    url = url.format(free_port)
+    with pytest.raises(FrontierError) as refusal:
+        await join(url)
+    assert url in str(refusal.value)
+    assert "does not answer" in str(refusal.value)
 
 
 async def test_a_server_that_is_not_there_is_told_at_once(free_port, join):

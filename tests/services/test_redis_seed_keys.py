@@ -10,7 +10,7 @@ from skitter import Request, Spider
 from skitter.engine.gather import Gatherer
 from skitter.engine.outside import OutsideSeeds
 from skitter.errors import FrontierError
-from skitter.frontier.records import JobState, Outcome, Resolution, SeedMark
+from skitter.frontier.records import JobState, Outcome, OutputMark, Resolution, SeedMark
 from skitter.frontier.redis import seed_keys
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.politeness import Politeness, SlotPolicy
@@ -169,6 +169,17 @@ async def test_a_key_of_another_kind_is_said_in_one_line(begin, ask):
     assert "sorted set" in refusal.value.remedy
 
 
+async def test_nothing_is_taken_out_of_one_key_while_another_is_of_a_wrong_kind(begin, ask):
+    frontier = await begin()
+    await ask.rpush(KEYS[0], "http://a.test/1", "http://a.test/2")
+    await ask.set(KEYS[1], "a text")
+    with pytest.raises(FrontierError, match="seed key t:second is a string"):
+        await frontier.take_seeds(9)
+    assert await ask.llen(KEYS[0]) == 2
+    await ask.delete(KEYS[1])
+    assert len((await frontier.take_seeds(9)).seeds) == 2
+
+
 class Nothing(Spider):
     async def start(self):
         return
@@ -212,3 +223,17 @@ async def test_items_of_a_task_are_counted_in_a_plain_key_that_runs_out(begin, a
         assert await frontier.commit([outcome]) == [False]
     assert int(await ask.get("shop:count:books")) == 6
     assert 0 < await ask.ttl("shop:count:books") <= 50
+
+
+async def test_a_plain_counter_that_cannot_be_raised_breaks_no_commit_off(begin, ask):
+    frontier = await begin(task_counter_prefix="shop:count:", task_counter_ttl=50.0)
+    await ask.set("shop:count:books", "many")
+    await frontier.add(entries("a"))
+    (lease,) = (await frontier.lease("w", 1)).leases
+    mark = OutputMark("items/1.jsonl", 0, 10)
+    outcome = Outcome(lease.id, Resolution.DONE, counters={"items": 3}, outputs=[mark], task="books")
+    assert await frontier.commit([outcome]) == [True]
+    assert await counts(frontier) == {"done": 1}
+    assert await frontier.outputs() == {"items/1.jsonl": [(0, 10)]}
+    assert (await frontier.status()).counters["errors/task_counter"] == 1
+    assert await ask.get("shop:count:books") == b"many"

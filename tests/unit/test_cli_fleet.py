@@ -63,6 +63,12 @@ def test_seeds_are_added_to_a_job_at_rest_once_and_fetched_by_its_next_run(site,
     assert urls_of(tmp_path / "items.jsonl") == sorted([first, *others[:5]])
 
 
+def test_a_file_of_thousands_of_seeds_is_added_with_every_line(server, shop):
+    (shop / "seeds").write_text("".join(f"{server.url}?{number}\n" for number in range(2_500)))
+    assert skitter("add", "shop", "--file", "seeds", cwd=shop).stderr.startswith("added: 2500;")
+    assert skitter("add", "shop", "--file", "seeds", cwd=shop).stderr == "added: 0, known before: 2500\n"
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_job_kept_alive_takes_seeds_while_it_waits_and_ends_when_it_is_stopped(
     site, server, tmp_path, workers
@@ -180,6 +186,9 @@ MISUSE = {
     ("set", "shop", "delay=fast"): "cannot be",
     ("set", "shop", "delay"): "has no value",
     ("drop-host", "shop", "h", "--ban", "--unban"): "do not go together",
+    ("drop-host", "shop", "http://x.test/page"): "is no host",
+    ("drop-host", "shop", "no such host", "--ban"): "is no host",
+    ("drop-host", "shop", ""): "is no host",
     ("top", "--frontier", "sqlite:"): "cannot list its jobs",
     ("export", "shop", "-o", "-"): "is no file of items",
 }
@@ -240,7 +249,34 @@ def test_a_host_is_dropped_and_banned_and_taken_again(shop, server):
     assert skitter("add", "shop", f"{server.url}?new", cwd=shop).stderr.startswith("added: 1;")
 
 
+def test_a_host_is_banned_however_it_is_written(shop):
+    assert skitter("drop-host", "shop", "http://BÜCHER.test/", "--ban", cwd=shop).returncode == 0
+    assert status(shop)["banned"] == ["xn--bcher-kva.test"]
+    result = skitter("drop-host", "shop", "xn--bcher-kva.test", "--unban", cwd=shop)
+    assert result.stderr == "xn--bcher-kva.test is banned no more\n"
+
+
 # --- looking --------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_cannot_be_read_hides_none_of_the_others(shop, free_port):
+    lost = shop / ".skitter" / "lost"
+    lost.mkdir()
+    note = json.loads((shop / ".skitter" / "shop" / "job.json").read_text())
+    lost_note = note | {"job": "lost", "frontier": f"redis://127.0.0.1:{free_port}/0"}
+    (lost / "job.json").write_text(json.dumps(lost_note))
+    for name in ("broken", "no name of a job"):
+        (shop / ".skitter" / name).mkdir()
+        (shop / ".skitter" / name / "job.json").write_text("{")
+    for command in ("jobs", "top"):
+        result = skitter(command, cwd=shop)
+        assert result.returncode == 0
+        states = [line.split()[:2] for line in result.stdout.splitlines()[1:]]
+        assert states == [["broken", "unknown"], ["lost", "unknown"], ["shop", "finished"]]
+        broken, away = result.stderr.splitlines()
+        assert broken.startswith("job broken: ")
+        assert away.startswith("job lost: ")
+        assert "does not answer" in away
 
 
 def test_counters_are_shown_by_prefix_and_by_worker_and_host(shop):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from asyncio.subprocess import PIPE
 from collections import Counter
@@ -288,6 +289,39 @@ async def test_a_fleet_is_started_and_stopped_in_the_same_way(made, serve, tmp_p
     await crawl.start()
     assert (await crawl.wait()).status.done == 41
     assert crawl.status is Status.STOPPED
+
+
+async def test_each_queue_has_processes_of_its_own_and_of_one_process_this_is_the_one(made, serve, tmp_path):
+    file, output = tmp_path / "stage_spider.py", tmp_path / "out.jsonl"
+    url = serve(Scripted(PAGES)).url
+    file.write_text(
+        "import os\n"
+        "from skitter import Spider\n"
+        "class Stages(Spider):\n"
+        f"    start_urls = [{url!r}]\n"
+        "    def parse(self, response):\n"
+        "        yield {'pid': os.getpid(), 'queue': response.request.queue}\n"
+        "        yield response.follow_all('a', queue='detail')\n"
+    )
+    given = {"analyzers": (), "spider": f"{file}:Stages", "outputs": [str(output)]}
+    crawl = await made("three", queues={"default": 1, "detail": 2}, **given)
+    await crawl.start()
+    assert (await crawl.wait()).status.done == 41
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    processes = {queue: {one["pid"] for one in found if one["queue"] == queue} for queue in ("", "detail")}
+    assert os.getpid() not in processes[""] | processes["detail"]
+    assert not processes[""] & processes["detail"]
+    output.unlink()
+    crawl = await made("one", queues={"detail": 0, "default": 0}, **given)
+    await crawl.start()
+    await crawl.wait()
+    assert {json.loads(line)["pid"] for line in output.read_text().splitlines()} == {os.getpid()}
+
+
+@pytest.mark.parametrize("queues", [{"a b": 1}, {"a": -1}, {"a": "two"}, {"": 1}, {"a": 2}])
+async def test_queues_that_cannot_be_served_are_refused(made, queues):
+    with pytest.raises(UsageError):
+        await made(queues=queues)  # the last: analyzers are of one process
 
 
 async def test_the_example_stops_goes_on_and_sums_up(serve, tmp_path):

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -162,9 +163,8 @@ class _Adding:
         from skitter.frontier.records import AddResult
 
         added = known = banned = 0
-        batch: list[Entry] = []
         try:
-            while batch := [entry for entry, _ in zip(entries, range(_AT_ONCE), strict=False)]:
+            while batch := list(islice(entries, _AT_ONCE)):
                 result = await reached.frontier.add(batch)
                 added, known, banned = added + result.added, known + result.known, banned + result.banned
         except SkitterError as error:

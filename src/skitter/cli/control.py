@@ -37,7 +37,7 @@ def folder_of(job: str, frontier: str | None = None) -> JobFolder:
 @json_option
 def jobs(as_json: bool) -> None:
     """List the jobs below this folder."""
-    from skitter.cli.tables import job_lines, to_json
+    from skitter.cli.tables import job_lines, problem_lines, to_json
 
     found = asyncio.run(_all_jobs())
     if as_json:
@@ -46,13 +46,15 @@ def jobs(as_json: bool) -> None:
         click.echo(job_lines(found))
     else:
         say("no job was begun in this folder; `skitter crawl URL` begins one")
+    for line in problem_lines(found):
+        say(line)
 
 
 async def _all_jobs() -> list[JobStatus]:
     from skitter.engine.job import all_jobs
-    from skitter.engine.reach import job_status
+    from skitter.engine.reach import job_statuses
 
-    return [await job_status(folder) for folder in all_jobs()]
+    return await job_statuses(all_jobs())
 
 
 @click.command()

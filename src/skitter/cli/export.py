@@ -29,7 +29,7 @@ _SHOWN = 5
     "-o",
     metavar="FILE",
     required=True,
-    help="A name that ends in .jsonl or .csv (also .gz, .zst).",
+    help="A name that ends in .jsonl or .csv (also .gz, .zst), or in .parquet.",
 )
 @click.option(
     "--parts", "folders", multiple=True, metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -56,7 +56,9 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
 
     output = open_output(target)
     if not isinstance(output, FileOutput):
-        raise UsageError(f"{target} is no file of items", remedy="name a file that ends in .jsonl or .csv")
+        raise UsageError(
+            f"{target} is no file of items", remedy="name a file that ends in .jsonl, .csv or .parquet"
+        )
     if not force and await asyncio.to_thread(output.is_taken):
         raise UsageError(f"{target} is there already", remedy="name another file, or replace it with --force")
     ranges = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skitter.cli.options import pairs
 from skitter.cli.say import say
 from skitter.errors import UsageError
 
@@ -33,6 +34,10 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--output", "-o", "outputs", multiple=True, metavar="OUT",
     help="Where the items of every job go besides; {job} and {run} stand for names. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--task-output", "task_outputs", multiple=True, metavar="NAME=OUT",
+    help="An output that callers may give a task, by this name; {job}, {run} and {task} stand for names. Repeatable.",
 )  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -62,6 +67,7 @@ def serve(
     folder: Path,
     spiders: Path | None,
     outputs: tuple[str, ...],
+    task_outputs: tuple[str, ...],
     host: str,
     port: int,
     token_file: Path | None,
@@ -85,11 +91,31 @@ def serve(
     tokens = Tokens.found(token_file)
     if spiders is not None and not spiders.is_dir():
         raise UsageError(f"there is no folder {spiders}", remedy="name the folder of the spiders")
-    for output in outputs:
+    named = pairs("--task-output", task_outputs)
+    for output in (*outputs, *named.values()):
         open_output(output)  # a name of no known kind is told now, not by every job
-    ground = Ground(folder.resolve(), store, spiders, outputs)
+    _check_task_outputs(named)
+    ground = Ground(folder.resolve(), store, spiders, outputs, named)
     set_up_logging(log_level, log_format)
     return run_async(_serve(ground, tokens, (host, port), max_body, (log_level, log_format)))
+
+
+def _check_task_outputs(named: dict[str, str]) -> None:
+    from skitter.secrets import shown_url, without_secrets
+    from skitter.service.ground import LIST
+    from skitter.service.nouns import is_name
+
+    for name, output in named.items():
+        if name == LIST or not is_name(name):
+            raise UsageError(
+                f"--task-output {name!r} cannot be called so",
+                remedy=f"use letters, digits, dashes and underscores; {LIST!r} is every task's own list",
+            )
+        if without_secrets(output) != output:
+            raise UsageError(
+                f"--task-output {name}={shown_url(output)} holds a password, which would be written to a disk",
+                remedy="leave it out and set its variable: see the manual, Outputs",
+            )
 
 
 async def _serve(

@@ -67,8 +67,9 @@ def drop_host(job: str, host: str, ban: bool, unban: bool, frontier: str | None)
 async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> None:
     from skitter.engine.reach import open_frontier
 
+    name = _name_of(host)
     async with open_frontier(folder) as reached:
-        slot = _slot_of(folder, reached, host)
+        slot = _slot_of(folder, reached, name)
         if unban:
             was_banned = await reached.frontier.unban(slot)
             say(f"{slot} is banned no more" if was_banned else f"{slot} was not banned")
@@ -83,8 +84,18 @@ def _slot_of(folder: JobFolder, reached: Reached, host: str) -> str:
 
     frontier = reached.frontier
     if isinstance(frontier, SharedRules):
-        return frontier.politeness.slot_of(host.lower())
-    return Assembly(folder.read()).settings.politeness().slot_of(host.lower())
+        return frontier.politeness.slot_of(host)
+    return Assembly(folder.read()).settings.politeness().slot_of(host)
+
+
+def _name_of(host: str) -> str:
+    """Return a host as URLs name it: slots are named so."""
+    from skitter.urls import host_of, normalize
+
+    url = normalize(host if "://" in host else f"http://{host}/")
+    if not url or not host_of(url) or url.partition("://")[2].strip("/") != host_of(url):
+        raise UsageError(f"{host!r} is no host", remedy="write it as in its URLs, such as example.com")
+    return host_of(url)
 
 
 @click.command()

@@ -89,6 +89,11 @@ def top_lines(jobs: Sequence[JobStatus]) -> str:
     return aligned(rows, right=frozenset(range(2, 10)))
 
 
+def problem_lines(jobs: Sequence[JobStatus]) -> list[str]:
+    """Return a line for each job that could not be read."""
+    return [f"job {job.job}: {job.problem}" for job in jobs if job.problem]
+
+
 TOP_COLUMNS = (
     "JOB", "STATE", "WORKERS", "PAGES/S", "PAGES", "ITEMS", "QUEUED", "IN FLIGHT", "FAILED", "HOSTS", "OLDEST LEASE",
 )  # fmt: skip

@@ -10,6 +10,7 @@ import click
 
 from skitter.cli.control import folder_of
 from skitter.cli.options import frontier_option, job_argument, json_option
+from skitter.cli.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -77,16 +78,18 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
 
     Printed once where standard output is no terminal.
     """
-    from skitter.cli.tables import to_json, top_lines
+    from skitter.cli.tables import problem_lines, to_json, top_lines
 
     async def look() -> list[JobStatus]:
-        from skitter.engine.reach import job_status
+        from skitter.engine.reach import job_statuses
 
-        return [await job_status(folder) for folder in await _jobs(frontier)]
+        return await job_statuses(await _jobs(frontier))
 
     if as_json or not sys.stdout.isatty():
         found = asyncio.run(look())
         click.echo(to_json(found) if as_json else top_lines(found))
+        for line in problem_lines(found):
+            say(line)
         return
     from skitter.cli.live import watch_jobs
 

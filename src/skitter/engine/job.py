@@ -56,11 +56,16 @@ class JobSpec(msgspec.Struct, kw_only=True):
         return teams + [[queue] for queue, processes in self.queues.items() for _ in range(processes)]
 
 
+def is_job_name(name: str) -> bool:
+    """Tell whether a job may be called so."""
+    return _NAME.fullmatch(name) is not None
+
+
 class JobFolder:
     """The folder of a job: frontier, part files, and a note of what the job is."""
 
     def __init__(self, job: str, home: str | Path = HOME) -> None:
-        if not _NAME.fullmatch(job):
+        if not is_job_name(job):
             raise UsageError(
                 f"{job!r} is no name for a job", remedy="use letters, digits, dots, dashes and underscores"
             )
@@ -199,4 +204,5 @@ def _plain(value: Any) -> Any:
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:
     """Give all jobs below a home, by name."""
     for note in sorted(Path(home).glob("*/job.json")):
-        yield JobFolder(note.parent.name, home)
+        if is_job_name(note.parent.name):
+            yield JobFolder(note.parent.name, home)

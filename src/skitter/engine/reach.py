@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from skitter.engine.assembly import Assembly
-from skitter.engine.job import JobFolder, JobSpec
-from skitter.errors import UsageError
+from skitter.engine.job import JobFolder, JobSpec, is_job_name
+from skitter.errors import SkitterError, UsageError
 from skitter.frontier.base import Frontier, NoSuchJob, SharedRules
 from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.file_format import file_of
@@ -35,7 +35,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     job: str
     state: str
     """``running``, ``paused``, ``stopping``; ``stopped``: nobody runs it; ``finished``; ``new``: it was never
-    begun, or kept in memory only."""
+    begun, or kept in memory only; ``unknown``: it cannot be read."""
     live: bool
     """Whether a process on this machine runs it."""
     spider: str
@@ -48,6 +48,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
     """Settings changed while it ran."""
     banned: list[str] = []
     """Hosts whose requests are refused."""
+    problem: str = ""
+    """Why nothing is known of it."""
 
 
 class Reached(NamedTuple):
@@ -101,7 +103,7 @@ async def jobs_on(frontier: str) -> list[JobFolder]:
     if frontier.partition(":")[0] not in _EMBEDDED:
         made = make_frontier(frontier, FrontierContext("none", ".", Politeness(), attach=True))
         if isinstance(made, SharedRules):
-            return [SharedJob(job, frontier) for job in await made.jobs()]
+            return [SharedJob(job, frontier) for job in await made.jobs() if is_job_name(job)]
     raise UsageError(
         f"frontier {shown_url(frontier)} cannot list its jobs",
         remedy="leave --frontier out, in the folder of the jobs",
@@ -194,6 +196,23 @@ async def job_status(folder: JobFolder) -> JobStatus:
         if not spec.spider:  # nobody has ever heard of it
             raise
     found.state = _state_of(found.counts, live=found.live)
+    return found
+
+
+async def job_statuses(folders: Iterable[JobFolder]) -> list[JobStatus]:
+    """Look at several jobs; one that cannot be read hides none of the others, one that has gone is left out."""
+    found = []
+    for folder in folders:
+        try:
+            found.append(await job_status(folder))
+        except NoSuchJob:
+            continue
+        except SkitterError as error:
+            found.append(
+                JobStatus(
+                    job=folder.job, state="unknown", live=False, spider="", outputs=[], frontier="", problem=str(error)
+                )
+            )  # fmt: skip
     return found
 
 

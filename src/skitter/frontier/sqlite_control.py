@@ -15,6 +15,7 @@ from skitter.frontier.sqlite_rows import SqliteRows
 from skitter.queues import without_queue
 from skitter.task_mark import TaskMark
 
+_REMOVED_AT_ONCE = 5_000
 _LOOKED_AT_ONCE = 20_000
 """Requests among which those of a task are looked for in one step: other calls wait for no more."""
 
@@ -81,22 +82,24 @@ class SqliteControl(SqliteRows):
         return dropped + delayed
 
     async def drop_task(self, task: str) -> int:
-        """Remove what waits of a task: looked for in the file, some at a time, then gone here and there."""
+        """Remove what waits of a task: looked for in the file and then removed from it, some at a time."""
         mark = TaskMark(task)
         async with self._waking, self._backlog.filling:
-            gone = await self._find_and_drop(mark)
+            gone = await self._forget(mark)
+            for start in range(0, len(gone), _REMOVED_AT_ONCE):
+                batch = gone[start : start + _REMOVED_AT_ONCE]
+                for seq in batch:
+                    self._dequeue(seq)
+                self._queued -= len(batch)
+                await self._note_dropped(len(batch))
             delayed, following = await self._journal.read(lambda file: letters.drop_delayed(file, mark))
             self._delayed -= delayed
-            self._added -= delayed
             self._next_delayed = min(self._next_delayed, following)
-        if gone or delayed:
-            self._count({"refused/dropped": gone + delayed})
-        self._note_job()
-        await self._journal.flush()
-        return gone + delayed
+            await self._note_dropped(delayed)
+        return len(gone) + delayed
 
-    async def _find_and_drop(self, mark: TaskMark) -> int:
-        """Drop the queued requests of a task; returns how many."""
+    async def _forget(self, mark: TaskMark) -> list[int]:
+        """Let nothing of a task wait any more; returns the numbers of the rows that are still to be removed."""
         dropping = Dropping(self._backlog, self._slots)
         after, last = 0, self._sequence
         while True:
@@ -108,13 +111,14 @@ class SqliteControl(SqliteRows):
                 if mark.is_on(record):
                     dropping.take(self._slot_keys[number], rank, seq)
             if not after:
-                break
-        gone = dropping.drop(lambda row: mark.is_on(row.record), self._slot_numbers)
-        self._queued -= len(gone)
-        self._added -= len(gone)
-        for seq in gone:
-            self._dequeue(seq)
-        return len(gone)
+                return dropping.drop(lambda row: mark.is_on(row.record), self._slot_numbers)
+
+    async def _note_dropped(self, count: int) -> None:
+        if count:
+            self._added -= count
+            self._count({"refused/dropped": count})
+        self._note_job()
+        await self._journal.flush()
 
     async def unban(self, slot: str) -> bool:
         """Take requests for a slot again."""

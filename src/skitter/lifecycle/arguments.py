@@ -15,6 +15,7 @@ from skitter.lifecycle.domains import primary_domain
 from skitter.lifecycle.downloader import Downloader
 from skitter.lifecycle.module import Module
 from skitter.lifecycle.pipeline import Pipeline
+from skitter.queues import NAME_RULE, is_queue_name
 from skitter.spider import Spider
 
 _NO_FILE = "-"
@@ -48,6 +49,9 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
     """In memory a run that is started again begins anew; elsewhere it goes on."""
     workers: int = 1
     """Processes. Modules and errors one by one are this process's, so more than one go with neither."""
+    queues: Mapping[str, int] = {}
+    """Queues that are served, each with the number of processes that it has for itself; 0: ``workers`` serve it, with
+    all other such queues. Empty: ``workers`` serve all queues."""
     home: str = HOME
 
     def check(self) -> None:
@@ -65,15 +69,33 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
                     )
         if self.max_depth is not None and self.max_depth < 0:
             raise UsageError(f"max_depth is {self.max_depth}", remedy="give 0 or more, or None for no bound")
+        self._check_processes()
+        self.domains()
+
+    def _check_processes(self) -> None:
         if self.workers < 1:
             raise UsageError(f"workers is {self.workers}", remedy="give 1 or more")
-        if self.workers > 1 and (self.modules() or self.accepted_domains or not isinstance(self.spider, str)):
+        for queue, processes in self.queues.items():
+            if not is_queue_name(queue):
+                raise UsageError(f"queues has {queue!r:.80}, which is no name of a queue", remedy=NAME_RULE)
+            if not isinstance(processes, int) or processes < 0:
+                raise UsageError(
+                    f"queues has {processes!r:.80} processes for {queue}",
+                    remedy="give a number, or 0 for none of its own",
+                )
+        if self.processes > 1 and (
+            self.modules() or self.accepted_domains or not isinstance(self.spider, str)
+        ):
             raise UsageError(
                 "modules, classes and accepted domains are of this process, and other workers cannot have them",
-                remedy="give workers=1, or a spider by its name and nothing of these; several processes with equal"
+                remedy="give one process, or a spider by its name and nothing of these; several processes with equal"
                 " modules may share a Redis frontier",
             )
-        self.domains()
+
+    @property
+    def processes(self) -> int:
+        """How many work on it; the only one is this process."""
+        return len(self.spec().teams())
 
     def modules(self) -> list[Module]:
         """Return all modules."""
@@ -100,5 +122,6 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
             outputs=list(self.outputs),
             frontier=self.frontier,
             workers=self.workers,
+            queues=dict(self.queues),
             home=self.home,
         )

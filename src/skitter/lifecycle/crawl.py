@@ -126,7 +126,7 @@ class ManagedCrawl:
         domains = self._arguments.domains(_url(request) for request in together.values())
         if self._arguments.analyzers and not begin_with:
             await asyncio.to_thread(need_first, self._arguments, fresh=fresh)
-        begun = Begun(self._arguments.workers == 1)
+        begun = Begun(self._arguments.processes == 1)
         run = await asyncio.to_thread(
             make_run, self._arguments, self._registry, self._feed, domains, begin_with, begun,
             fresh=fresh, recrawl=recrawl,

@@ -61,7 +61,7 @@ def make_run(
             return BalancedFetcher(registry, context)
 
         settings["fetcher"] = fetcher
-    hooks: list[object] = [Observer(feed)] if arguments.workers == 1 else []
+    hooks: list[object] = [Observer(feed)] if arguments.processes == 1 else []
     if arguments.pipelines:
         hooks.append(Pipelines(registry, feed))
     if begun is not None and begun.by_worker:

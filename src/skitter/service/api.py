@@ -28,6 +28,10 @@ from skitter.version import VERSION
 
 NamePath = Annotated[str, Path(pattern=f"^{NAME}$", max_length=64)]
 TaskPath = Annotated[str, Path(max_length=200)]
+AfterQuery = Annotated[
+    str | None, Query(pattern=r"^[0-9]{1,15}\.[0-9]{1,9}$", description="`next` of the answer before.")
+]
+LimitQuery = Annotated[int, Query(ge=1, le=1000)]
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text, "content": {"application/problem+json": {}}}
     for status, text in {
@@ -73,7 +77,7 @@ def make_app(desk: Desk, node: Node, tokens: Tokens, *, largest: int) -> App:
     _add_recipes(app, desk)
     _add_jobs(app, desk, counter)
     _add_work(app, desk, counter)
-    _add_tasks(app, desk)
+    _add_tasks(app, desk, counter)
     return Gate(app, tokens, largest)
 
 
@@ -145,7 +149,8 @@ def _add_jobs(app: FastAPI, desk: Desk, counter: Counter) -> None:
         """Add a job, and begin it unless it has a schedule."""
         job = Job(
             name=body.name, recipe=body.recipe or "", spider=body.spider or "", tasks=body.tasks,
-            arguments=body.arguments, settings=body.settings, workers=body.workers, schedule=body.schedule,
+            arguments=body.arguments, settings=body.settings, workers=body.workers,
+            queues=body.queues, schedule=body.schedule,
         )  # fmt: skip
         start = not body.schedule if body.start is None else body.start
         return await shown(await desk.add_job(job, start=start))
@@ -185,11 +190,8 @@ def _add_work(app: FastAPI, desk: Desk, counter: Counter) -> None:
     @app.get("/jobs/{name}/items")
     async def items(
         name: NamePath,
-        after: Annotated[
-            str | None,
-            Query(pattern=r"^[0-9]{1,15}\.[0-9]{1,9}$", description="`next` of the answer before."),
-        ] = None,
-        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        after: AfterQuery = None,
+        limit: LimitQuery = 100,
         run: Annotated[str | None, Query(max_length=100, description="Another run than the newest.")] = None,
     ) -> Response:
         """Return items in the order in which their pages first came. `next` is null when there are no more by now."""
@@ -230,7 +232,7 @@ def _add_work(app: FastAPI, desk: Desk, counter: Counter) -> None:
         return {"changes": await counter.change(await desk.job(name), body.settings, reset=body.reset)}
 
 
-def _add_tasks(app: FastAPI, desk: Desk) -> None:
+def _add_tasks(app: FastAPI, desk: Desk, counter: Counter) -> None:
     @app.get("/jobs/{name}/tasks")
     async def tasks(name: NamePath) -> dict[str, Any]:
         """List the tasks of a job of tasks."""
@@ -239,7 +241,15 @@ def _add_tasks(app: FastAPI, desk: Desk) -> None:
     @app.post("/jobs/{name}/tasks", status_code=201)
     async def add_task(name: NamePath, body: TaskBody) -> dict[str, str]:
         """Give a job of tasks one more, also while it runs. It is called what its recipe is called."""
-        return {"task": await desk.add_task(name, body.recipe, body.arguments, body.schedule)}
+        return {"task": await desk.add_task(name, body.recipe, body.arguments, body.schedule, body.outputs)}
+
+    @app.get("/jobs/{name}/tasks/{task}/items")
+    async def task_items(
+        name: NamePath, task: TaskPath, after: AfterQuery = None, limit: LimitQuery = 100
+    ) -> Response:
+        """Return items of one task that was added with outputs, as those of a job."""
+        page = await counter.items(await desk.job(name), None, after, limit, await desk.task(name, task))
+        return Response(msgspec.json.encode(page), media_type="application/json")
 
     @app.post("/jobs/{name}/tasks/{task}/pause")
     async def pause_task(name: NamePath, task: TaskPath) -> dict[str, Any]:
@@ -255,6 +265,7 @@ def _add_tasks(app: FastAPI, desk: Desk) -> None:
     async def close_task(name: NamePath, task: TaskPath) -> None:
         """Close a task: what is queued of it is dropped, what is in hand finished. Its name stays taken."""
         await desk.change_task(name, task, "close")
+        await counter.drop_task(await desk.job(name), task)
 
 
 def _task(standing: Standing) -> dict[str, Any]:
@@ -262,6 +273,7 @@ def _task(standing: Standing) -> dict[str, Any]:
         "task": standing.task,
         "state": standing.state,
         "arguments": standing.variables,
+        "outputs": standing.outputs,
         "schedule": standing.schedule,
         "reload": standing.reload,
         "rounds": len(standing.rounds),

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from skitter.service.nouns import NAME
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
+QueueName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 _Id = Annotated[int, Field(ge=0, lt=2**63)]
 Values = Annotated[dict[str, JsonValue], Field(max_length=200)]
 
@@ -31,6 +32,12 @@ class JobBody(Body):
     arguments: Values = Field({}, description="Variables of the recipe, arguments of the spider.")
     settings: Values = Field({}, description="Settings of the crawl, as in the manual.")
     workers: int = Field(1, ge=1, le=64, description="Processes on each node.")
+    queues: dict[QueueName, Annotated[int, Field(ge=0, le=64)]] = Field(
+        {},
+        max_length=64,
+        description="Queues that are served, each with the number of processes on each node that it has for itself;"
+        " 0: those of `workers` serve it. Without any, `workers` processes serve all queues.",
+    )
     schedule: str = Field("", max_length=200, description="Five cron fields, UTC: when new runs begin.")
     start: bool | None = Field(None, description="Begin at once; by default, if there is no schedule.")
 
@@ -42,6 +49,12 @@ class TaskBody(Body):
     arguments: Values = {}
     schedule: str = Field(
         "", max_length=200, description="Five cron fields, UTC: when it begins a round; none before."
+    )
+    outputs: list[Name] = Field(
+        [],
+        max_length=20,
+        description="Where its items go, by the names that the operator gave (`serve --task-output`); `items` is always"
+        " there: a list of its items alone, GET /jobs/NAME/tasks/TASK/items. Without any: where those of the job go.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,12 +16,14 @@ from skitter.engine.reach import Reached, dead_letters, job_status, open_frontie
 from skitter.errors import SkitterError
 from skitter.frontier.base import NoSuchJob
 from skitter.frontier.records import AddResult, Entry
+from skitter.frontier.roster import unserved
 from skitter.observe.letters import letter_fields
 from skitter.service.desk import Desk
 from skitter.service.errors import Conflict, Missing, Refusal
-from skitter.service.ground import RunFolder, check_settings
+from skitter.service.ground import LIST, RunFolder, check_settings
 from skitter.service.items import ItemPage, read_items
 from skitter.service.nouns import Job, NodeNote, Run
+from skitter.tasks.entry import Standing
 
 _LETTERS_AT_ONCE = 500
 _T = TypeVar("_T")
@@ -55,10 +57,21 @@ class Counter:
         shown["fleet"] = msgspec.to_builtins(found.workers)
         shown["changes"] = _shown(found.changes)
         shown["banned"] = found.banned
+        shown["unserved"] = {} if found.counts is None else unserved(found.counts.queues, found.workers)
         return shown
 
-    async def items(self, job: Job, run: str | None, after: str | None, limit: int) -> ItemPage:
-        """Return some items of the run (or of the one before), in the order in which their pages first came."""
+    async def items(
+        self, job: Job, run: str | None, after: str | None, limit: int, task: Standing | None = None
+    ) -> ItemPage:
+        """Return some items of the run (or of the one before), in the order in which their pages first came.
+
+        ``task``: only its own. Raises :class:`Conflict` for one without a list of its own.
+        """
+        if task is not None and not task.outputs:
+            raise Conflict(
+                f"task {task.task!r} was added without outputs: its items are among those of its job",
+                remedy=f'add a task with "outputs": ["{LIST}"] for a list of its own',
+            )
         known = {kept.id for kept in (job.run, job.previous) if kept is not None}
         chosen = run or (job.run.id if job.run is not None else "")
         if chosen not in known:
@@ -69,7 +82,8 @@ class Counter:
                 remedy="GET /jobs/NAME names its runs",
             )
         number, _, index = (after or "0.0").partition(".")
-        return await read_items(self._desk.ground.pages(chosen), (int(number), int(index or 0)), limit)
+        pages = self._desk.ground.pages(chosen, "" if task is None else task.task)
+        return await read_items(pages, (int(number), int(index or 0)), limit)
 
     async def failures(self, job: Job, after: int, limit: int, kind: str | None) -> list[dict[str, Any]]:
         """List requests that were given up, by id, from an id on."""
@@ -93,6 +107,19 @@ class Counter:
     ) -> AddResult:
         """Add seeds, all or (with a :class:`Refusal` that names the first bad one) none."""
         return await _apart(_add(job, await self._folder(job), seeds, priority, callback))
+
+    async def drop_task(self, job: Job, task: str) -> None:
+        """Drop what is queued of a task, whether the job is running or not."""
+        if job.run is None:
+            return
+
+        async def act() -> None:
+            async with _open(job, folder) as reached:
+                await reached.frontier.drop_task(task)
+
+        with suppress(Conflict):  # nobody has begun it: nothing is queued
+            folder = await self._folder(job)
+            await _apart(act())
 
     async def change(self, job: Job, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
         """Change settings for all workers at once; returns all changes that hold."""

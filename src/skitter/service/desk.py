@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from skitter.service.records import Records
 from skitter.settings import build_settings
 from skitter.tasks.entry import Entry, Standing, change_of, standings, type_of_change
 
+_MOST_PROCESSES = 64
 _TRIES = 20
 """How often a change is tried again because another node was faster."""
 
@@ -112,7 +113,13 @@ class Desk:
             )
         check_settings(job.settings, "settings")
         for name, value in job.settings.items():
-            naming(f"settings.{name}", lambda one={name: value}: build_settings(one).politeness())  # type: ignore[misc]
+            naming(f"settings.{name}", lambda one={name: value}: _check_limits(one))  # type: ignore[misc]
+        if sum(job.queues.values()) > _MOST_PROCESSES:
+            raise Refusal(
+                f"the queues have {sum(job.queues.values())} processes",
+                remedy=f"{_MOST_PROCESSES} on each node at most",
+                field="queues",
+            )
         if job.schedule:
             naming("schedule", lambda: next_start(job.schedule, time.time()))
         if job.tasks and (job.schedule or job.arguments):
@@ -267,21 +274,40 @@ class Desk:
         await self._check_holds_tasks(name)
         return [*standings((await self._task_list(name))[0].entries).values()]
 
-    async def _check_holds_tasks(self, name: str) -> None:
-        if not (await self.job(name)).tasks:
+    async def _check_holds_tasks(self, name: str) -> Job:
+        job = await self.job(name)
+        if not job.tasks:
             raise Conflict(f"job {name!r} holds no tasks", remedy='add a job with "tasks": true')
+        return job
+
+    async def task(self, name: str, task: str) -> Standing:
+        """Return a task of a job. Raises :class:`Missing`."""
+        for standing in await self.tasks(name):
+            if standing.task == task:
+                return standing
+        raise _no_task(name, task)
 
     async def _task_list(self, name: str) -> tuple[TaskList, bytes | None]:
         data = await self.records.get("tasks", name)
         return (TaskList() if data is None else decode(data, TaskList)), data
 
     async def add_task(
-        self, name: str, recipe_name: str, arguments: dict[str, Any], schedule: str = ""
+        self,
+        name: str,
+        recipe_name: str,
+        arguments: dict[str, Any],
+        schedule: str = "",
+        outputs: Sequence[str] = (),
     ) -> str:
-        """Give a job a recipe as one more task, also while it runs; returns the name of the task."""
-        await self._check_holds_tasks(name)
+        """Give a job a recipe as one more task, also while it runs; returns the name of the task.
+
+        ``outputs``: names of those that the service has for tasks.
+        """
+        job = await self._check_holds_tasks(name)
         recipe = await self.recipe(recipe_name, "recipe")
         new = await asyncio.to_thread(check_task, recipe, arguments, schedule)
+        self.ground.outputs_of_task(new.task, outputs, job, None)
+        new.outputs = list(dict.fromkeys(outputs))
 
         def entry(known: TaskList) -> Entry:
             if any(entry.task == new.task for entry in known.entries):
@@ -306,9 +332,7 @@ class Desk:
             try:
                 return change_of(task, known.entries, change, time.time())
             except KeyError:
-                raise Missing(
-                    f"job {name!r} has no task {task!r}", remedy="GET .../tasks lists them"
-                ) from None
+                raise _no_task(name, task) from None
             except ValueError:
                 raise Conflict(
                     f"task {task!r} is closed for good", remedy="add it again under another name"
@@ -347,7 +371,21 @@ class Desk:
             with self.ground.book_file(run).open("ab+") as book:
                 book.seek(0)
                 known = book.read().count(b"\n")
-                book.writelines(msgspec.json.encode(entry) + b"\n" for entry in entries[known:])
+                for entry in entries[known:]:
+                    outputs = self.ground.outputs_of_task(entry.task, entry.outputs, job, run)
+                    line = msgspec.structs.replace(entry, outputs=outputs)
+                    book.write(msgspec.json.encode(line) + b"\n")
+
+
+def _check_limits(settings: dict[str, Any]) -> None:
+    """Find out whether settings can be read. Raises :class:`~skitter.errors.SettingsError`."""
+    read = build_settings(settings)
+    read.politeness()
+    read.queue_sizes()
+
+
+def _no_task(job: str, task: str) -> Missing:
+    return Missing(f"job {job!r} has no task {task!r}", remedy="GET .../tasks lists them")
 
 
 def _too_busy(name: str) -> Conflict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,8 +11,8 @@ from skitter.engine.job import JobFolder, JobSpec
 from skitter.errors import UsageError
 from skitter.frontier.redis.serving import SCHEMES
 from skitter.service.errors import Refusal
-from skitter.service.items import Pages, RedisPages, SqlitePages
-from skitter.service.nouns import Job, Run
+from skitter.service.items import Pages, RedisPages, SqlitePages, store_of, task_target
+from skitter.service.nouns import Job, Run, is_name
 from skitter.service.records import Records
 from skitter.service.redis_records import RedisRecords
 from skitter.service.sqlite_records import SqliteRecords
@@ -24,12 +24,14 @@ SAFE_SETTINGS = frozenset({
     "retry_delay_cap", "retry_failed_at_end", "fingerprint_keys", "save_request_data", "depth_limit",
     "max_url_length", "allow", "deny", "scope", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit",
     "queue_order", "visited_ttl", "failed_stay_known", "lease_seconds", "max_lost", "max_queued", "wait_for_seeds",
-    "task_key",
+    "task_key", "queues",
 })  # fmt: skip
 """Settings that a caller of the API, or a recipe that came from one, may set. The others name files, code, proxies or
 keys on servers: they belong to whoever runs the nodes."""
 
 
+LIST = "items"
+"""Name of the output of a task that every service has: a list of its items alone, which callers can read."""
 _TOO_LARGE = 2**53
 """What not every reader of a record takes for a whole number."""
 
@@ -66,6 +68,8 @@ class Ground(msgspec.Struct, frozen=True):
     """Folder of the spiders in Python that may be run; ``None``: none."""
     outputs: tuple[str, ...] = ()
     """Where the items of every job go besides; ``{job}`` and ``{run}`` stand for names."""
+    task_outputs: dict[str, str] = {}
+    """Places that a caller may name as those of a task, by name; ``{task}`` stands for its name, too."""
 
     @property
     def is_shared(self) -> bool:
@@ -88,7 +92,7 @@ class Ground(msgspec.Struct, frozen=True):
         return JobSpec(
             job=run.id, spider=self._spider(job, run), arguments=self._arguments(job, run), settings=job.settings,
             outputs=[self._items(run.id), *(self._named(output, job, run) for output in self.outputs)],
-            frontier=self.store, workers=job.workers, home=str(self.runs),
+            frontier=self.store, workers=job.workers, queues=job.queues, home=str(self.runs),
         )  # fmt: skip
 
     @property
@@ -110,9 +114,42 @@ class Ground(msgspec.Struct, frozen=True):
         assert run.recipe is not None
         return self.sources / f"{run.id}.{run.recipe.syntax}"
 
-    def pages(self, run: str) -> Pages:
-        """Return the kept items of a run."""
-        return RedisPages(self.store, run) if self.is_shared else SqlitePages(self._items_file(run))
+    def pages(self, run: str, task: str = "") -> Pages:
+        """Return the kept items of a run, or those of one task that has a list of its own."""
+        if self.is_shared:
+            return RedisPages(self.store, run, task)
+        return SqlitePages(self._items_file(run), task)
+
+    def store_of_items(self, run: str) -> str:
+        """Return where the items of a run are kept, for its processes."""
+        return store_of(self.store if self.is_shared else "", self._items_file(run))
+
+    def outputs_of_task(self, task: str, names: Sequence[str], job: Job, run: Run | None) -> list[str]:
+        """Return where the items of a task go that names outputs: to its list, and to those of the operator.
+
+        Without a run it is only looked whether they can. Raises :class:`Refusal` for a name that this node does not
+        have, and for a task whose name could lead elsewhere.
+        """
+        found = [task_target(task)] if names else []
+        for name in names:
+            if name == LIST:
+                continue
+            if name not in self.task_outputs:
+                raise Refusal(
+                    f"this node has no output {name!r:.80} for tasks",
+                    remedy=f"these are there: {', '.join([LIST, *sorted(self.task_outputs)])}",
+                    field="outputs",
+                )
+            place = self.task_outputs[name]
+            if "{task}" in place and not is_name(task):
+                raise Refusal(
+                    f"task {task!r:.80} cannot have output {name}, which is called after its task",
+                    remedy="give the recipe a name of letters, digits, dashes and underscores",
+                    field="outputs",
+                )
+            if run is not None:
+                found.append(self._named(place, job, run).replace("{task}", task))
+        return found
 
     def _items(self, run: str) -> str:
         if self.is_shared:

@@ -7,6 +7,7 @@ in which pages first came.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -25,20 +26,28 @@ from skitter.store.database import BufferTerms, Encoded, PageItems
 from skitter.store.database_output import DatabaseOutput
 
 _PAGES_AT_ONCE = 200
+_FILE = "file:"
 _PUT = """
--- KEYS: order, pages, counter. ARGV: pairs of page and its items
-for i = 1, #ARGV, 2 do
+-- KEYS: order, pages, counter, lists of tasks, order in the list of a task. ARGV: task or '', pairs of page and its items
+for i = 2, #ARGV, 2 do
   if ARGV[i + 1] == '' then
     redis.call('HDEL', KEYS[2], ARGV[i])
     redis.call('ZREM', KEYS[1], ARGV[i])
+    redis.call('ZREM', KEYS[5], ARGV[i])
   else
-    if not redis.call('ZSCORE', KEYS[1], ARGV[i]) then
-      redis.call('ZADD', KEYS[1], redis.call('INCR', KEYS[3]), ARGV[i])
+    local number = redis.call('ZSCORE', KEYS[1], ARGV[i])
+    if not number then
+      number = redis.call('INCR', KEYS[3])
+      redis.call('ZADD', KEYS[1], number, ARGV[i])
     end
     redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
+    if ARGV[1] ~= '' then
+      redis.call('SADD', KEYS[4], ARGV[1])
+      redis.call('ZADD', KEYS[5], number, ARGV[i])
+    end
   end
 end
-return #ARGV / 2
+return (#ARGV - 1) / 2
 """
 _READ = """
 -- KEYS: order, pages. ARGV: least number, pages wanted. Returns numbers and items in turn.
@@ -51,8 +60,12 @@ return answer
 """
 
 
+STORE = "SKITTER_SERVICE_ITEMS"
+"""Variable that tells a process of a run where its items are kept: it may hold a password, so no file names it."""
+
+
 class Pages(Protocol):
-    """The kept pages of one run."""
+    """The kept pages of one run, or those of one of its tasks that has a list of its own."""
 
     async def read(self, first: int, limit: int) -> list[tuple[int, bytes]]:
         """Return up to so many pages from a number on, each with its number."""
@@ -96,8 +109,9 @@ def _packed(page: PageItems) -> bytes:
 class RedisPages:
     """The pages of a run on a Valkey or Redis server or Cluster; also the driver of the store that writes them."""
 
-    def __init__(self, url: str, run: str = "") -> None:
+    def __init__(self, url: str, run: str = "", task: str = "") -> None:
         self._url = url
+        self._task = task
         self._serve(run)
         self.name = f"items on {self._server.where}"
 
@@ -107,7 +121,8 @@ class RedisPages:
         self._server = server_for(self._url, self._keys(run)[0])
 
     def _keys(self, run: str) -> list[str]:
-        return [f"{{skitter-service:{run}}}:{name}" for name in ("order", "pages", "counter")]
+        names = ("order", "pages", "counter", "tasks", f"order:{self._task}")
+        return [f"{{skitter-service:{run}}}:{name}" for name in names]
 
     async def open(self, context: StoreContext) -> None:
         """Connect."""
@@ -122,7 +137,8 @@ class RedisPages:
         """Make the store hold exactly these items of these pages."""
         given = [part for page in pages for part in (page.prefix, _packed(page))]
         try:
-            await self._server.command("EVAL", _PUT, 3, *self._keys(self._run), *given)
+            keys = self._keys(self._run)
+            await self._server.command("EVAL", _PUT, len(keys), *keys, self._task, *given)
         except SkitterError as error:
             raise StoreError(str(error), remedy=error.remedy) from error
         return [""] * len(pages)
@@ -132,7 +148,9 @@ class RedisPages:
 
     async def clear(self, job: str) -> None:
         """Forget the items of a run."""
-        await self._server.command("UNLINK", *self._keys(job))
+        keys = self._keys(job)
+        lists = await self._server.command("SMEMBERS", keys[3])
+        await self._server.command("UNLINK", *keys, *(f"{keys[0]}:{task.decode()}" for task in lists))
 
     async def close(self) -> None:
         """Disconnect."""
@@ -142,8 +160,9 @@ class RedisPages:
         """Return pages in the order in which they came."""
         await self._server.connect(patient=False)
         try:
-            keys = self._keys(self._run)[:2]
-            found = await self._server.command("EVAL", _READ, 2, *keys, first, limit)
+            order, pages, _, _, own_order = self._keys(self._run)
+            order = own_order if self._task else order
+            found = await self._server.command("EVAL", _READ, 2, order, pages, first, limit)
         finally:
             await self._server.close()
         return [(int(number), data) for number, data in zip(found[::2], found[1::2], strict=True)]
@@ -160,8 +179,9 @@ class RedisPages:
 class SqlitePages:
     """The pages of a run in a file; also the driver of the store that writes them."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, task: str = "") -> None:
         self._path = Path(path)
+        self._task = task
         self.name = f"items in {self._path.name}"
         self._thread: OwnThread | None = None
         self._file: sqlite3.Connection | None = None
@@ -183,6 +203,9 @@ class SqlitePages:
             self._file.execute(
                 "CREATE TABLE IF NOT EXISTS pages"
                 " (number INTEGER PRIMARY KEY AUTOINCREMENT, page TEXT UNIQUE, items BLOB)"
+            )
+            self._file.execute(
+                "CREATE TABLE IF NOT EXISTS lists (task TEXT, number INTEGER, PRIMARY KEY (task, number)) WITHOUT ROWID"
             )
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"{self._path} cannot be used: {error}", remedy="check the folder") from error
@@ -208,6 +231,11 @@ class SqlitePages:
                         " ON CONFLICT (page) DO UPDATE SET items = excluded.items",
                         (page.prefix, _packed(page)),
                     )
+                    if self._task:
+                        self._file.execute(
+                            "INSERT OR IGNORE INTO lists SELECT ?, number FROM pages WHERE page = ?",
+                            (self._task, page.prefix),
+                        )
                 else:
                     self._file.execute("DELETE FROM pages WHERE page = ?", (page.prefix,))
             self._file.execute("COMMIT")
@@ -247,7 +275,13 @@ class SqlitePages:
         try:
             with closing(sqlite3.connect(self._path, timeout=30)) as file:
                 query = "SELECT number, items FROM pages WHERE number >= ? ORDER BY number LIMIT ?"
-                return file.execute(query, (first, limit)).fetchall()
+                if not self._task:
+                    return file.execute(query, (first, limit)).fetchall()
+                query = (
+                    "SELECT number, items FROM lists JOIN pages USING (number) WHERE task = ? AND number >= ?"
+                )
+                query += " ORDER BY number LIMIT ?"
+                return file.execute(query, (self._task, first, limit)).fetchall()
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):  # it is being made
                 return []
@@ -265,3 +299,24 @@ def redis_items(address: Address) -> DatabaseOutput:
 def sqlite_items(address: Address) -> DatabaseOutput:
     """Return the output ``skitter.service.items:sqlite_items:PATH``."""
     return DatabaseOutput("service", address.target, lambda: SqlitePages(address.rest), BufferTerms())
+
+
+def task_items(address: Address) -> DatabaseOutput:
+    """Return the output ``skitter.service.items:task_items:TASK``, TASK in hexadecimal: its list among those of the run."""
+    task, store = bytes.fromhex(address.rest).decode(), os.environ.get(STORE, "")
+    if not store:
+        raise StoreError(f"{STORE} is not set", remedy="leave this output to the nodes of a service")
+    if store.startswith(_FILE):
+        path = store.removeprefix(_FILE)
+        return DatabaseOutput("service", address.target, lambda: SqlitePages(path, task), BufferTerms())
+    return DatabaseOutput("service", address.target, lambda: RedisPages(store, task=task), BufferTerms())
+
+
+def task_target(task: str) -> str:
+    """Return the name of the output that is the list of a task."""
+    return f"{__name__}:task_items:{task.encode().hex()}"
+
+
+def store_of(url: str, path: Path) -> str:
+    """Return what :data:`STORE` says: the URL of the server, or, without one, the file of the run."""
+    return url or f"{_FILE}{path}"

@@ -24,6 +24,7 @@ from skitter.frontier.options import FrontierContext
 from skitter.frontier.registry import forget, make_frontier
 from skitter.politeness import Politeness
 from skitter.service.desk import Desk
+from skitter.service.errors import Refusal
 from skitter.service.nouns import Job, NodeNote, Run, Trouble, decode
 from skitter.service.running import Running, RunStart
 from skitter.version import VERSION
@@ -99,8 +100,16 @@ class Node:
             await self._start(active[run][0].name, run)
         for run, (job, kept) in active.items():
             if job.tasks and run in self._running:
-                await self._desk.prepare(job, kept)
+                await self._write_down_tasks(job, kept)
         await self._duties()
+
+    async def _write_down_tasks(self, job: Job, run: Run) -> None:
+        """Let the processes of a run know the tasks that were added since."""
+        try:
+            await self._desk.prepare(job, run)
+        except Refusal as error:  # a task has an output that this node lacks
+            if run.id not in self._note.troubles:
+                self._trouble(run.id, str(error), error.remedy)
 
     async def _announce(self, new: list[str]) -> None:
         """Tell what runs here and what is about to: whoever erases a run looks here first."""
@@ -135,7 +144,8 @@ class Node:
             self._trouble(run, str(error), getattr(error, "remedy", ""))
             return
         level, form = self._logging
-        self._running[run] = await Running.start(RunStart(name, job.run.leg, spec, level, form))
+        items = self._desk.ground.store_of_items(run)
+        self._running[run] = await Running.start(RunStart(name, job.run.leg, spec, items, level, form))
         log.info("runs %s", run)
 
     async def _reap(self) -> None:

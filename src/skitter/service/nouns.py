@@ -56,6 +56,8 @@ class Job(msgspec.Struct, kw_only=True):
     settings: dict[str, Any] = {}
     workers: int = 1
     """Processes on each node."""
+    queues: dict[str, int] = {}
+    """As those of :class:`~skitter.engine.job.JobSpec`."""
     schedule: str = ""
     """Five cron fields, UTC."""
     wanted: Literal["running", "paused", "stopped"] = "stopped"

@@ -14,6 +14,7 @@ import msgspec
 from skitter.engine.job import JobSpec
 from skitter.engine.orders import DRAIN_SECONDS
 from skitter.service.access import ENVIRONMENT
+from skitter.service.items import STORE
 from skitter.service.runner import RunEnd, RunOrder
 
 _PATIENCE = DRAIN_SECONDS + 15.0
@@ -26,6 +27,8 @@ class RunStart(msgspec.Struct):
     job: str
     leg: int
     spec: JobSpec
+    items: str
+    """Where its items are kept; see :data:`~skitter.service.items.STORE`."""
     log_level: str
     log_format: str
 
@@ -50,7 +53,7 @@ class Running:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "skitter.service.runner", str(writer),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, pass_fds=(writer,), start_new_session=True,
-                env={name: value for name, value in os.environ.items() if name != ENVIRONMENT},  # no business of a spider
+                env=_environment(order.items),
             )  # fmt: skip
         except BaseException:
             os.close(reader)
@@ -106,6 +109,11 @@ class Running:
             with contextlib.suppress(msgspec.MsgspecError):
                 self._end = msgspec.json.decode(data, type=RunEnd)
         return self._end
+
+
+def _environment(items: str) -> dict[str, str]:
+    """Return that of a run: the tokens are no business of a spider."""
+    return {name: value for name, value in os.environ.items() if name != ENVIRONMENT} | {STORE: items}
 
 
 def _read_all(pipe: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -20,6 +21,7 @@ PATIENCE = 3600.0
 """Seconds for which a server that is away is waited for, unless the URL says ``?patience=``."""
 _REMEDY = "write redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix:///SOCKET[?db=DB] or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE[/DB]"
 _SENTINEL_PORT = 26379
+_OPTIONS = {"db", "client_name", "health_check_interval", "socket_connect_timeout", "socket_keepalive"}
 TIMEOUT = 20.0
 """Seconds for which the answer to one call is waited for, unless the URL says ``?socket_timeout=``."""
 # The client's own limit of time swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
@@ -83,8 +85,7 @@ def parse_address(url: str) -> Address:
         refuse_raw_password(url)
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-        patience = float(options.pop("patience", PATIENCE))
-        timeout = float(options.pop("socket_timeout", TIMEOUT))
+        patience, timeout = times_in(options)
         if parts.scheme.endswith("+sentinel"):
             return _behind_sentinels(parts, options, patience, timeout)
         where = _check_direct(parts.scheme, parts.hostname, parts.port, parts.path, options)
@@ -94,15 +95,39 @@ def parse_address(url: str) -> Address:
     return Address(url, where, patience, timeout, password=secret_outside(FRONTIER_PASSWORD))
 
 
+def times_in(options: dict[str, str]) -> tuple[float, float]:
+    """Take patience and time-out out of a URL's options. Raises :class:`ValueError`."""
+    patience = float(options.pop("patience", PATIENCE))
+    timeout = float(options.pop("socket_timeout", TIMEOUT))
+    if not patience >= 0:
+        raise ValueError(f"patience is {patience:g}")
+    if not 0 < timeout < math.inf:
+        raise ValueError(f"socket_timeout is {timeout:g}")
+    return patience, timeout
+
+
+def host_and_port(place: str, usual: int) -> tuple[str, int]:
+    """Read ``HOST``, ``HOST:PORT`` or either with the address in brackets. Raises :class:`ValueError`."""
+    host, colon, port = place.rpartition(":")
+    if not colon or place.endswith("]"):
+        host, port = place, str(usual)
+    return host.strip("[]"), int(port)
+
+
 def _check_direct(
     scheme: str, host: str | None, port: int | None, path: str, options: Mapping[str, str]
 ) -> str:
+    # The client has more, which would let it answer otherwise than the frontier reads.
+    if unknown := [name for name in options if name not in _OPTIONS and not name.startswith("ssl_")]:
+        raise ValueError(f"there is no option {min(unknown)!r}")
     if scheme == "unix":
         if not path.startswith("/") or host:
             raise ValueError("a socket needs its absolute path, as in unix:///run/redis.sock")
         return f"unix://{path}, database {_database(options.get('db', ''))}"
     if not host:
         raise ValueError("there is no host in it")
+    if ":" in host:
+        host = f"[{host}]"
     return f"{scheme}://{host}:{port or 6379}/{_database(path.strip('/') or options.get('db', ''))}"
 
 
@@ -126,10 +151,7 @@ def _behind_sentinels(
     theirs = _credentials(options.pop("sentinel_username", ""), their_password)
     if options:
         raise ValueError(f"sentinels have no option {min(options)!r}")
-    sentinels = []
-    for host in hosts.split(","):
-        name, _, port = host.partition(":")
-        sentinels.append((name, int(port or _SENTINEL_PORT)))
+    sentinels = [host_and_port(host, _SENTINEL_PORT) for host in hosts.split(",")]
     access = {
         "db": _database(database),
         **_credentials(unquote(user), unquote(password) or secret_outside(FRONTIER_PASSWORD)),

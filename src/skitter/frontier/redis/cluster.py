@@ -82,6 +82,12 @@ class Cluster:
             KeyError,
         ) as error:  # KeyError: a slot that has moved was served by nobody
             raise _plain(error, self.address.where) from error
+        except AttributeError as error:
+            # A slot is on its way to a node that the client has not heard of; it takes that for a node.
+            if error.obj is not None:
+                raise
+            await self.refresh()
+            raise redis.exceptions.TryAgainError("a slot goes to a node that is not known yet") from error
         except RuntimeError as error:
             raise broken(error) from error
 

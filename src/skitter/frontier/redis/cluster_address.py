@@ -13,7 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from skitter.errors import FrontierError
-from skitter.frontier.redis.address import CLIENT_OPTIONS, PATIENCE, TIMEOUT
+from skitter.frontier.redis.address import CLIENT_OPTIONS, PATIENCE, TIMEOUT, host_and_port, times_in
 from skitter.secrets import FRONTIER_PASSWORD, refuse_raw_password, secret_outside
 
 PARTITIONS = 8
@@ -74,8 +74,7 @@ def _parse(parts: SplitResult) -> ClusterAddress:
     partitions = int(options.pop("partitions", 0)) if "partitions" in options else None
     if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
         raise ValueError(f"partitions is {partitions}, not 1 to {MOST_PARTITIONS}")
-    patience = float(options.pop("patience", PATIENCE))
-    timeout = float(options.pop("socket_timeout", TIMEOUT))
+    patience, timeout = times_in(options)
     if parts.path.strip("/") not in {"", "0"}:
         raise ValueError("a cluster has one database only, without a name")
     credentials, _, hosts = parts.netloc.rpartition("@")
@@ -90,14 +89,7 @@ def _parse(parts: SplitResult) -> ClusterAddress:
         }
     if options:
         raise ValueError(f"a cluster has no option {min(options)!r}")
-    nodes = tuple(_node(host) for host in hosts.split(",") if host)
+    nodes = tuple(host_and_port(host, _PORT) for host in hosts.split(",") if host)
     if not nodes:
         raise ValueError("there is no host in it")
     return ClusterAddress(nodes, f"{parts.scheme}://{hosts}", partitions, patience, timeout, access)
-
-
-def _node(place: str) -> tuple[str, int]:
-    host, colon, port = place.rpartition(":")
-    if not colon or place.endswith("]"):
-        host, port = place, str(_PORT)
-    return host.strip("[]"), int(port)

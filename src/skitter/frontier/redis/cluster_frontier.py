@@ -81,7 +81,7 @@ class RedisClusterFrontier(ByUrl, PartitionedFrontier):
         if self._options.task_counter_prefix is not None:
             raise FrontierError(
                 "plain counters per task would lie on all nodes of a cluster, out of reach of a commit",
-                remedy="leave task_counter_prefix out, and read `skitter tallies` or a Redis that is no cluster",
+                remedy="leave task_counter_prefix out, and see `skitter counters JOB --by task`, or use a server that stands alone",
             )
 
     async def _partitions_there(self) -> int:

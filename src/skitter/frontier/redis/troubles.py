@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from redis import exceptions as kinds
@@ -39,6 +40,9 @@ _TROUBLES = (
     Trouble(kinds.TimeoutError, "", "it does not answer in time", _AWAY),
 )  # fmt: skip
 _REFUSALS = (kinds.AuthenticationError, kinds.AuthorizationError, kinds.NoPermissionError)
+_FORBIDDEN = ("ACL failure in script", "The user executing the script can't")
+"""What servers say of a command that a script may not run: Valkey, and Redis up to 7.0."""
+_UNKNOWN = re.compile(r"unknown (\w+ )?command", re.IGNORECASE)
 
 
 class JobGone(FrontierError):
@@ -71,16 +75,9 @@ def trouble_of(error: kinds.RedisError) -> Trouble | None:
 def explained(error: kinds.RedisError, where: str) -> FrontierError:
     """Return what is wrong in words, and what to do about it."""
     text = str(error) or type(error).__name__
-    if isinstance(error, (kinds.AuthenticationError, kinds.AuthorizationError)):
-        return FrontierError(
-            f"{where} refuses the user or the password: {text}",
-            remedy=f"set {FRONTIER_PASSWORD}, or write them into the URL: redis://USER:PASSWORD@HOST",
-        )
-    if isinstance(error, kinds.NoPermissionError):
-        return FrontierError(
-            f"{where} does not permit what a frontier does: {text}",
-            remedy="give the user ~skitter:* and +@all -@dangerous +info",
-        )
+    refused = _refused(error, text, where)
+    if refused is not None:
+        return refused
     if text.startswith("GONE "):
         return JobGone(
             f"the job on {where} was removed, or begun anew by somebody else",
@@ -99,3 +96,29 @@ def explained(error: kinds.RedisError, where: str) -> FrontierError:
         f"{where} answers: {text}",
         remedy="use Valkey, or Redis 6.2 or later, and let nothing else write to skitter's keys",
     )
+
+
+def _refused(error: kinds.RedisError, text: str, where: str) -> FrontierError | None:
+    """Return what the server refuses as long as nobody sets it right."""
+    if isinstance(error, (kinds.AuthenticationError, kinds.AuthorizationError)):
+        return FrontierError(
+            f"{where} refuses the user or the password: {text}",
+            remedy=f"set {FRONTIER_PASSWORD}, or write them into the URL: redis://USER:PASSWORD@HOST",
+        )
+    if isinstance(error, kinds.NoPermissionError) or any(mark in text for mark in _FORBIDDEN):
+        return FrontierError(
+            f"{where} does not permit what a frontier does: {text}",
+            remedy="give the user ~skitter:* (and the seed keys) and +@all -@dangerous +info",
+        )
+    if "DB index is out of range" in text:
+        return FrontierError(f"{where} has no such database", remedy="choose a smaller number, such as 0")
+    if "'SENTINEL'" in text:
+        return FrontierError(
+            f"{where}: this is no sentinel", remedy="name the sentinels, or write redis://HOST"
+        )
+    if _UNKNOWN.search(text):
+        return FrontierError(
+            f"{where} lacks a command: {text}",
+            remedy="use Valkey, or Redis 6.2 or later, with no command renamed (rename-command) and no proxy before it",
+        )
+    return None

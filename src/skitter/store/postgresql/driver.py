@@ -44,6 +44,7 @@ _AWAY = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection whose server said goodbye between two statements
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.LockNotAvailableError,
@@ -74,20 +75,20 @@ class PostgresDriver:
 
     async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - the server decides how durable
         """Connect, and make the table if it is missing."""
-        with _explained(self._place):
+        with self._trusted():
             connection = await self._connected()
             await self._make_table(connection)
 
     async def check(self, job: str) -> None:
         """Find out whether the table is one of ours that may be written: remove what is not there."""
-        with _explained(self._place):
+        with self._trusted():
             connection = await self._connected()
             await self._check_table(connection)
             await self._put_rows(connection, [PageItems(f"{job}:check:", [])])
 
     async def clear(self, job: str) -> None:
         """Delete the rows of a job."""
-        with _explained(self._place):
+        with self._trusted():
             connection = await self._connected()
             await connection.execute(
                 f"DELETE FROM {self._place.relation} WHERE {ID_COLUMN} > $1 AND {ID_COLUMN} < $2"  # noqa: S608 - quoted
@@ -121,7 +122,7 @@ class PostgresDriver:
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
         """Write the rows in one transaction; see :meth:`skitter.store.database.Driver.put`."""
-        with _explained(self._place):
+        with self._trusted():
             connection = await self._connected()
             return await self._put_or_halve(connection, pages)
 
@@ -191,6 +192,19 @@ class PostgresDriver:
             f" ON CONFLICT ({ID_COLUMN}) DO {f'UPDATE SET {changes}' if names else 'NOTHING'}"
         )
         return statement, f"[{records.decode()}]"
+
+    @contextmanager
+    def _trusted(self) -> Iterator[None]:
+        """Explain what goes wrong, and take no answer any more from a connection that failed."""
+        with _explained(self._place):
+            try:
+                yield
+            except _AWAY:
+                if self._connection is not None:
+                    # It may seem open, and hold the answer to an earlier statement.
+                    self._connection.terminate()
+                    self._connection = None
+                raise
 
     # --- the table -------------------------------------------------------------------------------------
 

@@ -154,9 +154,12 @@ local plain = config.task_counters
 if plain then
   for task, sums in pairs(tallied[BY_TASK]) do
     if sums[2] > 0 then
-      call('INCRBY', plain.prefix .. task, sums[2])
-      if plain.ttl then
-        call('PEXPIRE', plain.prefix .. task, plain.ttl * 1000)
+      -- A foreign key may be no number, or out of this user's reach; that must not break a commit off half-way.
+      local raised = redis.pcall('INCRBY', plain.prefix .. task, sums[2])
+      if type(raised) ~= 'number' then
+        count('errors/task_counter', 1)
+      elseif plain.ttl then
+        redis.pcall('PEXPIRE', plain.prefix .. task, format('%d', plain.ttl * 1000))
       end
     end
   end

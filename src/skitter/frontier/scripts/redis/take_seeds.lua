@@ -25,13 +25,22 @@ if call('ZCARD', QUEUE) >= tonumber(ARGV[7]) then
   return false
 end
 
+-- An error does not undo what a script has written: all keys are looked at before anything is taken out of one.
+local kinds = {}
+for i = tonumber(ARGV[8]) + 1, #KEYS do
+  local kind = call('TYPE', KEYS[i]).ok
+  if kind ~= 'none' and kind ~= 'list' and kind ~= 'set' and kind ~= 'zset' then
+    return redis.error_reply('SEEDKEY ' .. KEYS[i] .. ' is a ' .. kind)
+  end
+  kinds[i] = kind
+end
+
 local taken = {}
 local function note(key, value, score)
   taken[#taken + 1] = {key, value, score}
 end
 for i = tonumber(ARGV[8]) + 1, #KEYS do
-  local key, left = KEYS[i], wanted - #taken
-  local kind = call('TYPE', key).ok
+  local key, kind, left = KEYS[i], kinds[i], wanted - #taken
   if left == 0 then
     break
   elseif kind == 'list' then
@@ -49,8 +58,6 @@ for i = tonumber(ARGV[8]) + 1, #KEYS do
     for at = 1, #values, 2 do
       note(key, values[at], tonumber(values[at + 1]))
     end
-  elseif kind ~= 'none' then
-    return redis.error_reply('SEEDKEY ' .. key .. ' is a ' .. kind)
   end
 end
 return #taken > 0 and claim(cmsgpack.pack(taken))
