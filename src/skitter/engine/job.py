@@ -62,7 +62,10 @@ def is_job_name(name: str) -> bool:
 
 
 class JobFolder:
-    """The folder of a job: frontier, part files, and a note of what the job is."""
+    """The folder of a job: frontier, part files, and a note of what the job is.
+
+    Raises, when made, :class:`~skitter.errors.UsageError` for what cannot be the name of a job.
+    """
 
     def __init__(self, job: str, home: str | Path = HOME) -> None:
         if not is_job_name(job):

@@ -36,6 +36,9 @@ class BookSpider(TaskSpider):
         ``own``, the default: it notes the rounds that begin in the book. ``given``: somebody else does.
 
     Limits of a task that is added to a running job hold from the next run on; until then those of the job do.
+
+    Raises, when made, :class:`~skitter.errors.UsageError` for a book without tasks that is not watched, and for
+    other words than these.
     """
 
     name = "tasks"

@@ -63,7 +63,7 @@ class StateFrontier(Frontier, Protocol):
         ...
 
     async def stranded(self, seconds: float) -> list[tuple[str, int]]:
-        """List slots that have been ready for so long, and how many requests wait in each."""
+        """List slots that have been ready for so many seconds, and how many requests wait in each."""
         ...
 
 
