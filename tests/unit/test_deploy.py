@@ -1,6 +1,7 @@
 """The deployment files say what skitter understands, and give workers the time they need to drain."""
 
 import configparser
+import copy
 import re
 import shlex
 import shutil
@@ -21,22 +22,6 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "skitter@.service"
 LEAST_GRACE = DRAIN_SECONDS + 5 + 10
 """Seconds: the owner ends workers 5 s after the drain; then outputs are merged."""
-KINDS = {
-    "Deployment": "apps/v1", "StatefulSet": "apps/v1", "Job": "batch/v1", "PodDisruptionBudget": "policy/v1", "Service": "v1",
-}  # fmt: skip
-POD = {
-    "automountServiceAccountToken", "containers", "restartPolicy", "securityContext", "terminationGracePeriodSeconds", "volumes",
-}  # fmt: skip
-CONTAINER = {
-    "args", "env", "image", "name", "ports", "readinessProbe", "resources", "securityContext", "volumeMounts",
-}  # fmt: skip
-SPEC = {
-    "Deployment": {"replicas", "selector", "strategy", "template"},
-    "StatefulSet": {"replicas", "selector", "serviceName", "template", "volumeClaimTemplates"},
-    "Job": {"backoffLimit", "parallelism", "podFailurePolicy", "template", "ttlSecondsAfterFinished"},
-    "PodDisruptionBudget": {"maxUnavailable", "selector"},
-    "Service": {"ports", "selector"},
-}
 
 
 def compose():
@@ -164,19 +149,67 @@ def test_systemd_takes_the_unit_as_it_is(tmp_path):
     assert not complaints
 
 
-def test_every_object_has_its_kind_and_only_fields_that_the_kind_has():
-    for name, each in objects():
-        assert KINDS[each["kind"]] == each["apiVersion"], name
-        assert re.fullmatch(r"[a-z][a-z0-9-]*", each["metadata"]["name"])
-        assert set(each["spec"]) <= SPEC[each["kind"]], name
+@pytest.mark.parametrize("version", ["1.31", "1.34", "1.37"])
+def test_kubernetes_knows_every_object_with_all_its_fields(version):
+    schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    for _, each in objects():
+        schemas.validate(each, version, strict=True)
+    mistaken = copy.deepcopy(pods()["workers.yaml:workers"])
+    mistaken["spec"]["template"]["spec"]["containers"][0]["volumeMount"] = []
+    with pytest.raises(schemas.ValidationError, match="volumeMount"):
+        schemas.validate(mistaken, version, strict=True)
+
+
+def test_every_pod_is_one_for_a_namespace_whose_pods_are_restricted():
+    """What the Pod Security Standards ask for at their level "restricted"; and no file of the image can be changed."""
     for name, each in pods().items():
         pod = each["spec"]["template"]["spec"]
-        assert set(pod) <= POD, name
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert pod["automountServiceAccountToken"] is pod["enableServiceLinks"] is False, name
+        for volume in pod.get("volumes", ()):
+            assert volume.keys() & {"configMap", "emptyDir"}, name
         for container in pod["containers"]:
-            assert set(container) <= CONTAINER, name
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, name
             assert container["resources"]["limits"]["memory"], name
-            assert container["securityContext"]["allowPrivilegeEscalation"] is False, name
         assert (each["kind"] == "Job") == ("restartPolicy" in pod), name
+
+
+def test_a_password_of_compose_may_hold_spaces_and_quotes():
+    """A command that is one text is split after the variables are put in."""
+    commands = [service["command"] for service in compose()["services"].values() if "command" in service]
+    assert len(commands) == 3
+    assert all(isinstance(command, list) for command in commands)
+
+
+def test_containers_of_compose_share_no_folder_to_crawl_in():
+    assert all(":/spiders/" in volume for volume in compose()["services"]["worker"]["volumes"])
+
+
+def test_postgresql_is_healthy_only_once_it_takes_connections_from_outside():
+    """While it makes the database it listens on its own socket alone."""
+    assert "--host=localhost" in compose()["services"]["postgres"]["healthcheck"]["test"]
+
+
+def test_the_image_is_built_of_all_that_it_needs_and_of_nothing_else():
+    copied = [
+        word
+        for line in (DEPLOY / "Dockerfile").read_text().splitlines()
+        if line.startswith("COPY")
+        for word in line.split()[1:-1]
+    ]
+    ignored, *rules = [
+        line
+        for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    assert ignored == "*"
+    assert {rule[1:] for rule in rules if rule.startswith("!")} == set(copied)
+    assert all((DEPLOY.parent / name).exists() for name in copied)
 
 
 def test_what_is_mounted_selected_and_read_is_there():
