@@ -110,7 +110,7 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
         await self._server.connect(patient=self._patient)
         try:
             if self._attach:
-                info, self._options = await self._job.attach()
+                info, self._options = await self._job.attach(place)
             else:
                 info = await self._job.join(self._options.lease_seconds, place, patient=self._patient)
         except BaseException:
