@@ -97,6 +97,11 @@ def resume(job: str, frontier: str | None, workers: int | None, show: ShowOption
             f"nobody runs job {job!r}, and what it runs is not known here",
             remedy=f"begin it here with `skitter run`, --job {job} and the same --frontier",
         )
+    if spec.left_out:
+        raise UsageError(
+            f"job {job!r} was begun with passwords in {' and '.join(spec.left_out)}, which are kept nowhere",
+            remedy="run the command again that began it; -s proxies=file:PATH needs none in the settings",
+        )
     if workers is not None:
         spec.workers = workers
     return run_job(spec, show, resume=True)
