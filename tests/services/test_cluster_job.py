@@ -2,8 +2,9 @@
 
 import pytest
 
-from services.cluster_jobs import PARTITIONS, host_in, node_of
+from services.cluster_jobs import PARTITIONS, host_in, keys_of, node_of
 from services.requests import FREE, counts, done, entries
+from skitter.engine.reach import jobs_on
 from skitter.errors import FrontierError
 from skitter.frontier.base import NoSuchJob
 from skitter.frontier.changes import Changes
@@ -40,7 +41,16 @@ async def test_who_knows_its_name_only_finds_a_job_with_all_its_partitions(
     assert len(leases) == 3
     await found.commit(done(*leases, counters={"pages": 1}))
     assert (await frontier.status()).reason == "3 pages"
-    assert job_name in await RedisClusterFrontier(cluster.url, "none").jobs()
+    assert job_name in [folder.job for folder in await jobs_on(cluster.url)]
+
+
+async def test_a_job_that_has_lost_a_partition_is_not_taken_for_one_that_was_never_begun(
+    cluster, join_cluster, attach, job_name
+):
+    await join_cluster(cluster.url, job_name)
+    node_of(cluster, job_name, 2).ask("UNLINK", keys_of(job_name, 2))
+    with pytest.raises(FrontierError, match="has lost its head"):
+        await attach(job_name)
 
 
 async def test_a_job_that_nobody_began_is_not_begun_by_looking_at_it(cluster, attach, job_name):

@@ -66,8 +66,16 @@ async def test_sentinels_tell_where_the_primary_is(watched, join):
     await frontier.add(entries("a"))
     directly = await join(f"{primary.url.removesuffix('/0')}/2")
     assert await counts(directly) == {"queued": 1}
-    with pytest.raises(FrontierError, match=r"does not answer.*No master found"):
+    with pytest.raises(FrontierError, match=r"does not answer: No master found for 'other'$"):
         await join(url.replace("main", "other"))
+
+
+async def test_why_no_sentinel_answers_is_told_in_words(free_port, join):
+    with pytest.raises(FrontierError) as refusal:
+        await join(f"redis+sentinel://127.0.0.1:{free_port}/main")
+    assert "No master found for 'main': " in str(refusal.value)
+    assert "ConnectionError" in str(refusal.value)
+    assert "redis.asyncio" not in str(refusal.value)
 
 
 async def test_a_job_goes_on_at_the_replica_that_the_sentinels_promote(watched, join):

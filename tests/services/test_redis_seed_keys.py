@@ -180,6 +180,12 @@ async def test_nothing_is_taken_out_of_one_key_while_another_is_of_a_wrong_kind(
     assert len((await frontier.take_seeds(9)).seeds) == 2
 
 
+async def test_the_queue_of_a_job_is_no_seed_key(begin):
+    with pytest.raises(FrontierError, match="is a key of the frontier itself"):
+        await begin(seed_keys=("skitter:{shop}:queue",))
+    await begin(seed_keys=("skitter:{shop}:seeds",))
+
+
 class Nothing(Spider):
     async def start(self):
         return

@@ -414,6 +414,13 @@ def test_missing_part_files_are_named_and_found_in_a_copy(site, server, tmp_path
     assert f"items/{taken.name}" in result.stderr
     assert "--parts" in result.stderr
     assert len(lines_of(tmp_path / "all.jsonl")) < PAGES
-    again = skitter("export", "shop", "-o", "all.jsonl", "--force", "--parts", elsewhere, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert urls_of(tmp_path / "all.jsonl") == truth_of(site, server)
+    cut_short = tmp_path / "cut"
+    shutil.copytree(elsewhere, cut_short)
+    os.truncate(cut_short / "items" / taken.name, 10)
+    line = complaint("export", "shop", "-o", "all.jsonl", "--force", "--parts", cut_short, cwd=tmp_path)
+    assert "copy it again" in line
+    for copies in ([elsewhere], [cut_short, elsewhere], [elsewhere, cut_short]):
+        named = [word for copy in copies for word in ("--parts", copy)]
+        again = skitter("export", "shop", "-o", "all.jsonl", "--force", *named, cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert urls_of(tmp_path / "all.jsonl") == truth_of(site, server)

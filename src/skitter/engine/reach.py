@@ -13,7 +13,7 @@ import msgspec
 from skitter.engine.assembly import Assembly
 from skitter.engine.job import JobFolder, JobSpec, is_job_name
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.base import Frontier, NoSuchJob, SharedRules
+from skitter.frontier.base import Frontier, ListsJobs, NoSuchJob
 from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.file_format import file_of
 from skitter.frontier.options import FrontierContext
@@ -102,7 +102,7 @@ async def jobs_on(frontier: str) -> list[JobFolder]:
     """List all jobs of a frontier that all machines share. Raises :class:`~skitter.errors.SkitterError`."""
     if frontier.partition(":")[0] not in _EMBEDDED:
         made = make_frontier(frontier, FrontierContext("none", ".", Politeness(), attach=True))
-        if isinstance(made, SharedRules):
+        if isinstance(made, ListsJobs):
             return [SharedJob(job, frontier) for job in await made.jobs() if is_job_name(job)]
     raise UsageError(
         f"frontier {shown_url(frontier)} cannot list its jobs",

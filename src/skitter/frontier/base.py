@@ -202,6 +202,11 @@ class SharedRules(Protocol):
         """Which slot a host is in; known once it is open."""
         ...
 
+
+@runtime_checkable
+class ListsJobs(Protocol):
+    """A frontier on a server that knows which jobs it has."""
+
     async def jobs(self) -> list[str]:
         """List all jobs that are there, by name. For a frontier that is not open."""
         ...

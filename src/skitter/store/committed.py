@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from skitter.errors import StoreError
@@ -15,15 +14,16 @@ CHUNK = 1 << 20
 """Bytes held in memory at a time."""
 
 _REMEDY = (
-    "the part file was changed or lost its end in a machine crash; start the job again with --fresh "
-    "(and with durability=machine where machines crash)"
+    "copy it again if it is a copy; else it was changed or lost its end in a machine crash, so start the job again "
+    "with --fresh (and with durability=machine where machines crash)"
 )
 
 
 class Committed:
     """The committed lines of one stream, or (``None``) of all that are given, by part name, then position.
 
-    ``elsewhere``: more folders of parts, such as copies of those of other machines.
+    ``elsewhere``: more folders of parts, such as copies of those of other machines. Of several copies the longest
+    is read: the others were made earlier, or not to their end.
 
     Every range is tested before it is given out: inside the file, whole lines, no overlap. Raises
     :class:`~skitter.errors.StoreError` that names the part.
@@ -87,16 +87,18 @@ class Committed:
         return lines_of(self.chunks())
 
     def _open(self, part: str) -> int:
-        for folder in self._folders[1:]:
-            with suppress(FileNotFoundError):
-                return os.open(folder / part, os.O_RDONLY)
+        copies = [path for folder in self._folders if (path := folder / part).exists()]
         try:
-            return os.open(self._folders[0] / part, os.O_RDONLY)
+            return os.open(max(copies, key=_size, default=self._folders[0] / part), os.O_RDONLY)
         except OSError as error:
             raise StoreError(
                 f"cannot read the part file {part}, which holds committed items: {error.strerror}",
                 remedy=_REMEDY,
             ) from error
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from skitter.errors import FrontierError
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.reckoning import wait_for
 from skitter.frontier.records import (
@@ -39,6 +40,7 @@ from skitter.frontier.redis.batches import (
 from skitter.frontier.redis.by_url import ByUrl
 from skitter.frontier.redis.config import JobConfig
 from skitter.frontier.redis.job import WHOLE, Job, Place, jobs_of
+from skitter.frontier.redis.keys import is_of_a_job
 from skitter.frontier.redis.letters import LettersOnRedis
 from skitter.frontier.redis.records import (
     EntryWriter,
@@ -100,10 +102,15 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
         return await self._join(WHOLE)
 
     async def _join(self, place: Place) -> JobInfo:
+        for key in filter(is_of_a_job, self._options.seed_keys):
+            raise FrontierError(
+                f"{key!r} is a key of the frontier itself",
+                remedy="name a seed key that holds nothing but seeds",
+            )
         await self._server.connect(patient=self._patient)
         try:
             if self._attach:
-                info, self._options = await self._job.attach()
+                info, self._options = await self._job.attach(place)
             else:
                 info = await self._job.join(self._options.lease_seconds, place, patient=self._patient)
         except BaseException:

@@ -89,11 +89,12 @@ class Job:
             await self._assign_policies(config)
         return JobInfo(int(seed), int(version), lease_seconds)
 
-    async def attach(self) -> tuple[JobInfo, FrontierOptions]:
+    async def attach(self, place: Place) -> tuple[JobInfo, FrontierOptions]:
         """Find the job as it is and learn its options. Raises :class:`~skitter.errors.FrontierError`."""
         answer = await self._server.run("attach", self.keys, (FORMAT_VERSION,), patient=False)
         if answer[0] != b"ok":
-            raise self._refusal(*(word.decode() for word in answer))
+            kind, *detail = (word.decode() for word in answer)
+            raise self._refusal("headless" if kind == "none" and place.must_exist else kind, *detail)
         _, self.generation, seed, version, begun_with, changes, is_complete, recrawls = answer
         self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
         begun = _read_begun_with(begun_with)

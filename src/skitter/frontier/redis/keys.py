@@ -19,6 +19,12 @@ def keys_of(tag: str) -> list[str]:
     return [f"skitter:{{{tag}}}:{name}" for name in _NAMES]
 
 
+def is_of_a_job(key: str) -> bool:
+    """Tell whether a key is one of those, of whatever job."""
+    head, _, name = key.rpartition("}:")
+    return head.startswith("skitter:{") and name in _NAMES
+
+
 JOB = _NAMES.index("job")
 SLOTS = _NAMES.index("slots")
 BANNED = _NAMES.index("banned")

@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as TooSlow
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import Address
 from skitter.frontier.redis.scripts import Script, all_scripts
-from skitter.frontier.redis.troubles import Trouble, broken, explained, trouble_of
+from skitter.frontier.redis.troubles import Trouble, broken, explained, said, trouble_of
 
 log = logging.getLogger("skitter.frontier")
 
@@ -189,7 +189,7 @@ class Server:
                 "frontier %s: %s (%s); it is waited for, at most %.0f s",
                 self.where,
                 trouble.what,
-                error,
+                said(error),
                 patience,
             )
 

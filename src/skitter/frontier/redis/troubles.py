@@ -42,6 +42,8 @@ _TROUBLES = (
 _REFUSALS = (kinds.AuthenticationError, kinds.AuthorizationError, kinds.NoPermissionError)
 _FORBIDDEN = ("ACL failure in script", "The user executing the script can't")
 """What servers say of a command that a script may not run: Valkey, and Redis up to 7.0."""
+_CAUSE = re.compile(r"> - (.+?)(?=, <|$)")
+"""Why one sentinel named no primary, behind what the client says of itself."""
 _UNKNOWN = re.compile(r"unknown (\w+ )?command", re.IGNORECASE)
 
 
@@ -59,6 +61,16 @@ def broken(error: RuntimeError) -> kinds.ConnectionError:
     return kinds.ConnectionError("Connection closed before the command was sent.")
 
 
+def said(error: kinds.RedisError) -> str:
+    """Return the text of an error, without the innards of the client that it may hold."""
+    text = str(error) or type(error).__name__
+    if not text.startswith("No master found"):
+        return text
+    head, _, sentinels = text.partition(" : ")
+    causes = dict.fromkeys(_CAUSE.findall(sentinels))
+    return f"{head}: {', '.join(causes)}" if causes else head
+
+
 def trouble_of(error: kinds.RedisError) -> Trouble | None:
     """Return the trouble that an error tells of, if it is one that passes."""
     if isinstance(error, _REFUSALS):
@@ -74,7 +86,7 @@ def trouble_of(error: kinds.RedisError) -> Trouble | None:
 
 def explained(error: kinds.RedisError, where: str) -> FrontierError:
     """Return what is wrong in words, and what to do about it."""
-    text = str(error) or type(error).__name__
+    text = said(error)
     refused = _refused(error, text, where)
     if refused is not None:
         return refused
