@@ -6,12 +6,24 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import msgspec
 
 from skitter.testing import Answer
 
 SKITTER = [sys.executable, "-m", "skitter"]
+SHOP = """
+from skitter import Spider
+
+class Shop(Spider):
+    start_urls = ["{url}"]
+    allowed_domains = ["127.0.0.1"]
+
+    def parse(self, response):
+        yield {{"url": response.url}}
+        yield response.follow_all("a")
+"""
 
 
 def skitter(*arguments, cwd, stdin="", environment=None):
@@ -60,6 +72,37 @@ class Running:
         """Wait for its end; return status, stdout and stderr."""
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
+
+
+class Logged(Running):
+    """A command under way whose log is read while it runs: standard output and standard error are files."""
+
+    def __enter__(self):
+        with (self._cwd / "log").open("w") as log, (self._cwd / "out").open("w") as out:
+            self.process = subprocess.Popen(
+                self._arguments, cwd=self._cwd, stdout=out, stderr=log, start_new_session=True
+            )
+        return self
+
+    @property
+    def log(self):
+        return (self._cwd / "log").read_text()
+
+    @property
+    def out(self):
+        return (self._cwd / "out").read_text().splitlines()
+
+    def wait_for(self, fact):
+        """Return when something is so, while the command runs."""
+        deadline = time.monotonic() + 60
+        while not fact():
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)  # between two looks at another process
+
+    def end(self):
+        """Wait for its end; return its status."""
+        return self.process.wait(60)
 
 
 def lines_of(path):

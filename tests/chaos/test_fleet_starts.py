@@ -2,13 +2,11 @@
 
 import os
 import signal
-import subprocess
-import time
 
 import psutil
 import pytest
 
-from cli_command import SKITTER, SlowingSite, lines_of, skitter, truth_of, urls_of
+from cli_command import Logged, SlowingSite, lines_of, skitter, truth_of, urls_of
 from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.chaos
@@ -47,49 +45,20 @@ SHORT = "workers die as soon as they start (status -9): the crawl goes on with 1
 WHOLE = "all 3 workers are at work again"
 
 
-class Fleet:
-    """A crawl by a fleet, whose log is a file."""
+class Fleet(Logged):
+    """A crawl by a fleet of a site that takes its time."""
 
     def __init__(self, folder, serve):
+        super().__init__(*WORDS, cwd=folder)
         self.folder = folder
         self.web = GeneratedSite(pages=90, links_per_page=12, page_bytes=2000)
-        self.site = SlowingSite(self.web, after=20, delay=0.2)
+        self.site = SlowingSite(self.web, after=20, delay=1.0)
         self.server = serve(self.site)
+        self.truth = truth_of(self.web, self.server)
         self.write_spider("first")
 
     def write_spider(self, first):
         (self.folder / "shop.py").write_text(SPIDER.format(url=self.server.url, first=first))
-
-    def __enter__(self):
-        with (self.folder / "log").open("w") as log:
-            self.process = subprocess.Popen(
-                [*SKITTER, *map(str, WORDS)], cwd=self.folder, stderr=log, start_new_session=True
-            )
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            psutil.Process(self.process.pid).kill()
-        self.process.wait()
-
-    @property
-    def log(self):
-        return (self.folder / "log").read_text()
-
-    def wait_for(self, fact):
-        deadline = time.monotonic() + 60
-        while not fact():
-            assert self.process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)  # between two looks at another process
-
-    def end(self):
-        self.site.go_on.set()
-        return self.process.wait(60)
-
-    @property
-    def truth(self):
-        return truth_of(self.web, self.server)
 
 
 @pytest.fixture
@@ -113,6 +82,7 @@ def test_a_fleet_goes_on_with_the_workers_it_has_and_says_so_once(fleet):
         fleet.wait_for(
             lambda: known.update(children(fleet)) or len(known) >= 4
         )  # it tries again, and says nothing
+        fleet.site.go_on.set()
         assert fleet.end() == 0, fleet.log
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
     assert len(workers_of(fleet)) == 1
@@ -126,6 +96,7 @@ def test_workers_that_can_be_started_again_join_the_others(fleet):
         fleet.wait_for(lambda: SHORT in fleet.log)
         (fleet.folder / "mended").touch()
         fleet.wait_for(lambda: WHOLE in fleet.log)
+        fleet.site.go_on.set()
         assert fleet.end() == 0, fleet.log
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
     assert len(workers_of(fleet)) > 1
@@ -136,7 +107,7 @@ def test_a_fleet_gives_up_when_no_worker_is_left_and_the_next_run_goes_on(fleet)
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
         os.kill(int((fleet.folder / "pid").read_text()), signal.SIGKILL)
-        assert fleet.process.wait(60) == 1
+        assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
     fleet.site.go_on.set()
     (fleet.folder / "mended").touch()
@@ -148,6 +119,6 @@ def test_a_fleet_gives_up_when_no_worker_is_left_and_the_next_run_goes_on(fleet)
 def test_workers_none_of_which_can_be_started_end_the_run_at_once(fleet):
     fleet.write_spider("shop.py")  # which is there
     with fleet:
-        assert fleet.process.wait(60) == 1
+        assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
     assert fleet.log.count("a worker died") == 5

@@ -8,24 +8,14 @@ import psutil
 import pytest
 from redis import Redis
 
-from cli_command import Running, SlowingSite, complaint, skitter, truth_of
+from cli_command import SHOP, Running, SlowingSite, complaint, skitter, truth_of
 from services.redis_servers import RedisServer
 from services.store_servers import running
+from skitter.engine.job import JobFolder, JobSpec
 from skitter.testing import GeneratedSite
 
 HIDDEN = "hidden/word"
 QUOTED = "hidden%2Fword"
-SPIDER = """
-from skitter import Spider
-
-class Shop(Spider):
-    start_urls = ["{url}"]
-    allowed_domains = ["127.0.0.1"]
-
-    def parse(self, response):
-        yield {{"url": response.url}}
-        yield response.follow_all("a")
-"""
 
 
 @pytest.fixture
@@ -39,9 +29,9 @@ def server():
 def crawl(serve, tmp_path):
     """The words of a command that crawls a site, without output and frontier."""
     site = GeneratedSite(pages=60, links_per_page=12, page_bytes=2000)
-    slowing = SlowingSite(site, after=20)
+    slowing = SlowingSite(site, after=20, delay=1.0)
     server = serve(slowing)
-    (tmp_path / "shop.py").write_text(SPIDER.format(url=server.url))
+    (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
     return Crawl(tmp_path, slowing, truth_of(site, server))
 
 
@@ -112,12 +102,13 @@ def test_a_run_goes_on_with_the_password_from_a_file_and_says_what_is_missing_wi
     crawl.site.go_on.set()
     assert status == 130, err
     begun = in_list(server)
-    line = complaint(*crawl.words("-o", f"redis://{place}"), cwd=crawl.folder)
-    assert f"127.0.0.1:{server.port}/0 refuses the user or the password" in line
-    assert "set SKITTER_OUTPUT_REDIS_PASSWORD" in line
+    for words in (crawl.words("-o", f"redis://{place}"), ("resume", "shop")):
+        line = complaint(*words, cwd=crawl.folder)
+        assert f"127.0.0.1:{server.port}/0 refuses the user or the password" in line
+        assert "set SKITTER_OUTPUT_REDIS_PASSWORD" in line
     (crawl.folder / "word").write_text(f"{HIDDEN}\n")
     outside = {"SKITTER_OUTPUT_REDIS_PASSWORD_FILE": str(crawl.folder / "word")}
-    told = skitter(*crawl.words("-o", f"redis://{place}"), cwd=crawl.folder, environment=outside)
+    told = skitter("resume", "shop", cwd=crawl.folder, environment=outside)
     assert told.returncode == 0, told.stderr
     assert "is new to job" not in told.stderr  # the same output, though its URL lacks the password now
     assert set(begun) <= set(in_list(server))
@@ -138,3 +129,11 @@ def test_postgresql_takes_the_password_from_outside(crawl):
     assert server.password not in (crawl.folder / ".skitter/shop/job.json").read_text()
     wrong = complaint(*crawl.words("-o", place.replace("crawler@", "crawler:wrong@")), cwd=crawl.folder)
     assert "refuses the user or the password" in wrong
+
+
+def test_a_job_whose_proxies_had_passwords_is_not_resumed_without_them(tmp_path):
+    settings = {"proxies": "http://me:hidden@127.0.0.1:9"}
+    JobFolder("shop", tmp_path / ".skitter").write(JobSpec(job="shop", spider="shop.py", settings=settings))
+    assert notes_of(tmp_path) == []
+    line = complaint("resume", "shop", cwd=tmp_path)
+    assert "job 'shop' was begun with passwords in proxies, which are kept nowhere" in line

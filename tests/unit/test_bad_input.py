@@ -251,7 +251,7 @@ def test_a_port_in_use(here):
 
 def test_unknown_commands_and_options_and_what_is_missing(here):
     for command in (
-        ("crwl", URL), ("crawl",), ("run",), ("crawl", URL, "--dept", 1), ("crawl", URL, "--scope", "world"),
+        ("crawl",), ("run",), ("crawl", URL, "--dept", 1), ("crawl", URL, "--scope", "world"),
         ("crawl", URL, "--workers", 0), ("crawl", URL, "--depth", "deep"), ("failures",), ("failures", "list"),
         ("crawl", URL, "--log-level", "loud"), ("demo", "--port", 99_999),
     ):  # fmt: skip
@@ -262,3 +262,7 @@ def test_a_working_folder_that_may_not_be_written_is_told(here):
     (here / ".skitter").write_text("a file where the jobs should be")
     line = complaint("crawl", URL, cwd=here)
     assert ".skitter" in line
+
+
+def test_a_command_that_is_mistyped_is_answered_with_the_one_that_was_meant(here):
+    assert complaint("crwl", URL, cwd=here) == "skitter: there is no command 'crwl'; did you mean crawl?"

@@ -194,6 +194,7 @@ def test_the_note_of_a_job_holds_no_password_of_outputs_and_proxies(tmp_path):
     assert "hidden" not in folder.note.read_text()
     kept = folder.read()
     assert kept.outputs == ["mongodb://me@h/d/c", "s3://b/x.csv?anon=no", "all.jsonl"]
+    assert kept.left_out == ["proxy", "proxies"]
     assert kept.settings == {
         "proxy": "http://me@p:1", "delay": 1.0,
         "proxies": ["socks5h://me@p:2", "p:3", "file:proxies.txt"],
@@ -202,4 +203,6 @@ def test_the_note_of_a_job_holds_no_password_of_outputs_and_proxies(tmp_path):
         JobSpec(job="shop", spider="s:S", settings={"proxies": "p:3:me:hidden,http://me:hidden@p:4"})
     )
     assert folder.read().settings == {"proxies": "p:3,http://me@p:4"}
+    folder.write(JobSpec(job="shop", spider="s:S", settings={"proxies": ["http://p:4", "p:3"]}))
+    assert folder.read().left_out == []
     assert spec.settings["proxy"] == "http://me:hidden@p:1"

@@ -205,3 +205,27 @@ def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(ser
     assert hit.received < sent + 0.25
     assert hit.ended <= answered
     assert hit.ended > hit.received
+
+
+@pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        (
+            "skitter.testing.demo_site:DemoSite",
+            "cannot listen on 127.0.0.1, port {port}: Address already in use; choose",
+        ),
+        ("skitter.testing.nowhere:Site", "there is no site skitter.testing.nowhere:Site"),
+        ("skitter.testing:Nobody", "there is no site skitter.testing:Nobody"),
+        ("nothing", "write MODULE:NAME"),
+    ],
+)
+def test_a_site_that_cannot_be_served_from_the_command_line_is_told_in_one_line(site, words):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = subprocess.run(
+            [sys.executable, "-m", "skitter.testing", site, "--port", str(port)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (told.returncode, told.stdout) == (2, "")
+    (line,) = told.stderr.splitlines()
+    assert words.format(port=port) in line

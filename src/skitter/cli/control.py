@@ -71,8 +71,12 @@ async def _pause(folder: JobFolder) -> None:
 
     async with open_frontier(folder) as reached:
         now = await reached.frontier.control(JobState.PAUSED)
-    goes_on = f"; `skitter resume {folder.job}` goes on" if now is JobState.PAUSED else ""
-    say(f"job {folder.job} is {now}{goes_on}")
+        reason = (await reached.frontier.status()).reason
+    if now is JobState.FINISHED:
+        say(f"job {folder.job} is finished")
+    else:
+        limit = f", at its limit of {reason}" if reason else ""
+        say(f"job {folder.job} is paused{limit}; `skitter resume {folder.job}` goes on")
 
 
 @click.command()
@@ -92,6 +96,11 @@ def resume(job: str, frontier: str | None, workers: int | None, show: ShowOption
         raise UsageError(
             f"nobody runs job {job!r}, and what it runs is not known here",
             remedy=f"begin it here with `skitter run`, --job {job} and the same --frontier",
+        )
+    if spec.left_out:
+        raise UsageError(
+            f"job {job!r} was begun with passwords in {' and '.join(spec.left_out)}, which are kept nowhere",
+            remedy="run the command again that began it; -s proxies=file:PATH needs none in the settings",
         )
     if workers is not None:
         spec.workers = workers

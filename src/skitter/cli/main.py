@@ -10,7 +10,8 @@ from importlib import import_module
 import click
 
 from skitter.cli.say import complain
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, UsageError
+from skitter.remedies import did_you_mean
 from skitter.version import VERSION
 
 USAGE = 2
@@ -26,6 +27,14 @@ _MODULES = {
 
 class Commands(click.Group):
     """All commands; each is loaded when it is asked for, so that none waits for what only the others need."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named. Raises :class:`~skitter.errors.UsageError` if there is none."""
+        if args and args[0] not in _MODULES and not args[0].startswith("-"):
+            raise UsageError(f"there is no command {args[0]!r}", remedy=did_you_mean(args[0], _MODULES))
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
         """Return the names of all commands, in the order of the help."""

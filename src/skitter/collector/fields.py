@@ -87,7 +87,10 @@ class XPath(Query):
 def unmarshal(
     selector: Selector, model: type[Model], fields: Mapping[str, Query | str] | None = None
 ) -> Model:
-    """Make a model from an element; see :meth:`Element.unmarshal <skitter.collector.element.Element.unmarshal>`."""
+    """Make a model from an element; see :meth:`Element.unmarshal <skitter.collector.element.Element.unmarshal>`.
+
+    Raises :class:`~skitter.errors.UsageError` for a field that the model does not have.
+    """
     kind_of_model: Any = model  # a type variable has no hash for the type checker
     places = dict(_places(kind_of_model))
     for name, query in (fields or {}).items():

@@ -139,7 +139,10 @@ class CollectorRequest:
     def visit_all(
         self, urls: Iterable[str], *, via: Collector | None = None, ctx: dict[str, Any] | None = None
     ) -> None:
-        """Fetch many URLs: the fastest way. ``ctx`` replaces the context."""
+        """Fetch many URLs: the fastest way.
+
+        ``ctx`` replaces the context; ``via`` is the collector whose callbacks get the pages, by default this one.
+        """
         self._sink().follow(via or self.collector, urls, self.ctx if ctx is None else ctx)
 
     def head(self, url: str, *, via: Collector | None = None, **fields: Any) -> None:

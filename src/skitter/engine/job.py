@@ -45,6 +45,8 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """Queues that are served, each with the number of worker processes that it has for itself; 0: ``workers`` serve
     it, with all other such queues. Empty: ``workers`` serve all queues."""
     home: str = HOME
+    left_out: list[str] = []
+    """In the note of a job: settings whose passwords were left out of it, and cannot come from elsewhere."""
     format: int = _FORMAT
 
     def teams(self) -> list[list[str]]:
@@ -60,7 +62,10 @@ def is_job_name(name: str) -> bool:
 
 
 class JobFolder:
-    """The folder of a job: frontier, part files, and a note of what the job is."""
+    """The folder of a job: frontier, part files, and a note of what the job is.
+
+    Raises, when made, :class:`~skitter.errors.UsageError` for what cannot be the name of a job.
+    """
 
     def __init__(self, job: str, home: str | Path = HOME) -> None:
         if not is_job_name(job):
@@ -180,12 +185,13 @@ class JobFolder:
 
 def _kept(spec: JobSpec) -> JobSpec:
     """Return what may be kept of it on a disk."""
+    proxies = {name: _plain(spec.settings[name]) for name in _PROXIES if name in spec.settings}
     return msgspec.structs.replace(
         spec,
         frontier=without_secrets(spec.frontier),
         outputs=[without_secrets(target) for target in spec.outputs],
-        settings=spec.settings
-        | {name: _plain(spec.settings[name]) for name in _PROXIES if name in spec.settings},
+        settings=spec.settings | proxies,
+        left_out=[name for name, plain in proxies.items() if plain != spec.settings[name]],
     )
 
 

@@ -93,11 +93,11 @@ class Frontier(Protocol):
         ...
 
     async def hold(self, slot: str, seconds: float) -> None:
-        """Give out nothing of a slot for so long."""
+        """Give out nothing of a slot for so many seconds from now; an earlier hold that lasts longer stays."""
         ...
 
     async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set a floor for the delay of one slot (Crawl-delay)."""
+        """Set a floor, in seconds, for the delay of one slot (Crawl-delay)."""
         ...
 
     async def recall(self, key: str) -> bytes | None:
@@ -109,7 +109,7 @@ class Frontier(Protocol):
         ...
 
     async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Keep a shared note if the one kept now is ``old`` (``None``: there is none), in one step.
+        """Keep a shared note for ``ttl`` seconds if the one kept now is ``old`` (``None``: there is none), in one step.
 
         ``False``: the note is another one by now: read it and try again. (Where a call is repeated because its
         answer was lost, that may be the caller's own.)

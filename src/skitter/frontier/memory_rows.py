@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from heapq import heappop, heappush
 from skitter.frontier.embedded import Embedded
 from skitter.frontier.leases import LeaseBook
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.reckoning import rank_of
+from skitter.frontier.reckoning import lost_too_often, rank_of, seconds_apart
 from skitter.frontier.records import (
     AddResult,
     DeadLetter,
@@ -114,11 +113,9 @@ class MemoryRows(Embedded):
         waiting.lost += 1
         self._counters["leases/lost"] += 1
         if waiting.lost > self._options.max_lost:
-            self._bury(waiting, f"lost: {waiting.lost} workers were lost with this request", now)
+            self._bury(waiting, lost_too_often(waiting.lost), now)
         else:
-            # Suspects spread out in time, so that the one that kills workers does not take the rest along.
-            apart = random.uniform(0.0, 2.0**waiting.lost) if waiting.lost > 1 else 0.0
-            self._place(waiting, now + apart, now)
+            self._place(waiting, now + seconds_apart(waiting.lost), now)
 
     def _bury(self, waiting: Waiting, error: str, now: float) -> None:
         entry = waiting.entry

@@ -36,3 +36,16 @@ def extend_ranges(ranges: list[tuple[int, int]], mark: OutputMark) -> None:
         ranges[-1] = (ranges[-1][0], mark.end)
     else:
         ranges.append((mark.start, mark.end))
+
+
+def seconds_apart(lost: int) -> float:
+    """Return how long a request waits that so many workers were lost with.
+
+    Suspects spread out in time, so that the one that kills workers does not take the rest along.
+    """
+    return random.uniform(0.0, 2.0**lost) if lost > 1 else 0.0
+
+
+def lost_too_often(lost: int) -> str:
+    """Return the error of a request that is given up because so many workers were lost with it."""
+    return f"lost: {lost} workers were lost with this request"

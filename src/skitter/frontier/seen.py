@@ -29,7 +29,7 @@ class Seen(Protocol):
         ...
 
     def visited(self, fingerprint: bytes, until: float) -> None:
-        """Let a fingerprint be known until a time."""
+        """Let a fingerprint be known until a Unix time."""
         ...
 
     def forget(self, fingerprint: bytes) -> None:

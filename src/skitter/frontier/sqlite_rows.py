@@ -7,7 +7,6 @@ contract over it.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from skitter.frontier.journal import Journal
 from skitter.frontier.leases import LeaseBook
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.ownership import OwnerLock
-from skitter.frontier.reckoning import extend_ranges, rank_of
+from skitter.frontier.reckoning import extend_ranges, lost_too_often, rank_of, seconds_apart
 from skitter.frontier.records import AddResult, Entry, JobState
 from skitter.frontier.restore import restore
 from skitter.frontier.seen import MemorySeen, Seen, TimedSeen
@@ -238,11 +237,9 @@ class SqliteRows(Embedded):
         self._count({"leases/lost": 1})
         row = row._replace(lost=row.lost + 1)
         if row.lost > self._options.max_lost:
-            self._bury(row, f"lost: {row.lost} workers were lost with this request", now)
+            self._bury(row, lost_too_often(row.lost), now)
         else:
-            # Suspects spread out in time, so that the one that kills workers does not take the rest along.
-            apart = random.uniform(0.0, 2.0**row.lost) if row.lost > 1 else 0.0
-            self._move(row, now + apart, now)
+            self._move(row, now + seconds_apart(row.lost), now)
 
     def _move(self, row: Row, at: float, now: float) -> None:
         """Place a request that already has a row in the queue."""

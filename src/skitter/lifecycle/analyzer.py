@@ -23,6 +23,8 @@ class Analyzer(Module):
 
     A page is completed only if none of them fails: else nothing of it is kept, and it is a dead letter with the
     errors of all of them, to be tried again when they are mended.
+
+    Raises, when made, :class:`~skitter.errors.UsageError` for no parsers, and for one that cannot be called.
     """
 
     component = Component.ANALYZER

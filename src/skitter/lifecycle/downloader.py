@@ -33,6 +33,8 @@ class Downloader(Module):
     A fetcher lives for one run of the crawl, a downloader for all of them. Concurrency is the job's: one downloader
     has as many requests in flight as all of them together. Several are for several ways: proxies, interfaces,
     a browser.
+
+    Raises, when made, :class:`~skitter.errors.UsageError` for a ``make`` that cannot be called.
     """
 
     component = Component.DOWNLOADER

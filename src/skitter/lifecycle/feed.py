@@ -31,7 +31,10 @@ class CrawlError(msgspec.Struct, frozen=True):
 
 
 class ErrorFeed:
-    """Keeps the last ``capacity`` errors; what nobody has read when it is pushed out is counted as dropped."""
+    """Keeps the last ``capacity`` errors; what nobody has read when it is pushed out is counted as dropped.
+
+    Raises, when made, :class:`~skitter.errors.UsageError` for a capacity below 1.
+    """
 
     def __init__(self, capacity: int = 1000) -> None:
         if capacity < 1:

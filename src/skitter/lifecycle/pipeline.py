@@ -24,8 +24,11 @@ class Pipeline(Module):
     """Ordered processors.
 
     ``fail_fast``
-        What becomes of an item whose processor fails. ``False``: the error is told, the item goes on to the next
-        processor as it was. ``True``: the page fails with all its items, and is a dead letter that can be replayed.
+        What becomes of an item whose processor fails. ``False``, the default: the error is told, the item goes on
+        to the next processor as it was. ``True``: the page fails with all its items, and is a dead letter that can be
+        replayed.
+
+    Raises, when made, :class:`~skitter.errors.UsageError` for no processors, and for one that cannot be called.
     """
 
     component = Component.PIPELINE

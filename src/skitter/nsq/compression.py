@@ -44,7 +44,7 @@ class Deflate:
 
 
 class Snappy:
-    """Snappy's framing format."""
+    """Snappy's framing format. Raises, when made, :class:`CompressionMissing`."""
 
     def __init__(self) -> None:
         try:

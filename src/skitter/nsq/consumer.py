@@ -40,6 +40,10 @@ class Consumer:
     ``prompt``: have nsqd gather messages while many come, and send each at once while few do. By itself nsqd
     sends what it has gathered when no more may be in flight, and else only after ``output_buffer_timeout``.
     So after a moment without messages only one more is allowed, and all of the share again when one comes.
+
+    ``poll``: seconds between two questions to the lookups.
+
+    Raises, when made, :class:`~skitter.nsq.errors.Refused` for what cannot be the name of a topic or channel.
     """
 
     def __init__(
@@ -169,7 +173,7 @@ class Consumer:
             self._share()
 
     def failed(self, message: Message, delay: float = 0.0) -> None:
-        """Put a message back, and rest for a while (``backoff``)."""
+        """Put a message back for ``delay`` seconds, and rest for a while (``backoff``)."""
         message.requeue(delay)
         rest = self._backoff.fail()
         if rest > 0 and self._resting is None:

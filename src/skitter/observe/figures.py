@@ -38,7 +38,7 @@ def amount(size: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as ``12.3 s`` or ``1:02:03``."""
+    """Return seconds as ``12.3 s`` or ``1:02:03``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def progress_figures(status: FrontierStatus, pace: float) -> list[tuple[str, str]]:
-    """Return the figures of a running job, each with its name."""
+    """Return the figures of a running job, each with its name; ``pace``: pages a second just now."""
     counters = status.counters
     return [
         ("pages", f"{counters.get('pages', 0):,}"),

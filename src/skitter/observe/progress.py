@@ -70,7 +70,7 @@ class LineView:
 
 
 def progress_line(progress: Progress, pace: float) -> str:
-    """Return a look at the job in one line."""
+    """Return a look at the job in one line; ``pace``: pages a second just now."""
     figures = ", ".join(f"{text} {name}" for name, text in progress_figures(progress.status, pace))
     failures = errors(progress.status.counters)
     return f"{figures}; errors: {listed(failures)}" if failures else figures
@@ -109,7 +109,7 @@ def _log_to(stream: TextIO) -> None:
 
 
 def progress_table(job: str, progress: Progress, pace: float) -> Table:
-    """Return a look at the job as a table."""
+    """Return a look at the job as a table; ``pace``: pages a second just now."""
     from rich.table import Table  # noqa: PLC0415 - see LiveView
 
     state = f"{progress.status.state}, {duration(progress.seconds)}, workers: {progress.workers}"

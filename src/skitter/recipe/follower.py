@@ -48,7 +48,8 @@ class Follower:
     ) -> list[type_of_gift]:
         """Read a page of a kind, or the sitemap of a start.
 
-        A request that names no kind, such as a seed from outside, leads to the first one.
+        A request that names no kind, such as a seed from outside, leads to the first one. Raises
+        :class:`~skitter.errors.SpiderError` for a kind that the recipe had when the request was made, and has no more.
         """
         page = page or next(iter(self.plan.pages))
         if sitemap is not None:

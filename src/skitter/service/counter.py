@@ -122,7 +122,10 @@ class Counter:
             await _apart(act())
 
     async def change(self, job: Job, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
-        """Change settings for all workers at once; returns all changes that hold."""
+        """Change settings for all workers at once; returns all changes that hold.
+
+        Raises :class:`Refusal` for one that cannot be changed or set so.
+        """
         check_settings(limits, "settings")
         try:
             changes = changes_of(limits)

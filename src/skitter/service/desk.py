@@ -158,7 +158,10 @@ class Desk(TaskDesk):
         return await self._change(name, edit)
 
     async def stop(self, name: str) -> Job:
-        """End the run where it is; it can be resumed. Scheduled runs begin all the same."""
+        """End the run where it is; it can be resumed. Scheduled runs begin all the same.
+
+        Raises :class:`Missing` if there is no such job.
+        """
 
         async def edit(job: Job) -> None:
             job.wanted = "stopped"
@@ -182,7 +185,10 @@ class Desk(TaskDesk):
         return await self._change(name, edit)
 
     async def delete(self, name: str) -> None:
-        """Forget a job. Its nodes let go of it, then its frontier and its items are erased."""
+        """Forget a job. Its nodes let go of it, then its frontier and its items are erased.
+
+        Raises :class:`Missing` if there is no such job.
+        """
         for _ in range(TRIES):
             data = await self.records.get("jobs", name)
             if data is None:

@@ -36,11 +36,11 @@ class Records(Protocol):
         ...
 
     async def hold(self, duty: str, owner: str, seconds: float) -> bool:
-        """Take or renew the lease of a duty; ``False``: another owner has it."""
+        """Take or renew the lease of a duty for so many seconds; ``False``: another owner has it."""
         ...
 
     async def announce(self, node: str, note: bytes, seconds: float) -> None:
-        """Tell that a node is there, which is believed for so long; 0: it has left."""
+        """Tell that a node is there, which is believed for so many seconds; 0: it has left."""
         ...
 
     async def nodes(self) -> dict[str, bytes]:

@@ -90,7 +90,8 @@ class RemotePlace(msgspec.Struct, frozen=True):
         kind = type(error).__name__
         if kind in _NO_CREDENTIALS:
             return StoreError(
-                f"{self.name}: {text}", remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+                f"{self.name}: {text}",
+                remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or SKITTER_OUTPUT_S3_KEY and ..._SECRET, or a profile",
             )
         if isinstance(error, (TypeError, ValueError, NotImplementedError)) or kind in _BAD_OPTIONS:
             return StoreError(f"{self.name}: {text}", remedy="correct the name, and the options after '?'")

@@ -16,7 +16,10 @@ from skitter.store.sqlite import SqliteStore, explained, open_database, transact
 
 
 class SqliteOutput:
-    """``items.db`` or ``sqlite:PATH?table=NAME``; the table is called ``items`` unless named."""
+    """``items.db`` or ``sqlite:PATH?table=NAME``; the table is called ``items`` unless named.
+
+    Raises, when made, :class:`~skitter.errors.StoreError` for a name of no file or no table.
+    """
 
     def __init__(self, target: str, path: Path, table: str = "items") -> None:
         if str(path) in {"", ".", ":memory:"}:

@@ -39,6 +39,9 @@ class BookSpider(TaskSpider):
 
     The limits of a task hold for each host of its domains, from before its first request on, in every worker: they are
     told to the frontier (``Frontier.change``), and change nothing about which slot a host is in.
+
+    Raises, when made, :class:`~skitter.errors.UsageError` for a book without tasks that is not watched, and for
+    other words than these.
     """
 
     name = "tasks"

@@ -152,7 +152,10 @@ class TaskSpider(Spider):
         return Signal.DROP if task is not None and task.closed else None
 
     async def before_request(self, request: Request) -> Signal | None:
-        """Drop the requests of a task that was closed, and put off those of one that is paused."""
+        """Drop the requests of a task that was closed, and put off those of one that is paused.
+
+        Raises :class:`~skitter.errors.Postponed` for the latter.
+        """
         task = await self.find_task(request.cb_kwargs.get("task", ""))
         if task.paused and not task.closed:
             self._tell_of_pause(task)

@@ -26,7 +26,10 @@ class Limits:
     """How gently a task is fetched, over all workers: one pool for all its hosts.
 
     ``delay`` and ``wait`` are seconds: between two fetches, and up to so much more at random. ``rates`` all have to
-    agree: ``("1/2s", "20/60s")``.
+    agree: ``("1/2s", "20/60s")``. ``parallelism`` is the number of fetches in flight. What is not given is as the
+    settings of the job say.
+
+    Raises, when made, :class:`~skitter.errors.SettingsError` for a rate that is none.
     """
 
     def __init__(
@@ -83,6 +86,9 @@ class Task:
         Nothing of it is fetched; what is queued of it stays, and so does its job.
     ``closed``
         Its queued requests are dropped, counted as ``refused/hook``, and it gives no new ones.
+
+    Raises, when made, :class:`~skitter.errors.SpiderError` without a name or rules, and for a ``reload`` that is
+    not above 0.
     """
 
     def __init__(

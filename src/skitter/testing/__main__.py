@@ -11,17 +11,25 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from skitter.errors import SkitterError, UsageError
 from skitter.testing.answer import Site
 from skitter.testing.log import LogFile, RequestLog
 from skitter.testing.server import SiteServer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until the first SIGINT or SIGTERM, or until stdin closes if so asked."""
-    options = _parser().parse_args(arguments)
+    """Serve until the first SIGINT or SIGTERM, or until stdin closes if so asked; a mistake is told in one line."""
+    parser = _parser()
+    try:
+        _serve(parser.parse_args(arguments))
+    except SkitterError as error:
+        parser.exit(2, f"{parser.prog}: {error}; {error.remedy}\n")
+
+
+def _serve(options: argparse.Namespace) -> None:
     if not options.until_stdin_closes:
         # Before any thread starts, so that every thread leaves the signals to sigwait.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
@@ -49,10 +57,16 @@ _ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 def make_site(factory: str, arguments: dict[str, object]) -> Site:
-    """Import ``module:name`` and call it."""
+    """Import ``module:name`` and call it. Raises :class:`~skitter.errors.UsageError` if there is no such site."""
     module, _, name = factory.partition(":")
-    site: Site = getattr(importlib.import_module(module), name)(**arguments)
-    return site
+    try:
+        make: Callable[..., Site] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"there is no site {factory}: {error}",
+            remedy="write MODULE:NAME, such as skitter.testing.demo_site:DemoSite",
+        ) from error
+    return make(**arguments)
 
 
 def _parser() -> argparse.ArgumentParser:

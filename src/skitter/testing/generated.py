@@ -59,6 +59,8 @@ class GeneratedSite:
 
     One page in ten has a URL with a query and is not there without it. Every page is reached from ``/`` of
     the first host. Links in a comment and in a script string lead to ``/decoy/``, which is 404.
+
+    Raises, when made, :class:`~skitter.errors.UsageError` for fewer links.
     """
 
     def __init__(

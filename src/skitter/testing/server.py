@@ -127,8 +127,9 @@ def _bind(addresses: list[str], port: int) -> list[socket.socket]:
             reason = error
         else:
             return sockets
+    where = " ... ".join(dict.fromkeys((addresses[0], addresses[-1])))
     raise PortTaken(
-        f"cannot listen on {addresses[0]} ... {addresses[-1]}: {reason}",
+        f"cannot listen on {where}{f', port {port}' if port else ''}: {reason.strerror}",
         remedy="choose another port, or fewer hosts where only 127.0.0.1 exists",
     ) from reason
 

@@ -82,6 +82,8 @@ class RandomAgents:
     ``options``
         ``browser``, ``os``, ``device``, ``locale``: each a value of ``browserforge``, or several with ``+``
         between them, such as ``{"browser": "chrome+firefox", "os": "windows"}``. Default: desktop browsers.
+
+    Raises, when made, :class:`~skitter.errors.SettingsError` for other options.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:

@@ -34,7 +34,7 @@ class Notes(Protocol):
         ...
 
     async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Keep a note if the one kept now is ``old``; ``False`` if it is another one."""
+        """Keep a note for ``ttl`` seconds if the one kept now is ``old``; ``False`` if it is another one."""
         ...
 
 

@@ -69,5 +69,5 @@ class Broker(Protocol):
         ...
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until a message is there to be received, at most so long; returns whether one is."""
+        """Wait until a message is there to be received, at most so many seconds; returns whether one is."""
         ...

@@ -19,7 +19,7 @@ from skitter.frontier.broker.base import Broker
 from skitter.frontier.broker.frontier import BrokerFrontier, slots_of_letters
 from skitter.frontier.broker.hand import Pace
 from skitter.frontier.broker.queue_state import QueueState
-from skitter.frontier.broker.state import StateFrontier
+from skitter.frontier.broker.state import OverState, StateFrontier
 from skitter.frontier.records import (
     AddResult,
     Entry,
@@ -37,7 +37,7 @@ _LOOK_EVERY = 2.0
 """Seconds between two looks for queues that others have begun."""
 
 
-class BrokerFrontierByQueue:
+class BrokerFrontierByQueue(OverState):
     """A frontier that takes its queues from a broker. Whatever stands not here is the state's own.
 
     ``make_broker`` gives the broker of a queue's topic.
@@ -63,14 +63,6 @@ class BrokerFrontierByQueue:
         """Of leases of other queues than the default one."""
         self._looked_at = float("-inf")
         self._calls = 0
-
-    @property
-    def shared(self) -> bool:
-        """Whether every process opens it by its URL: as its state."""
-        return self._state.shared
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._state, name)
 
     # --- opening and closing ---------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from skitter.errors import FrontierError
 from skitter.frontier.broker.base import Posting
@@ -38,14 +37,6 @@ class BrokerFrontier(BrokerLeasing):
 
     Whatever stands not here is the state's own: status, notes, dead letters, outputs and so on.
     """
-
-    @property
-    def shared(self) -> bool:
-        """Whether every process opens it by its URL: as its state."""
-        return self._state.shared
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._state, name)
 
     # --- opening and closing ---------------------------------------------------------------------------
 

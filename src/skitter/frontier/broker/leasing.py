@@ -15,7 +15,7 @@ from skitter.errors import SkitterError
 from skitter.frontier.broker.base import Broker, Posting
 from skitter.frontier.broker.hand import Held, Pace
 from skitter.frontier.broker.messages import Messages, Patience
-from skitter.frontier.broker.state import Fate, StateFrontier, TurnResult
+from skitter.frontier.broker.state import Fate, OverState, StateFrontier, TurnResult
 from skitter.frontier.broker.ticket import entry_of
 from skitter.frontier.records import (
     JobState,
@@ -53,7 +53,7 @@ class Working(msgspec.Struct, gc=False):
     worker: str
 
 
-class BrokerLeasing:
+class BrokerLeasing(OverState):
     """Messages in hand and at work, and what the state says of them."""
 
     def __init__(

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextvars import ContextVar
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -63,7 +63,7 @@ class StateFrontier(Frontier, Protocol):
         ...
 
     async def stranded(self, seconds: float) -> list[tuple[str, int]]:
-        """List slots that have been ready for so long, and how many requests wait in each."""
+        """List slots that have been ready for so many seconds, and how many requests wait in each."""
         ...
 
 
@@ -123,3 +123,17 @@ def _masks_of(
         [left.popleft() if taken else False for _ in outcome.entries]
         for outcome, taken in zip(outcomes, accepted, strict=True)
     ]
+
+
+class OverState:
+    """A frontier over a state: whatever stands not in it is the state's own."""
+
+    _state: StateFrontier
+
+    @property
+    def shared(self) -> bool:
+        """Whether every process opens it by its URL: as its state."""
+        return self._state.shared
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)

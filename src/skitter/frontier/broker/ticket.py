@@ -40,7 +40,7 @@ def mark_of(fingerprint_seed: int) -> bytes:
 
 
 def ticket_of(mark: bytes, entry: Entry, due: float) -> bytes:
-    """Return the message for a request."""
+    """Return the message for a request; ``due``: Unix time before which it is not to be fetched, 0 for now."""
     return encode(
         Ticket(
             _VERSION, mark, to_bytes(entry.slot), due, entry.fingerprint, to_bytes(entry.url), entry.record,

@@ -17,7 +17,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.redis.address import Address
 from skitter.frontier.redis.cluster_address import ClusterAddress
 from skitter.frontier.redis.scripts import all_scripts
-from skitter.frontier.redis.server import Argument, Server
+from skitter.frontier.redis.server import Argument, Server, run_id_behind
 from skitter.frontier.redis.troubles import Trouble, broken, explained
 
 log = logging.getLogger("skitter.frontier")
@@ -51,11 +51,7 @@ class Cluster:
 
     async def _greet(self, connection: Any) -> None:
         """See a new connection before anybody uses it, and note which life of the node it leads to."""
-        await connection.on_connect()
-        await connection.send_command("INFO", "server")
-        answer: bytes = await connection.read_response()
-        run_id = answer.partition(b"run_id:")[2].partition(b"\r\n")[0]
-        self._run_ids[connection.host, connection.port] = run_id
+        self._run_ids[connection.host, connection.port] = await run_id_behind(connection)
 
     def life_of(self, node: ClusterNode) -> bytes:
         """Return what changes with each life of a node."""

@@ -113,10 +113,7 @@ class Server:
 
     async def _greet(self, connection: Any) -> None:
         """See a new connection before anybody uses it, and find out whether the server is the same as before."""
-        await connection.on_connect()
-        await connection.send_command("INFO", "server")
-        answer: bytes = await connection.read_response()
-        run_id = answer.partition(b"run_id:")[2].partition(b"\r\n")[0]
+        run_id = await run_id_behind(connection)
         if self._run_id and run_id != self._run_id:
             self.restarts += 1
         self._run_id = run_id
@@ -201,3 +198,11 @@ class Server:
             begun = min(self._troubled.values())
             self._troubled.clear()
             log.warning("frontier %s is back after %.1f s", self.where, time.monotonic() - begun)
+
+
+async def run_id_behind(connection: Any) -> bytes:
+    """Greet the server behind a new connection before anybody uses it; returns what changes with each of its lives."""
+    await connection.on_connect()
+    await connection.send_command("INFO", "server")
+    answer: bytes = await connection.read_response()
+    return answer.partition(b"run_id:")[2].partition(b"\r\n")[0]

@@ -1,0 +1,240 @@
+"""The backends that the contract suite of frontiers runs over.
+
+A new backend joins by a subclass of :class:`Backend` in ``BACKENDS``. All times are those of a
+:class:`Clock`; a backend whose clock is a server's follows it through an offset.
+"""
+
+import contextlib
+import shutil
+import uuid
+from pathlib import Path
+
+from services import nats_servers, nsq_servers
+from services.redis_cluster import running_cluster
+from services.redis_servers import running
+from skitter.errors import FrontierError
+from skitter.frontier.broker.address import parse_address
+from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
+from skitter.frontier.broker.hand import Pace
+from skitter.frontier.broker.sqlite_state import SqliteState
+from skitter.frontier.client import RemoteFrontier
+from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.server import FrontierServer
+from skitter.frontier.sqlite import SqliteFrontier
+from skitter.politeness import Politeness
+
+
+class Clock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Backend:
+    """How a frontier is started and ended. ``start`` after ``stop`` or ``kill`` is its next life."""
+
+    name = ""
+    durable = False
+
+    def __init__(self, folder: Path) -> None:
+        self.home = self.folder = folder
+        self.life = 1
+
+    async def start(self, politeness: Politeness, options: FrontierOptions, clock: Clock):
+        """Return an open frontier."""
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """Close in good order."""
+        raise NotImplementedError
+
+    async def kill(self) -> None:
+        """Let go of everything that a SIGKILL would take away."""
+        raise NotImplementedError
+
+    async def noted(self) -> None:
+        """Return when it is durable what a lease leaves to be written a moment later."""
+
+
+class InMemory(Backend):
+    name = "memory"
+
+    async def start(self, politeness, options, clock):
+        self.frontier = MemoryFrontier(politeness, options, clock=clock)
+        await self.frontier.open()
+        return self.frontier
+
+    async def stop(self):
+        await self.frontier.close()
+
+
+class OnSqlite(Backend):
+    name = "sqlite"
+    durable = True
+
+    async def start(self, politeness, options, clock):
+        self.owner = SqliteFrontier(self.folder / "frontier.db", politeness, options, clock=clock)
+        self.info = await self.owner.open()
+        return self.owner
+
+    async def stop(self):
+        await self.owner.close()
+
+    async def noted(self):
+        await self.owner._journal.flush()
+
+    async def kill(self):
+        """Go on with what the file system held at this moment: what a killed owner leaves behind."""
+        self.life += 1
+        after = self.home / f"life{self.life}"
+        after.mkdir()
+        for file in self.folder.glob("frontier.db*"):
+            if not file.name.endswith(("-shm", ".lock")):
+                shutil.copy(file, after)
+        with contextlib.suppress(FrontierError):  # one that has failed says so again
+            await self.stop()
+        self.folder = after
+
+
+class OverSocket(OnSqlite):
+    name = "socket"
+
+    async def start(self, politeness, options, clock):
+        owner = await super().start(politeness, options, clock)
+        self.server = FrontierServer(owner, self.info, self.folder / "socket")
+        await self.server.start()
+        self.client = RemoteFrontier(self.folder / "socket")
+        await self.client.open()
+        return self.client
+
+    async def stop(self):
+        await self.client.close()
+        await self.server.close()
+        await super().stop()
+
+
+class OnValkey(Backend):
+    name = "valkey"
+
+    async def start(self, politeness, options, clock):
+        from skitter.frontier.redis.frontier import RedisFrontier
+
+        url = running(self.name).url
+        self.job = f"job{uuid.uuid4().hex}"
+        self.frontier = RedisFrontier(url, self.job, politeness, options, clock=clock, patient=True)
+        await self.frontier.open()
+        return self.frontier
+
+    async def stop(self):
+        await self.frontier.close()
+        await self.frontier.erase()
+
+
+class OnRedis(OnValkey):
+    name = "redis"
+
+
+class OnCluster(Backend):
+    """Three masters, each with a replica, that have several partitions each."""
+
+    name = "cluster"
+
+    async def start(self, politeness, options, clock):
+        from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
+
+        url = f"{running_cluster('valkey').url}?partitions=3"
+        self.frontier = RedisClusterFrontier(url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+        await self.frontier.open()
+        return self.frontier
+
+    async def stop(self):
+        await self.frontier.close()
+        await self.frontier.erase()
+
+
+# Everything stays in hand and is offered at each call, because the clock of the tests is not that of the broker.
+EAGER = Pace(hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.05, ready_for=0.0, patience=20.0)
+
+
+class OverBroker(Backend):
+    """A queue in a real broker, with its state beside it."""
+
+    def brokers(self, options):
+        """Return what makes the broker of a queue."""
+        raise NotImplementedError
+
+    def state(self, politeness, options, clock):
+        raise NotImplementedError
+
+    async def start(self, politeness, options, clock):
+        known_for_ever = options.visited_ttl is None and options.failed_stay_known
+        self.channel = f"c{uuid.uuid4().hex}"
+        self.frontier = BrokerFrontierByQueue(
+            self.state(politeness, options, clock), self.brokers(options),
+            known_for_ever=known_for_ever, pace=EAGER, clock=clock,
+        )  # fmt: skip
+        await self.frontier.open()
+        return self.frontier
+
+    async def stop(self):
+        await self.frontier.close()
+
+
+class OverNsq(OverBroker):
+    def brokers(self, options):
+        from skitter.frontier.broker import nsq
+
+        url = f"nsq://127.0.0.1:{nsq_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
+        address = parse_address(url, "job", nsq.RULE)
+        return lambda queue: nsq.NsqBroker(address.of_queue(queue), options.lease_seconds)
+
+
+class OnSqliteState(OverBroker):
+    def state(self, politeness, options, clock):
+        return SqliteState(self.folder / "frontier.db", politeness, options, clock=clock)
+
+
+class OnValkeyState(OverBroker):
+    def state(self, politeness, options, clock):
+        from skitter.frontier.broker.redis_state import RedisState
+
+        return RedisState(running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+
+    async def stop(self):
+        await super().stop()
+        await self.frontier.erase()
+
+
+class NsqOnSqlite(OverNsq, OnSqliteState):
+    name = "nsq+sqlite"
+
+
+class NsqOnValkey(OverNsq, OnValkeyState):
+    name = "nsq+valkey"
+
+
+class JetStreamOnSqlite(OnSqliteState):
+    name = "jetstream+sqlite"
+
+    def brokers(self, options):
+        from skitter.frontier.broker import jetstream
+
+        url = f"nats://127.0.0.1:{nats_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
+        address = parse_address(url, "job", jetstream.RULE)
+        return lambda queue: jetstream.JetStreamBroker(address.of_queue(queue), options.lease_seconds)
+
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, NsqOnSqlite, NsqOnValkey, JetStreamOnSqlite, OnCluster,
+    )
+}  # fmt: skip

@@ -1,0 +1,152 @@
+"""One job on one backend, and the counts that have to hold after each call."""
+
+import hashlib
+import math
+
+from frontier_backends import Backend, Clock
+
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import (
+    Entry,
+    FrontierStatus,
+    JobState,
+    Landing,
+    Lease,
+    LeaseResult,
+    Outcome,
+    Resolution,
+    SeedMark,
+)
+from skitter.politeness import Politeness
+
+
+class Sound:
+    """A frontier whose counts are checked after each call."""
+
+    def __init__(self, frontier) -> None:
+        self.unchecked = frontier
+
+    def __getattr__(self, name):
+        method = getattr(self.unchecked, name)
+
+        async def call(*arguments, **named):
+            result = await method(*arguments, **named)
+            check_counts(await self.unchecked.status())
+            return result
+
+        return call
+
+
+def check_counts(status: FrontierStatus) -> None:
+    """``added == queued + delayed + leased + done + failed``, and none is negative."""
+    parts = (status.queued, status.delayed, status.leased, status.done, status.failed)
+    assert min(parts) >= 0, status
+    assert status.added == sum(parts), status
+    assert sum(slot.leased for slot in status.busiest) <= status.leased
+    if status.slots <= 20:
+        assert sum(slot.queued for slot in status.busiest) == status.queued, status
+
+
+class Job:
+    """One job on one backend: short words for what a worker does."""
+
+    def __init__(self, backend: Backend, politeness: Politeness, options: FrontierOptions) -> None:
+        self.backend = backend
+        self.politeness = politeness
+        self.options = options
+        self.clock = Clock()
+
+    async def open(self):
+        self.frontier = Sound(await self.backend.start(self.politeness, self.options, self.clock))
+        return self
+
+    async def reopen(self) -> None:
+        await self.backend.stop()
+        await self.open()
+
+    async def kill(self) -> None:
+        """End as by SIGKILL, and start again."""
+        await self.backend.kill()
+        await self.open()
+
+    @staticmethod
+    def entry(name, host="h.test", **fields) -> Entry:
+        url = f"http://{host}/{name}"
+        key = hashlib.blake2b(url.encode(), digest_size=16).digest()
+        return Entry(key, host, url, fields.pop("record", b"\x01"), **fields)
+
+    def entries(self, *names, host="h.test", **fields) -> list[Entry]:
+        return [self.entry(name, host, **fields) for name in names]
+
+    async def add(self, *names, host="h.test", **fields) -> int:
+        """Add requests by name; returns how many were new."""
+        entries = [n if isinstance(n, Entry) else self.entry(n, host, **fields) for n in names]
+        return (await self.frontier.add(entries)).added
+
+    async def ask(self, limit=100_000, worker="w", landed=()) -> LeaseResult:
+        return await self.frontier.lease(worker, limit, landed)
+
+    async def lease(self, limit=100_000, worker="w", landed=()) -> list[Lease]:
+        return (await self.ask(limit, worker, landed)).leases
+
+    async def one(self, worker="w") -> Lease:
+        """Lease exactly one request."""
+        (lease,) = await self.lease(1, worker)
+        return lease
+
+    async def landed(self, lease: Lease, latency=0.1, **fields) -> None:
+        """Report the end of a fetch, and ask for nothing."""
+        await self.lease(0, landed=[Landing(lease.id, latency, **fields)])
+
+    async def done(self, *leases: Lease, **fields) -> list[bool]:
+        return await self.frontier.commit([Outcome(n.id, Resolution.DONE, **fields) for n in leases])
+
+    async def retry(self, *leases: Lease, **fields) -> list[bool]:
+        fields.setdefault("error", "http/500")
+        return await self.frontier.commit([Outcome(n.id, Resolution.RETRY, **fields) for n in leases])
+
+    async def fail(self, *leases: Lease, error="http/404") -> list[bool]:
+        return await self.frontier.commit([Outcome(n.id, Resolution.FAILED, error=error) for n in leases])
+
+    async def status(self) -> FrontierStatus:
+        return await self.frontier.status()
+
+    async def counts(self) -> dict[str, int]:
+        """Return the states that hold any request, with how many."""
+        status = await self.status()
+        states = ("queued", "delayed", "leased", "done", "failed")
+        return {name: getattr(status, name) for name in states if getattr(status, name)}
+
+    async def wait_for_one(
+        self, worker="w", step=0.0625, patience=1000.0, precision=0.0
+    ) -> tuple[float, Lease]:
+        """Ask again and again until there is something; returns the seconds that took, and the lease.
+
+        Asks every ``step`` seconds, and where that is more, whenever the wait so far has grown by ``precision``.
+        """
+        begun = self.clock.now
+        while self.clock.now - begun < patience:
+            answer = await self.frontier.unchecked.lease(worker, 1)
+            if answer.leases:
+                check_counts(await self.status())
+                return self.clock.now - begun, answer.leases[0]
+            waited = self.clock.now - begun
+            coarse = 2.0 ** math.frexp(waited * precision)[1] / 2 if precision else 0.0
+            await self.clock.advance(max(step, coarse))
+        raise AssertionError(f"nothing was handed out within {patience} seconds")
+
+    async def seeds_done(self) -> None:
+        """Say that there are no seeds (left) to load."""
+        claim = await self.frontier.claim_seeds("seeder")
+        await self.frontier.add([], SeedMark(claim.token, claim.position, done=True))
+
+    async def is_finished(self) -> bool:
+        return (await self.status()).state is JobState.FINISHED
+
+    async def urls_left(self) -> list[str]:
+        """Lease and finish everything until nothing comes; returns the last parts of the URLs in order."""
+        names = []
+        while leases := await self.lease(1):
+            names.append(leases[0].url.rpartition("/")[2])
+            await self.done(*leases)
+        return names
