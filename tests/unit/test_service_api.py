@@ -176,6 +176,37 @@ async def test_a_body_that_is_no_json_is_a_bad_call(call, body):
     assert (await call("POST", "/jobs", body))[0] in {400, 422}
 
 
+async def test_a_task_is_written_down_once_however_many_want_it_at_once(tmp_path):
+    app, desk = application(tmp_path)
+    await desk.records.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    job = await desk.job("many")
+    for number in range(20):
+        recipe = RECIPE.format(url="http://127.0.0.1/").replace("name: web", f"name: t{number}")
+        await call("PUT", f"/recipes/t{number}", recipe, kind="application/yaml")
+        assert (await call("POST", "/jobs/many/tasks", {"recipe": f"t{number}"}))[0] == 201
+        await asyncio.gather(*(desk.prepare(job, job.run) for _ in range(8)))
+    lines = await asyncio.to_thread(desk.ground.book_file(job.run).read_text)
+    assert [json.loads(line)["task"] for line in lines.splitlines()] == [f"t{number}" for number in range(20)]
+    await desk.records.close()
+
+
+async def test_the_schedule_of_a_job_is_changed_and_taken_away(call):
+    recipe = RECIPE.format(url="http://127.0.0.1/")
+    await call("PUT", "/recipes/web", recipe, kind="application/yaml")
+    for body in ({"name": "web", "recipe": "web", "start": False}, {"name": "many", "tasks": True}):
+        await call("POST", "/jobs", body)
+    status, job = await call("PUT", "/jobs/web/schedule", {"schedule": "0 4 * * *"})
+    assert (status, job["state"], job["due"] % 86_400) == (200, "scheduled", 4 * 3600)
+    assert (await call("GET", "/jobs/web"))[1]["schedule"] == "0 4 * * *"
+    status, job = await call("PUT", "/jobs/web/schedule", {"schedule": ""})
+    assert (status, job["state"], job["due"]) == (200, "new", None)
+    for name, schedule, expected in (("web", "@daily", 422), ("many", "0 4 * * *", 422), ("none", "", 404)):
+        status, problem = await call("PUT", f"/jobs/{name}/schedule", {"schedule": schedule})
+        assert (status, bool(problem["remedy"])) == (expected, True)
+
+
 async def test_a_body_that_is_said_to_be_no_json_and_a_path_that_leads_nowhere_are_told_what_would_help(call):
     kind = "application/x-www-form-urlencoded"  # what curl says of -d
     status, problem = await call("POST", "/jobs", '{"name": "x", "tasks": true}', kind=kind)

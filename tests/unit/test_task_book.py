@@ -83,10 +83,30 @@ def test_a_book_keeps_what_is_added_and_refuses_a_name_used_before(book, tmp_pat
 def test_a_line_that_was_torn_by_a_crash_is_left_out_and_then_removed(book, tmp_path):
     book.add(recipe("one", "http://x/"), "one.yaml")
     path = tmp_path / "book.jsonl"
-    path.write_bytes(path.read_bytes() + b'{"task": "tw')
+    path.write_bytes(path.read_bytes() + b'{"task":"tw')  # as it is written
     assert len(book.entries()) == 1
     book.add(recipe("two", "http://x/"), "two.yaml")
     assert [entry.task for entry in book.entries()] == ["one", "two"]
+
+
+@pytest.mark.parametrize("content", [b"my notes", b"one\ntwo", b'{"task": 1}', b"{}"])
+def test_a_file_that_is_no_book_is_refused_and_left_as_it_is(tmp_path, content):
+    """Also one whose last line has no end, which would be a torn one in a book."""
+    file = tmp_path / "notes"
+    file.write_bytes(content)
+    (tmp_path / "one.yaml").write_text(recipe("one", "http://x/"))
+    for command in (("add", "notes", "one.yaml"), ("close", "notes", "one")):
+        assert "is no book of tasks" in complaint("task", *command, cwd=tmp_path)
+        assert file.read_bytes() == content
+
+
+def test_a_book_that_is_not_there_is_told_and_not_made(tmp_path):
+    for command in (("list",), ("pause", "one"), ("close", "one")):
+        arguments = (command[0], "nowhere", *command[1:])
+        assert "there is no book nowhere; `skitter task add` makes it" in complaint(
+            "task", *arguments, cwd=tmp_path
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_writers_at_once_lose_nothing(book):
@@ -196,7 +216,8 @@ async def test_a_task_that_only_another_worker_has_read_of_is_waited_for(tmp_pat
 
 def test_mistakes_are_told_in_one_line(tmp_path):
     (tmp_path / "one.yaml").write_text(recipe("one", "http://x/"))
-    assert "no tasks" in complaint("run", "skitter.tasks.book_spider", "-a", "book=none", cwd=tmp_path)
+    said = complaint("run", "skitter.tasks.book_spider", "-a", "book=none", cwd=tmp_path)
+    assert said.startswith("skitter: none has no tasks; add one: skitter task add none")
     assert "cannot be read" in complaint("task", "add", "book", "missing.yaml", cwd=tmp_path)
     (tmp_path / "book").write_text("nonsense\n")
     assert "is no book of tasks" in complaint("task", "list", "book", cwd=tmp_path)

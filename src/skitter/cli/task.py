@@ -94,9 +94,11 @@ def list_tasks(book: str) -> None:
     from skitter.tasks.book import TaskBook
     from skitter.tasks.entry import standings
 
+    tasks = TaskBook(book)
+    tasks.check_exists()
     rows = [
         (name, one.state, one.schedule or "-", ", ".join(map(shown_url, one.outputs)) or "-", one.file)
-        for name, one in standings(TaskBook(book).entries()).items()
+        for name, one in standings(tasks.entries()).items()
     ]
     if rows:
         click.echo(aligned([("TASK", "STATE", "SCHEDULE", "OUTPUT", "RECIPE"), *rows]))

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from skitter.engine.callbacks import describe
-from skitter.errors import SpiderError
+from skitter.errors import SkitterError, SpiderError
 from skitter.spider import Spider
 
 RECIPES = (".yaml", ".yml", ".toml")
@@ -170,10 +170,14 @@ def _let_import_from(folder: Path) -> None:
 
 
 def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Spider:
-    """Make the spider with its arguments. Raises :class:`~skitter.errors.SpiderError`."""
+    """Make the spider with its arguments.
+
+    Raises :class:`~skitter.errors.SpiderError`, or what the spider itself has to say in words of its own
+    (:class:`~skitter.errors.SkitterError`).
+    """
     try:
         return spider_class(**arguments)
-    except SpiderError:
+    except SkitterError:
         raise
     except Exception as error:
         raise SpiderError(

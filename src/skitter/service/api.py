@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import Body, FastAPI, Path, Query, Request, Response, Security
+from fastapi import Body, FastAPI, Query, Request, Response, Security
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from skitter.errors import SkitterError
 from skitter.service.access import App, Gate, Tokens
-from skitter.service.bodies import ChangesBody, IdsBody, JobBody, Problem, SeedsBody, TaskBody
-from skitter.service.checks import next_start
+from skitter.service.bodies import ChangesBody, IdsBody, JobBody, Problem, ScheduleBody, SeedsBody
+from skitter.service.calls import LINES, AfterQuery, LimitQuery, NamePath, RunQuery, lines_of
 from skitter.service.counter import Counter, view
 from skitter.service.desk import Desk
 from skitter.service.errors import Refusal
-from skitter.service.items import ItemPage
 from skitter.service.node import Node
-from skitter.service.nouns import NAME, Job, Recipe
+from skitter.service.nouns import Job, Recipe
 from skitter.service.problems import add_handlers
-from skitter.tasks.entry import Standing
+from skitter.service.task_calls import add_task_calls
 from skitter.version import VERSION
 
-NamePath = Annotated[str, Path(pattern=f"^{NAME}$", max_length=64)]
-TaskPath = Annotated[str, Path(max_length=200)]
-AfterQuery = Annotated[
-    str | None, Query(pattern=r"^[0-9]{1,15}\.[0-9]{1,9}$", description="`next` of the answer before.")
-]
-RunQuery = Annotated[str | None, Query(max_length=100, description="Another run than the newest.")]
-LimitQuery = Annotated[int, Query(ge=1, le=1000)]
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text, "content": {"application/problem+json": {}}}
     for status, text in {
@@ -42,11 +33,6 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         413: "The body is too large", 422: "The call does not fit", 503: "The store is away",
     }.items()
 }  # fmt: skip
-_ITEMS_AT_ONCE = 1000
-_JSON_LINES = "application/x-ndjson"
-_LINES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Items", "content": {_JSON_LINES: {"schema": {"type": "string"}}}}
-}
 _RECIPE_BODY = {
     "requestBody": {
         "required": True,
@@ -84,8 +70,9 @@ def make_app(desk: Desk, node: Node, tokens: Tokens, *, largest: int) -> App:
     _add_general(app, desk)
     _add_recipes(app, desk)
     _add_jobs(app, desk, counter)
+    _add_steering(app, desk)
     _add_work(app, desk, counter)
-    _add_tasks(app, desk, counter)
+    add_task_calls(app, desk, counter)
     return Gate(app, tokens, largest)
 
 
@@ -173,6 +160,16 @@ def _add_jobs(app: FastAPI, desk: Desk, counter: Counter) -> None:
         """Forget a job, its frontier and its items. The nodes let go of it within seconds."""
         await desk.delete(name)
 
+
+def _add_steering(app: FastAPI, desk: Desk) -> None:
+    async def shown(job: Job) -> dict[str, Any]:
+        return view(job, await desk.nodes())
+
+    @app.put("/jobs/{name}/schedule")
+    async def schedule(name: NamePath, body: ScheduleBody) -> dict[str, Any]:
+        """Change when new runs of a job begin; an empty schedule: only when they are started. A run under way goes on."""
+        return await shown(await desk.reschedule(name, body.schedule))
+
     @app.post("/jobs/{name}/start")
     async def start(name: NamePath) -> dict[str, Any]:
         """Begin a new run; items of the one before are kept, of those before that not."""
@@ -206,10 +203,10 @@ def _add_work(app: FastAPI, desk: Desk, counter: Counter) -> None:
         page = await counter.items(await desk.job(name), run, after, limit)
         return Response(msgspec.json.encode(page), media_type="application/json")
 
-    @app.get("/jobs/{name}/items.jsonl", response_class=StreamingResponse, responses=_LINES)
+    @app.get("/jobs/{name}/items.jsonl", response_class=StreamingResponse, responses=LINES)
     async def all_items(name: NamePath, run: RunQuery = None) -> StreamingResponse:
         """Return all items that are there by now, one JSON text a line."""
-        return await _lines(partial(counter.items, await desk.job(name), run))
+        return await lines_of(partial(counter.items, await desk.job(name), run))
 
     @app.get("/jobs/{name}/failures")
     async def failures(
@@ -243,74 +240,6 @@ def _add_work(app: FastAPI, desk: Desk, counter: Counter) -> None:
     async def change(name: NamePath, body: ChangesBody) -> dict[str, Any]:
         """Change limits of the run at once, on all nodes. Answers with all changes that hold."""
         return {"changes": await counter.change(await desk.job(name), body.settings, reset=body.reset)}
-
-
-def _add_tasks(app: FastAPI, desk: Desk, counter: Counter) -> None:
-    @app.get("/jobs/{name}/tasks")
-    async def tasks(name: NamePath) -> dict[str, Any]:
-        """List the tasks of a job of tasks."""
-        return {"tasks": [_task(standing) for standing in await desk.tasks(name)]}
-
-    @app.post("/jobs/{name}/tasks", status_code=201)
-    async def add_task(name: NamePath, body: TaskBody) -> dict[str, str]:
-        """Give a job of tasks one more, also while it runs. It is called what its recipe is called."""
-        return {"task": await desk.add_task(name, body.recipe, body.arguments, body.schedule, body.outputs)}
-
-    @app.get("/jobs/{name}/tasks/{task}/items")
-    async def task_items(
-        name: NamePath, task: TaskPath, after: AfterQuery = None, limit: LimitQuery = 100
-    ) -> Response:
-        """Return items of one task that was added with outputs, as those of a job."""
-        page = await counter.items(await desk.job(name), None, after, limit, await desk.task(name, task))
-        return Response(msgspec.json.encode(page), media_type="application/json")
-
-    @app.get("/jobs/{name}/tasks/{task}/items.jsonl", response_class=StreamingResponse, responses=_LINES)
-    async def all_task_items(name: NamePath, task: TaskPath) -> StreamingResponse:
-        """Return all items of one task that was added with outputs, one JSON text a line."""
-        standing = await desk.task(name, task)
-        return await _lines(partial(counter.items, await desk.job(name), None, task=standing))
-
-    @app.post("/jobs/{name}/tasks/{task}/pause")
-    async def pause_task(name: NamePath, task: TaskPath) -> dict[str, Any]:
-        """Fetch nothing more of a task until it is resumed; the others go on. It begins no rounds."""
-        return _task(await desk.change_task(name, task, "pause"))
-
-    @app.post("/jobs/{name}/tasks/{task}/resume")
-    async def resume_task(name: NamePath, task: TaskPath) -> dict[str, Any]:
-        """Go on with a task that was paused: within seconds."""
-        return _task(await desk.change_task(name, task, "resume"))
-
-    @app.delete("/jobs/{name}/tasks/{task}", status_code=204)
-    async def close_task(name: NamePath, task: TaskPath) -> None:
-        """Close a task: what is queued of it is dropped, what is in hand finished. Its name stays taken."""
-        await desk.change_task(name, task, "close")
-        await counter.drop_task(await desk.job(name), task)
-
-
-async def _lines(read: Callable[..., Awaitable[ItemPage]]) -> StreamingResponse:
-    """Return all items that ``read`` gives page by page; the first before anything is answered, for what it may refuse."""
-    first = await read(after=None, limit=_ITEMS_AT_ONCE)
-
-    async def lines() -> AsyncIterator[bytes]:
-        page = first
-        while page.items:
-            yield b"".join(bytes(item) + b"\n" for item in page.items)
-            page = await read(after=page.next, limit=_ITEMS_AT_ONCE)
-
-    return StreamingResponse(lines(), media_type=_JSON_LINES)
-
-
-def _task(standing: Standing) -> dict[str, Any]:
-    return {
-        "task": standing.task,
-        "state": standing.state,
-        "arguments": standing.variables,
-        "outputs": standing.outputs,
-        "schedule": standing.schedule,
-        "reload": standing.reload,
-        "rounds": len(standing.rounds),
-        "due": next_start(standing.schedule, time.time()) if standing.state == "open" else None,
-    }
 
 
 def _plain(value: Any) -> Any:

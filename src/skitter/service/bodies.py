@@ -42,6 +42,12 @@ class JobBody(Body):
     start: bool | None = Field(None, description="Begin at once; by default, if there is no schedule.")
 
 
+class ScheduleBody(Body):
+    """When new runs of a job begin."""
+
+    schedule: str = Field(max_length=200, description="Five cron fields, UTC; empty: at no time.")
+
+
 class TaskBody(Body):
     """A task: a recipe with its variables."""
 

@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from skitter.remedies import did_you_mean
-from skitter.service.checks import check_recipe, check_task, naming, next_start
-from skitter.service.errors import Conflict, Missing, Refusal
+from skitter.service.checks import check_recipe, naming, next_start
+from skitter.service.errors import TRIES, Conflict, Missing, Refusal, too_busy
 from skitter.service.ground import Ground, check_settings
 from skitter.service.nouns import (
     Job,
     NodeNote,
     Recipe,
     Run,
-    TaskList,
     decode,
     new_run,
 )
 from skitter.service.records import Records
+from skitter.service.task_desk import TaskDesk
 from skitter.settings import build_settings
-from skitter.tasks.entry import Entry, Standing, change_of, standings, type_of_change
+from skitter.tasks.entry import Entry
 
 _MOST_PROCESSES = 64
-_TRIES = 20
-"""How often a change is tried again because another node was faster."""
 
 
-class Desk:
+class Desk(TaskDesk):
     """The operations of the API on records, and the decisions of the nodes about them."""
 
     def __init__(self, ground: Ground, records: Records) -> None:
         self.ground = ground
         self.records = records
+        self._writing = asyncio.Lock()
+        """A node and the callers of its API write down the same."""
 
     # --- recipes -----------------------------------------------------------------------------------------
 
@@ -47,21 +46,11 @@ class Desk:
         """
         await asyncio.to_thread(check_recipe, recipe, None)
         recipe.stored = time.time()
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             before = await self.records.get("recipes", recipe.name)
             if await self.records.swap("recipes", recipe.name, before, msgspec.json.encode(recipe)):
                 return before is None
-        raise _too_busy(recipe.name)
-
-    async def recipe(self, name: str, field: str = "") -> Recipe:
-        """Return a recipe. Raises :class:`Missing`, or, for a ``field`` of a call, :class:`Refusal`."""
-        data = await self.records.get("recipes", name)
-        if data is None:
-            known = list(await self.records.all("recipes"))
-            remedy = did_you_mean(name, known) if known else "upload it with PUT /recipes/NAME"
-            kind = Refusal if field else Missing
-            raise kind(f"there is no recipe {name!r}", remedy=remedy, field=field)
-        return decode(data, Recipe)
+        raise too_busy(recipe.name)
 
     async def recipes(self) -> list[Recipe]:
         """Return all recipes, by name."""
@@ -73,16 +62,9 @@ class Desk:
         if users := [job.name for job in await self.jobs() if job.recipe == name]:
             raise Conflict(f"recipe {name!r} is that of job {users[0]!r}", remedy="delete the job first")
         if not await self.records.swap("recipes", name, data, None):
-            raise _too_busy(name)
+            raise too_busy(name)
 
     # --- jobs --------------------------------------------------------------------------------------------
-
-    async def job(self, name: str) -> Job:
-        """Return a job. Raises :class:`Missing`."""
-        data = await self.records.get("jobs", name)
-        if data is None:
-            raise Missing(f"there is no job {name!r}", remedy="GET /jobs lists the jobs")
-        return decode(data, Job)
 
     async def jobs(self) -> list[Job]:
         """Return all jobs, by name."""
@@ -120,19 +102,28 @@ class Desk:
                 remedy=f"{_MOST_PROCESSES} on each node at most",
                 field="queues",
             )
-        if job.schedule:
-            naming("schedule", lambda: next_start(job.schedule, time.time()))
-        if job.tasks and (job.schedule or job.arguments):
+        _check_schedule(job, job.schedule)
+        if job.tasks and job.arguments:
             raise Refusal(
-                "a job of tasks waits for them: it has neither schedule nor arguments",
+                "a job of tasks waits for them: it has no arguments",
                 remedy="leave them out",
-                field="schedule" if job.schedule else "arguments",
+                field="arguments",
             )
         if job.spider:
             await asyncio.to_thread(self.ground.allowed_spider, job.spider)
         if job.recipe:
             recipe = await self.recipe(job.recipe, "recipe")
             await asyncio.to_thread(check_recipe, recipe, job.arguments)
+
+    async def reschedule(self, name: str, schedule: str) -> Job:
+        """Change when new runs begin; empty: only when they are started."""
+
+        async def edit(job: Job) -> None:
+            _check_schedule(job, schedule)
+            job.schedule = schedule
+            job.due = next_start(schedule, time.time())
+
+        return await self._change(name, edit)
 
     async def start(self, name: str) -> Job:
         """Begin a new run. Raises :class:`Conflict` while one is under way."""
@@ -198,7 +189,7 @@ class Desk:
 
         Raises :class:`Missing` if there is no such job.
         """
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             data = await self.records.get("jobs", name)
             if data is None:
                 raise Missing(f"there is no job {name!r}", remedy="GET /jobs lists the jobs")
@@ -210,10 +201,10 @@ class Desk:
                 tasks = await self.records.get("tasks", name)
                 await self.records.swap("tasks", name, tasks, None)
                 return
-        raise _too_busy(name)
+        raise too_busy(name)
 
     async def _change(self, name: str, edit: Callable[[Job], Any]) -> Job:
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             data = await self.records.get("jobs", name)
             if data is None:
                 raise Missing(f"there is no job {name!r}", remedy="GET /jobs lists the jobs")
@@ -221,7 +212,7 @@ class Desk:
             await edit(job)
             if await self.records.swap("jobs", name, data, msgspec.json.encode(job)):
                 return job
-        raise _too_busy(name)
+        raise too_busy(name)
 
     async def change_run(self, name: str, run: str, leg: int, edit: Callable[[Job, Run], None]) -> bool:
         """Note something about a leg of a run, if its job is still there."""
@@ -245,7 +236,7 @@ class Desk:
         for name, data in (await self.records.all("jobs")).items():
             job = decode(data, Job)
             if job.tasks and job.is_active:
-                await self._begin_rounds(name, now)
+                await self.begin_rounds(name, now)
             if job.due is None or job.due > now:
                 continue
             is_begun = not job.is_active and job.wanted != "paused"
@@ -261,109 +252,13 @@ class Desk:
                 begun.append(name)
         return begun
 
-    async def _begin_rounds(self, name: str, now: float) -> None:
-        """Note the rounds of a job's tasks whose time has come."""
-        known, data = await self._task_list(name)
-        due = [
-            Entry(task=task, round=number)
-            for task, standing in standings(known.entries).items()
-            if (number := standing.due_round(now)) is not None
-        ]
-        if due:
-            known.entries += due
-            await self.records.swap("tasks", name, data, msgspec.json.encode(known))
-
-    # --- tasks -------------------------------------------------------------------------------------------
-
-    async def tasks(self, name: str) -> list[Standing]:
-        """Return the tasks of a job. Raises :class:`Conflict` for a job of another kind."""
-        await self._check_holds_tasks(name)
-        return [*standings((await self._task_list(name))[0].entries).values()]
-
-    async def _check_holds_tasks(self, name: str) -> Job:
-        job = await self.job(name)
-        if not job.tasks:
-            raise Conflict(f"job {name!r} holds no tasks", remedy='add a job with "tasks": true')
-        return job
-
-    async def task(self, name: str, task: str) -> Standing:
-        """Return a task of a job. Raises :class:`Missing`."""
-        for standing in await self.tasks(name):
-            if standing.task == task:
-                return standing
-        raise _no_task(name, task)
-
-    async def _task_list(self, name: str) -> tuple[TaskList, bytes | None]:
-        data = await self.records.get("tasks", name)
-        return (TaskList() if data is None else decode(data, TaskList)), data
-
-    async def add_task(
-        self,
-        name: str,
-        recipe_name: str,
-        arguments: dict[str, Any],
-        schedule: str = "",
-        outputs: Sequence[str] = (),
-    ) -> str:
-        """Give a job a recipe as one more task, also while it runs; returns the name of the task.
-
-        ``outputs``: names of those that the service has for tasks.
-        """
-        job = await self._check_holds_tasks(name)
-        recipe = await self.recipe(recipe_name, "recipe")
-        new = await asyncio.to_thread(check_task, recipe, arguments, schedule)
-        self.ground.outputs_of_task(new.task, outputs, job, None)
-        new.outputs = list(dict.fromkeys(outputs))
-
-        def entry(known: TaskList) -> Entry:
-            if any(entry.task == new.task for entry in known.entries):
-                raise Conflict(
-                    f"job {name!r} has had a task {new.task!r} already", remedy="give the recipe another name:",
-                    field="recipe",
-                )  # fmt: skip
-            return new
-
-        await self._add_line(name, entry)
-        return new.task
-
-    async def change_task(self, name: str, task: str, change: type_of_change) -> Standing:
-        """Pause, resume or close a task; returns what it is now.
-
-        Closing drops what is queued of it; what is in hand is finished. Raises :class:`Missing`, and
-        :class:`Conflict` for a task that is closed.
-        """
-        await self._check_holds_tasks(name)
-
-        def entry(known: TaskList) -> Entry | None:
-            try:
-                return change_of(task, known.entries, change, time.time())
-            except KeyError:
-                raise _no_task(name, task) from None
-            except ValueError:
-                raise Conflict(
-                    f"task {task!r} is closed for good", remedy="add it again under another name"
-                ) from None
-
-        return standings((await self._add_line(name, entry)).entries)[task]
-
-    async def _add_line(self, name: str, make: Callable[[TaskList], Entry | None]) -> TaskList:
-        """Add a line to a job's book, made from what is in it; returns what is in it then."""
-        for _ in range(_TRIES):
-            known, data = await self._task_list(name)
-            entry = make(known)
-            if entry is None:
-                return known
-            known.entries.append(entry)
-            if await self.records.swap("tasks", name, data, msgspec.json.encode(known)):
-                return known
-        raise _too_busy(name)
-
     # --- on the disk of this node ------------------------------------------------------------------------
 
     async def prepare(self, job: Job, run: Run) -> None:
         """Write down what the processes of a run read: its recipe, or its book of tasks as it is by now."""
-        entries = (await self._task_list(job.name))[0].entries if job.tasks else []
-        await asyncio.to_thread(self._write_down, job, run, entries)
+        entries = (await self.task_list(job.name))[0].entries if job.tasks else []
+        async with self._writing:
+            await asyncio.to_thread(self._write_down, job, run, entries)
 
     def _write_down(self, job: Job, run: Run, entries: list[Entry]) -> None:
         self.ground.sources.mkdir(parents=True, exist_ok=True)
@@ -383,16 +278,16 @@ class Desk:
                     book.write(msgspec.json.encode(line) + b"\n")
 
 
+def _check_schedule(job: Job, schedule: str) -> None:
+    if job.tasks and schedule:
+        raise Refusal(
+            "a job of tasks waits for them: it has no schedule", remedy="give its tasks one", field="schedule"
+        )
+    naming("schedule", lambda: next_start(schedule, time.time()))
+
+
 def _check_limits(settings: dict[str, Any]) -> None:
     """Find out whether settings can be read. Raises :class:`~skitter.errors.SettingsError`."""
     read = build_settings(settings)
     read.politeness()
     read.queue_sizes()
-
-
-def _no_task(job: str, task: str) -> Missing:
-    return Missing(f"job {job!r} has no task {task!r}", remedy="GET .../tasks lists them")
-
-
-def _too_busy(name: str) -> Conflict:
-    return Conflict(f"{name!r} is being changed by many at once", remedy="try again")

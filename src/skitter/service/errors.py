@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from skitter.errors import UsageError
 
+TRIES = 20
+"""How often a change is tried again because another node was faster."""
+
 
 class Refusal(UsageError):
     """A call that is refused. ``field`` is the part of the call that has to change; empty: the call as a whole."""
@@ -28,3 +31,8 @@ class Conflict(Refusal):
 
     status = 409
     title = "Not in this state"
+
+
+def too_busy(name: str) -> Conflict:
+    """Return the refusal of a change that others were always faster than."""
+    return Conflict(f"{name!r} is being changed by many at once", remedy="try again")

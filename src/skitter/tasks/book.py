@@ -25,6 +25,9 @@ from skitter.store.outputs import open_output
 from skitter.tasks.entry import Entry, change_of, standings, type_of_change
 from skitter.tasks.recipe_task import new_entry
 
+_BEGINNING = b'{"task":"'
+"""Of every line."""
+
 
 class TaskBook:
     """The tasks of a job in a file, which is made with the first of them."""
@@ -71,20 +74,25 @@ class TaskBook:
         Paused, nothing more of it is fetched; closed, its queued requests are dropped, and it stays closed. Raises
         :class:`~skitter.errors.UsageError` for a task that is not there, or was closed.
         """
+        self.check_exists()
         with self._locked() as entries:
             try:
                 entry = change_of(name, entries, change, time.time())
             except KeyError:
                 known = standings(entries)
-                raise UsageError(
-                    f"{self._path} has no task {name!r}", remedy=did_you_mean(name, known or ["-"])
-                ) from None
+                remedy = did_you_mean(name, known) if known else "`skitter task add` adds one"
+                raise UsageError(f"{self._path} has no task {name!r}", remedy=remedy) from None
             except ValueError:
                 raise UsageError(
                     f"task {name!r} is closed for good", remedy="add it again under another name"
                 ) from None
             if entry is not None:
                 self._append(entry)
+
+    def check_exists(self) -> None:
+        """Raise :class:`~skitter.errors.UsageError` if there is no such file."""
+        if not self._path.exists():
+            raise UsageError(f"there is no book {self._path}", remedy="`skitter task add` makes it")
 
     def begin_round(self, name: str, number: int) -> None:
         """Note that a task fetches its pages anew; a round that was begun already stays as it is."""
@@ -104,10 +112,7 @@ class TaskBook:
         try:
             return [msgspec.json.decode(line, type=Entry) for line in lines]
         except msgspec.MsgspecError as error:
-            raise UsageError(
-                f"{self._path} is no book of tasks: {error}",
-                remedy="name the file that `skitter task add` made",
-            ) from None
+            raise self._is_no_book(error) from None
 
     def size(self) -> int:
         """Return how long the file is: it changes with every line."""
@@ -127,19 +132,27 @@ class TaskBook:
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            entries = self.entries()
             self._cut_torn_line(descriptor)
-            yield self.entries()
+            yield entries
         finally:
             os.close(descriptor)
 
-    @staticmethod
-    def _cut_torn_line(descriptor: int) -> None:
-        """Remove what somebody wrote who did not live to end the line."""
+    def _cut_torn_line(self, descriptor: int) -> None:
+        """Remove what somebody wrote who did not live to end the line; nothing of a file that is no book."""
         size = os.fstat(descriptor).st_size
         data = os.pread(descriptor, size, 0)
         whole = data.rfind(b"\n") + 1
-        if whole < size:
+        torn = data[whole:]
+        if torn and not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
+            raise self._is_no_book("its last line is none of a book")
+        if torn:
             os.ftruncate(descriptor, whole)
+
+    def _is_no_book(self, why: object) -> UsageError:
+        return UsageError(
+            f"{self._path} is no book of tasks: {why}", remedy="name the file that `skitter task add` made"
+        )
 
     def _append(self, entry: Entry) -> None:
         with self._path.open("ab") as file:
