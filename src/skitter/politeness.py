@@ -8,10 +8,10 @@ registered domain or one pool for all hosts that the rule matches.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -128,7 +128,7 @@ class LimitRule(msgspec.Struct, frozen=True):
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """Limits of the slots of one named queue. What is ``None`` or empty comes from the job's policy."""
+    """Limits of the slots of one named queue, or of one domain. What is ``None`` or empty comes from the job's policy."""
 
     delay: float | None = None
     jitter: float | None = None
@@ -137,6 +137,17 @@ class QueueLimits(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         self.policy(SlotPolicy())
+
+    def strictest(self, other: QueueLimits) -> QueueLimits:
+        """Return limits under which both hold."""
+
+        def both(choose: Callable[[list[Any]], Any], name: str) -> Any:
+            return choose(
+                [value for one in (self, other) if (value := getattr(one, name)) is not None] or [None]
+            )
+
+        rates = tuple(dict.fromkeys((*self.rates, *other.rates)))
+        return QueueLimits(both(max, "delay"), both(max, "jitter"), both(min, "parallelism"), rates)
 
     def policy(self, default: SlotPolicy) -> SlotPolicy:
         """Return the limits of a slot of the queue under no rule."""
@@ -154,7 +165,9 @@ _NO_LIMITS_OF_ITS_OWN = QueueLimits()
 class Politeness:
     """Which slot a host belongs to, and the limits of each slot.
 
-    ``queues``: limits of queues that have some of their own. A rule that matches a host is stronger.
+    ``queues``: limits of queues that have some of their own. A rule that matches a host is stronger. ``domains``: limits
+    of hosts by domain, with its subdomains; the longest that fits counts. They leave the slots as they are, and a rule
+    is stronger, but no queue.
     """
 
     def __init__(
@@ -163,12 +176,18 @@ class Politeness:
         rules: Sequence[LimitRule] = (),
         unit: SlotUnit = "host",
         queues: Mapping[str, QueueLimits] | None = None,
+        domains: Mapping[str, QueueLimits] | None = None,
     ) -> None:
         self.default = default if default is not None else SlotPolicy()
         self.rules = tuple(rules)
         self.queues = dict(queues or {})
         self._patterns = [rule.pattern() for rule in self.rules]
         self._unit = unit
+        self.domains: dict[str, QueueLimits] = {}
+        for domain, limits in (domains or {}).items():
+            name = _without_port(domain.lower())
+            key = registered_domain(name) if unit == "domain" else name
+            self.domains[key] = limits.strictest(self.domains.get(key, _NO_LIMITS_OF_ITS_OWN))
         self.slot_of = lru_cache(maxsize=65_536)(self._slot_of)
         """Slot key of a host (``name`` or ``name:port``); remembered for the hosts met last."""
 
@@ -188,9 +207,9 @@ class Politeness:
                 return index
         return None
 
-    def with_default(self, default: SlotPolicy) -> Politeness:
+    def changed(self, default: SlotPolicy, domains: Mapping[str, QueueLimits]) -> Politeness:
         """Return the same rules with other limits where none of them says otherwise."""
-        return Politeness(default, self.rules, self._unit, self.queues)
+        return Politeness(default, self.rules, self._unit, self.queues, domains)
 
     @property
     def unit(self) -> SlotUnit:
@@ -201,7 +220,15 @@ class Politeness:
         """Return the limits of a slot by its key."""
         index = self.rule_of_slot(slot)
         default = self.default_of(queue_of(slot)) if self.queues else self.default
-        return default if index is None else self.rules[index].policy(default)
+        if index is not None:
+            return self.rules[index].policy(default)
+        own = self._limits_of_domain(without_queue(slot)) if self.domains else None
+        return default if own is None else own.policy(default)
+
+    def _limits_of_domain(self, host: str) -> QueueLimits | None:
+        while host and host not in self.domains:
+            host = host.partition(".")[2]
+        return self.domains.get(host)
 
     def default_of(self, queue: str) -> SlotPolicy:
         """Return the limits of the slots of a queue that are under no rule."""

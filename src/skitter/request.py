@@ -191,10 +191,13 @@ def decode_request(url: str, record: bytes) -> Request:
 
     Raises :class:`~skitter.errors.UndecodableRecord` for an unknown version or damaged bytes.
     """
-    if record[:1] != _VERSION_BYTE:
-        found = record[0] if record else "none"
+    if not record:
         raise UndecodableRecord(
-            f"stored request has format version {found}, this skitter reads {RECORD_VERSION}",
+            "it is no request, only the text of a seed that was refused", remedy="add it anew, put right"
+        )
+    if record[:1] != _VERSION_BYTE:
+        raise UndecodableRecord(
+            f"stored request has format version {record[0]}, this skitter reads {RECORD_VERSION}",
             remedy="replay it with the version that wrote it",
         )
     try:

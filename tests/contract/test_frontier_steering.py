@@ -2,15 +2,17 @@
 who is at work, and what was counted per worker, host and task."""
 
 import math
+from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from skitter.frontier.changes import Changes
 from skitter.frontier.options import Limits
 from skitter.frontier.records import JobState, Outcome, Resolution
 from skitter.frontier.roster import WorkerReport
 from skitter.frontier.tally import OTHERS, Tally, TallyGroup
-from skitter.politeness import LimitRule, Rate, SlotPolicy
+from skitter.politeness import LimitRule, QueueLimits, Rate, SlotPolicy
 
 
 def report(name, host="here", age=5.0, **fields):
@@ -157,6 +159,61 @@ async def test_changes_come_on_top_of_earlier_ones_until_they_are_reset(job):
     assert await job.frontier.change(Changes(), True) == Changes()
     await job.add(*range(3))
     assert len(await job.lease()) == 3
+
+
+@pytest.mark.parametrize("host", ["shop.test", "www.shop.test", "detail|shop.test"])
+async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(start, host):
+    job = await start(SlotPolicy(delay=0.0, parallelism=10))
+    await job.add(*range(10), host="myshop.test")
+    plain = [job.entry(number, host.rpartition("|")[2]) for number in range(10)]
+    await job.add(*(replace(entry, slot=host) for entry in plain))  # before anything is known of limits
+    await job.frontier.change(Changes(domain_limits={"shop.test": QueueLimits(delay=10.0, parallelism=1)}))
+    leases = await job.lease()
+    assert [lease.slot for lease in leases] == 10 * ["myshop.test"]
+    await job.done(*leases)
+    for _ in range(2):
+        waited, lease = await job.wait_for_one()
+        assert (lease.slot, waited >= 10.0) == (host, True)
+        await job.done(lease)
+    await job.frontier.change(Changes(domain_limits={"shop.test": QueueLimits(rates=(Rate(3, 60.0),))}))
+    await job.clock.advance(120)
+    assert len(await job.lease()) == 3
+    await job.frontier.change(Changes(domain_limits={}))
+    await job.clock.advance(1)
+    assert len(await job.lease()) == 5
+
+
+async def test_limits_of_a_domain_are_those_of_new_hosts_too_and_of_the_longest_name(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=10))
+    limits = {"test": QueueLimits(parallelism=4), "shop.test": QueueLimits(parallelism=2)}
+    await job.frontier.change(Changes(domain_limits=limits))
+    for host in ("a.test", "b.shop.test", "c.other"):
+        await job.add(*range(20), host=host)
+    slots = Counter(lease.slot for lease in await job.lease())
+    assert slots == {"a.test": 4, "b.shop.test": 2, "c.other": 10}
+
+
+async def test_a_limit_rule_is_stronger_than_limits_of_a_domain_and_they_than_changed_settings(start):
+    rule = LimitRule(domain_glob="slow.test", parallelism=3)
+    job = await start(SlotPolicy(delay=0.0, parallelism=10), rules=[rule])
+    limits = {"slow.test": QueueLimits(parallelism=1), "shop.test": QueueLimits(parallelism=5)}
+    await job.frontier.change(Changes(domain_limits=limits))
+    await job.frontier.change(Changes(parallelism=2))
+    for host in ("slow.test", "shop.test", "other.test"):
+        await job.add(*range(20), host=host)
+    slots = Counter(lease.slot for lease in await job.lease())
+    assert slots == {"slow.test": 3, "shop.test": 5, "other.test": 2}
+
+
+async def test_where_the_slot_is_a_registered_domain_the_strictest_limits_below_it_are_its_own(start):
+    job = await start(SlotPolicy(delay=0.0, parallelism=10), unit="domain")
+    limits = {
+        "a.shop.com:81": QueueLimits(parallelism=5, delay=0.0),
+        "b.shop.com": QueueLimits(parallelism=2),
+    }
+    await job.frontier.change(Changes(domain_limits=limits))
+    await job.add(*range(20), host="shop.com")
+    assert len(await job.lease()) == 2
 
 
 # --- dropped and banned hosts ---------------------------------------------------------------------------------

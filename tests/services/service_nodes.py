@@ -81,6 +81,17 @@ class ServiceNode:
             connection.close()
         return answer.status, json.loads(data) if data else None
 
+    def text(self, path):
+        """Read what is no JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+            answer = connection.getresponse()
+            assert (answer.status, answer.getheader("Content-Type")) == (200, "application/x-ndjson")
+            return answer.read().decode()
+        finally:
+            connection.close()
+
     def done(self, method, path, body=None, **options):
         """Call the API, which has to do it; returns what the answer says."""
         status, answer = self.call(method, path, body, **options)

@@ -66,7 +66,11 @@ def test_a_task_has_outputs_of_its_own_where_the_operator_has_named_some(nodes, 
         items = page["items"] + more["items"]
         assert [item["task"] for item in items] == [name] * 10
         assert len({item["url"] for item in items}) == 10
+    for path in ("/jobs/many", "/jobs/many/tasks/listed"):
+        found = [json.loads(line) for line in two.text(f"{path}/items.jsonl").splitlines()]
+        assert found == one.done("GET", f"{path}/items")["items"]
     assert one.call("GET", "/jobs/many/tasks/plain/items")[0] == 409
+    assert one.call("GET", "/jobs/many/tasks/plain/items.jsonl")[0] == 409
     assert one.call("GET", "/jobs/many/tasks/nobody/items")[0] == 404
     one.done("POST", "/jobs/many/stop")
     one.wait_for("/jobs/many", lambda job: job["state"] == "stopped", "the stop")

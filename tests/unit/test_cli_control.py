@@ -145,6 +145,9 @@ def test_jobs_lists_every_job_with_its_state(serve, tmp_path):
     assert [(job["job"], job["state"]) for job in found] == [("one", "finished"), ("two", "stopped")]
     lines = skitter("jobs", cwd=tmp_path).stdout.splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [["one", "finished", "3"], ["two", "stopped", "1"]]
+    pausing = skitter("pause", "two", cwd=tmp_path)
+    assert pausing.stderr == "job two is paused, at its limit of 1 pages; `skitter resume two` goes on\n"
+    assert skitter("pause", "one", cwd=tmp_path).stderr == "job one is finished\n"
 
 
 def test_a_job_in_memory_that_is_over_is_listed_but_cannot_be_controlled(serve, tmp_path):

@@ -1,5 +1,6 @@
 """`skitter add`, `set`, `drop-host`, `counters`, `status --watch`, `top` and `export`, as people use them."""
 
+import asyncio
 import fcntl
 import gzip
 import json
@@ -14,7 +15,9 @@ import time
 import pytest
 
 from cli_command import SKITTER, Running, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from skitter.cli.live import watch_jobs
 from skitter.cli.main import run
+from skitter.errors import UsageError
 from skitter.testing import Answer, GeneratedSite
 
 PAGES = 40
@@ -277,6 +280,15 @@ def test_a_job_that_cannot_be_read_hides_none_of_the_others(shop, free_port):
         assert broken.startswith("job broken: ")
         assert away.startswith("job lost: ")
         assert "does not answer" in away
+
+
+async def test_who_watches_what_is_not_there_is_told_at_once():
+    async def look():
+        raise UsageError("there is no such job")
+
+    with pytest.raises(UsageError, match="no such job"):
+        async with asyncio.timeout(20):
+            await watch_jobs(look, 0.1, detailed=True)
 
 
 def test_counters_are_shown_by_prefix_and_by_worker_and_host(shop):

@@ -70,7 +70,7 @@ def test_a_rule_and_the_limits_of_a_queue_are_found_by_the_slot():
     assert politeness.policy_of("detail|h.test") == SlotPolicy(5.0, 0.0, 2, (Rate(1, 2.0),))
     assert politeness.policy_of("detail|slow.test").delay == 60.0
     assert politeness.policy_of(slot_in("detail", politeness.slot_of("a.pool"))).delay == 5.0
-    changed = politeness.with_default(SlotPolicy(delay=3.0))
+    changed = politeness.changed(SlotPolicy(delay=3.0), {})
     assert [changed.policy_of(slot).delay for slot in ("list|h.test", "detail|h.test")] == [3.0, 5.0]
 
 

@@ -176,6 +176,15 @@ async def test_a_body_that_is_no_json_is_a_bad_call(call, body):
     assert (await call("POST", "/jobs", body))[0] in {400, 422}
 
 
+async def test_a_body_that_is_said_to_be_no_json_and_a_path_that_leads_nowhere_are_told_what_would_help(call):
+    kind = "application/x-www-form-urlencoded"  # what curl says of -d
+    status, problem = await call("POST", "/jobs", '{"name": "x", "tasks": true}', kind=kind)
+    assert (status, problem["remedy"]) == (422, "send it with Content-Type: application/json")
+    for method, path, code in (("GET", "/jobs/", 404), ("PUT", "/jobs", 405)):
+        status, problem = await call(method, path)
+        assert (status, "openapi.json" in problem["remedy"]) == (code, True)
+
+
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(call):
     assert (await call("PUT", "/recipes/x", b"#" * 10_001, kind="application/yaml"))[0] == 413
     endless = [b"#" * 6_000] * 1_000

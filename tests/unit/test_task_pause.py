@@ -16,7 +16,7 @@ from skitter.tasks.book import TaskBook
 from skitter.tasks.book_spider import BookSpider
 from skitter.tasks.entry import Entry, standings
 from skitter.tasks.schedule import Schedule
-from skitter.testing import Answer
+from skitter.testing import Answer, WireAnswer
 
 RECIPE = """name: {name}
 start: {url}
@@ -69,7 +69,7 @@ async def test_a_paused_task_waits_while_the_others_go_on_and_its_job_ends_after
 
 
 def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(serve, tmp_path):
-    halfway, more = threading.Event(), threading.Event()
+    halfway, paused, more = threading.Event(), threading.Event(), threading.Event()
 
     def telling(event, *links):
         def page(_visit):
@@ -78,8 +78,21 @@ def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(s
 
         return page
 
+    def answer_when_it_is_paused(_visit):
+        def steps():
+            while not paused.is_set():
+                yield 0.01
+            body = b"<a href=/7>x</a>"
+            yield b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%b" % (
+                len(body),
+                body,
+            )
+
+        return WireAnswer(steps())
+
     chain = {f"/{n}": [f"/{n + 1}"] for n in range(40)}
-    site = Scripted({**chain, "/5": telling(halfway, "/6"), "/40": telling(more)})
+    pages = {"/5": telling(halfway, "/6"), "/6": answer_when_it_is_paused, "/40": telling(more)}
+    site = Scripted({**chain, **pages})
     url = serve(site).url
     (tmp_path / "slow.yaml").write_text(
         RECIPE.format(name="slow", url=f"{url}0", more="settings: {delay: 0.1}")
@@ -93,6 +106,7 @@ def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(s
         assert halfway.wait(60)
         told = skitter("task", "pause", "book", "slow", cwd=tmp_path)
         assert (told.returncode, told.stderr) == (0, "paused slow\n")
+        paused.set()
         assert "paused" in skitter("task", "list", "book", cwd=tmp_path).stdout.splitlines()[1]
         assert not more.is_set()
         assert running.process.poll() is None

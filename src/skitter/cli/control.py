@@ -71,8 +71,12 @@ async def _pause(folder: JobFolder) -> None:
 
     async with open_frontier(folder) as reached:
         now = await reached.frontier.control(JobState.PAUSED)
-    goes_on = f"; `skitter resume {folder.job}` goes on" if now is JobState.PAUSED else ""
-    say(f"job {folder.job} is {now}{goes_on}")
+        reason = (await reached.frontier.status()).reason
+    if now is JobState.FINISHED:
+        say(f"job {folder.job} is finished")
+    else:
+        limit = f", at its limit of {reason}" if reason else ""
+        say(f"job {folder.job} is paused{limit}; `skitter resume {folder.job}` goes on")
 
 
 @click.command()

@@ -26,20 +26,24 @@ _HINT = "q: quit"
 
 
 async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
-    """Show jobs again and again until somebody has seen enough. ``detailed``: everything about each."""
+    """Show jobs again and again until somebody has seen enough. ``detailed``: everything about each.
+
+    Raises :class:`~skitter.errors.SkitterError` if there is nothing to see from the first.
+    """
+    shown: RenderableType = _shown(await look(), detailed=detailed)
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, enough.set)
     with _keys(enough), Live(console=Console(), screen=True, auto_refresh=False) as live:
         while not enough.is_set():
+            live.update(Group(shown, Text(), Text(_HINT, style="dim")), refresh=True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(enough.wait(), interval)
             try:
                 shown = _shown(await look(), detailed=detailed)
             except SkitterError as error:  # it may come back; who watches can leave
                 shown = Text(str(error), style="red")
-            live.update(Group(shown, Text(), Text(_HINT, style="dim")), refresh=True)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(enough.wait(), interval)
 
 
 def _shown(jobs: list[JobStatus], *, detailed: bool) -> RenderableType:

@@ -39,11 +39,12 @@ def set_(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -
 
 async def _set(folder: JobFolder, changes: Changes, *, reset: bool, ask: bool) -> None:
     from skitter.cli.tables import change_texts
+    from skitter.engine.changing import change_by_hand
     from skitter.engine.reach import open_frontier
 
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
-        now = await frontier.changes() if ask else await frontier.change(changes, reset)
+        now = await frontier.changes() if ask else await change_by_hand(frontier, changes, reset=reset)
     texts = change_texts(now)
     say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "nothing is changed"))
 

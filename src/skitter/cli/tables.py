@@ -75,6 +75,14 @@ def change_texts(changes: Changes | dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _setting(value: Any) -> str:
+    if isinstance(value, dict):  # by domain, and then by limit
+        return "; ".join(
+            f"{domain} "
+            + " ".join(
+                f"{name}={_setting(limit)}" for name, limit in limits.items() if limit not in (None, [])
+            )
+            for domain, limits in value.items()
+        )
     if isinstance(value, (list, tuple)):
         return ",".join(f"{rate['count']}/{rate['per']:g}s" for rate in value)
     if value == math.inf:

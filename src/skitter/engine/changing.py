@@ -6,8 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from skitter.errors import UsageError
+from skitter.frontier.base import Frontier
 from skitter.frontier.changes import Changes
 from skitter.settings import build_settings
+
+_BY_HAND = tuple(name for name in Changes.__struct_fields__ if name != "domain_limits")
+
+
+async def change_by_hand(frontier: Frontier, changes: Changes, *, reset: bool) -> Changes:
+    """Change settings of a job; ``reset`` forgets what was changed by hand before, not what its spider has changed."""
+    if reset:
+        kept = Changes(domain_limits=(await frontier.changes()).domain_limits)
+        changes = changes.over(kept)
+    return await frontier.change(changes, reset)
 
 
 def changes_of(given: Mapping[str, Any]) -> Changes:
@@ -15,10 +26,10 @@ def changes_of(given: Mapping[str, Any]) -> Changes:
     settings = build_settings(given)  # which also finds values that do not fit
     politeness = settings.politeness()
     values: dict[str, Any] = {name: getattr(settings, name) for name in given}
-    if other := [name for name in values if name not in Changes.__struct_fields__]:
+    if other := [name for name in values if name not in _BY_HAND]:
         raise UsageError(
             f"setting {other[0]} cannot be changed while a job runs",
-            remedy=f"these can: {', '.join(Changes.__struct_fields__)}; stop the job for another",
+            remedy=f"these can: {', '.join(_BY_HAND)}; stop the job for another",
         )
     if "rates" in values:
         values["rates"] = politeness.default.rates

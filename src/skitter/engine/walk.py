@@ -82,7 +82,8 @@ class Walk:
             page = Page(lease, decode_request(lease.url, lease.record))
         except UndecodableRecord as error:
             page = Page(lease, Request(lease.url))
-            page.finish(Verdict(Resolution.FAILED, f"record: {error}"))
+            kind = "record" if lease.record else "seed"
+            page.finish(Verdict(Resolution.FAILED, f"{kind}: {error}"))
             await self._tell(page, error)
             return page
         try:

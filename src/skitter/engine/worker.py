@@ -26,7 +26,9 @@ from skitter.engine.walk import Walk
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.fetch.base import Fetcher
 from skitter.frontier.base import Frontier, SeedKeys
+from skitter.frontier.changes import Changes
 from skitter.frontier.records import Entry, JobInfo, JobState
+from skitter.politeness import QueueLimits
 from skitter.request import Request
 from skitter.scope import Scope
 from skitter.settings import Settings
@@ -176,6 +178,12 @@ class Worker:
         if not isinstance(entry, Entry):
             return False
         return not next(iter(await self._frontier.unknown([entry.fingerprint])))
+
+    async def limit_domains(self, limits: dict[str, QueueLimits]) -> None:
+        """Let limits hold for the hosts of some domains, over all workers; those that held before do no more."""
+        before = (await self._frontier.changes()).domain_limits
+        if (before or {}) != limits:
+            await self._frontier.change(Changes(domain_limits=limits))
 
     async def drop_task(self, task: str, rest: float) -> int:
         """Remove what waits of a task from the queue; returns how many.

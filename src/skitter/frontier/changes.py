@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from skitter.frontier.options import FrontierOptions
-from skitter.politeness import Politeness, Rate
+from skitter.politeness import Politeness, QueueLimits, Rate
 
 
 class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -24,6 +24,8 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Seconds; infinity: for ever."""
     concurrency: int | UnsetType = UNSET
     """The only one that a worker obeys by itself: see ``LeaseResult.revision``."""
+    domain_limits: dict[str, QueueLimits] | UnsetType = UNSET
+    """Limits of hosts by domain; see :class:`~skitter.politeness.Politeness`. No setting: a spider gives them."""
 
     def over(self, earlier: Changes) -> Changes:
         """Return the earlier changes with these on top."""
@@ -46,7 +48,8 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Return the politeness that holds. What a limit rule says itself stays as it is."""
         given = _set(self)
         fields = {name: given[name] for name in ("delay", "jitter", "parallelism", "rates") if name in given}
-        return politeness.with_default(msgspec.structs.replace(politeness.default, **fields))
+        domains = self.domain_limits or {}
+        return politeness.changed(msgspec.structs.replace(politeness.default, **fields), domains)
 
 
 def _set(changes: Changes) -> dict[str, object]:

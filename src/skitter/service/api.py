@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import Body, FastAPI, Path, Query, Request, Response, Security
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from skitter.errors import SkitterError
@@ -20,6 +21,7 @@ from skitter.service.checks import next_start
 from skitter.service.counter import Counter, view
 from skitter.service.desk import Desk
 from skitter.service.errors import Refusal
+from skitter.service.items import ItemPage
 from skitter.service.node import Node
 from skitter.service.nouns import NAME, Job, Recipe
 from skitter.service.problems import add_handlers
@@ -31,6 +33,7 @@ TaskPath = Annotated[str, Path(max_length=200)]
 AfterQuery = Annotated[
     str | None, Query(pattern=r"^[0-9]{1,15}\.[0-9]{1,9}$", description="`next` of the answer before.")
 ]
+RunQuery = Annotated[str | None, Query(max_length=100, description="Another run than the newest.")]
 LimitQuery = Annotated[int, Query(ge=1, le=1000)]
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text, "content": {"application/problem+json": {}}}
@@ -39,6 +42,11 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         413: "The body is too large", 422: "The call does not fit", 503: "The store is away",
     }.items()
 }  # fmt: skip
+_ITEMS_AT_ONCE = 1000
+_JSON_LINES = "application/x-ndjson"
+_LINES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Items", "content": {_JSON_LINES: {"schema": {"type": "string"}}}}
+}
 _RECIPE_BODY = {
     "requestBody": {
         "required": True,
@@ -192,11 +200,16 @@ def _add_work(app: FastAPI, desk: Desk, counter: Counter) -> None:
         name: NamePath,
         after: AfterQuery = None,
         limit: LimitQuery = 100,
-        run: Annotated[str | None, Query(max_length=100, description="Another run than the newest.")] = None,
+        run: RunQuery = None,
     ) -> Response:
         """Return items in the order in which their pages first came. `next` is null when there are no more by now."""
         page = await counter.items(await desk.job(name), run, after, limit)
         return Response(msgspec.json.encode(page), media_type="application/json")
+
+    @app.get("/jobs/{name}/items.jsonl", response_class=StreamingResponse, responses=_LINES)
+    async def all_items(name: NamePath, run: RunQuery = None) -> StreamingResponse:
+        """Return all items that are there by now, one JSON text a line."""
+        return await _lines(partial(counter.items, await desk.job(name), run))
 
     @app.get("/jobs/{name}/failures")
     async def failures(
@@ -251,6 +264,12 @@ def _add_tasks(app: FastAPI, desk: Desk, counter: Counter) -> None:
         page = await counter.items(await desk.job(name), None, after, limit, await desk.task(name, task))
         return Response(msgspec.json.encode(page), media_type="application/json")
 
+    @app.get("/jobs/{name}/tasks/{task}/items.jsonl", response_class=StreamingResponse, responses=_LINES)
+    async def all_task_items(name: NamePath, task: TaskPath) -> StreamingResponse:
+        """Return all items of one task that was added with outputs, one JSON text a line."""
+        standing = await desk.task(name, task)
+        return await _lines(partial(counter.items, await desk.job(name), None, task=standing))
+
     @app.post("/jobs/{name}/tasks/{task}/pause")
     async def pause_task(name: NamePath, task: TaskPath) -> dict[str, Any]:
         """Fetch nothing more of a task until it is resumed; the others go on. It begins no rounds."""
@@ -266,6 +285,19 @@ def _add_tasks(app: FastAPI, desk: Desk, counter: Counter) -> None:
         """Close a task: what is queued of it is dropped, what is in hand finished. Its name stays taken."""
         await desk.change_task(name, task, "close")
         await counter.drop_task(await desk.job(name), task)
+
+
+async def _lines(read: Callable[..., Awaitable[ItemPage]]) -> StreamingResponse:
+    """Return all items that ``read`` gives page by page; the first before anything is answered, for what it may refuse."""
+    first = await read(after=None, limit=_ITEMS_AT_ONCE)
+
+    async def lines() -> AsyncIterator[bytes]:
+        page = first
+        while page.items:
+            yield b"".join(bytes(item) + b"\n" for item in page.items)
+            page = await read(after=page.next, limit=_ITEMS_AT_ONCE)
+
+    return StreamingResponse(lines(), media_type=_JSON_LINES)
 
 
 def _task(standing: Standing) -> dict[str, Any]:

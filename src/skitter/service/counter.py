@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from skitter.engine.adding import entry_of, judge
-from skitter.engine.changing import changes_of
+from skitter.engine.changing import change_by_hand, changes_of
 from skitter.engine.reach import Reached, dead_letters, job_status, open_frontier
 from skitter.errors import SkitterError
 from skitter.frontier.base import NoSuchJob
@@ -134,7 +134,8 @@ class Counter:
 
         async def act() -> dict[str, Any]:
             async with _open(job, folder) as reached:
-                return _shown(msgspec.to_builtins(await reached.frontier.change(changes, reset)))
+                changed = await change_by_hand(reached.frontier, changes, reset=reset)
+                return _shown(msgspec.to_builtins(changed))
 
         folder = await self._folder(job)
         return await _apart(act())

@@ -18,6 +18,7 @@ from skitter.service.errors import Refusal
 log = logging.getLogger("skitter.service")
 
 _TYPE = "application/problem+json"
+_DOES_NOT_FIT = "The call does not fit the API"
 
 
 def problem_bytes(status: int, title: str, **more: Any) -> bytes:
@@ -52,11 +53,18 @@ async def _of_ours(_request: Request, error: Exception) -> Response:
     return _answer(422, Refusal.title, detail=str(error), remedy=error.remedy)
 
 
-async def _of_validation(_request: Request, error: Exception) -> Response:
+async def _of_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    kind = request.headers.get("content-type", "")
+    if isinstance(error.body, bytes) and "json" not in kind:
+        wrong = f"the body is {kind or 'of no content type'}, not JSON"
+        remedy = "send it with Content-Type: application/json"
+        return _answer(
+            422, _DOES_NOT_FIT, detail=wrong, remedy=remedy, errors=[_entry("body", wrong, remedy)]
+        )
     errors = [_entry(_field_of(one["loc"]), one["msg"], _remedy_of(one)) for one in error.errors()]
     first = f"{errors[0]['field']}: {errors[0]['message']}"
-    return _answer(422, "The call does not fit the API", detail=first, errors=errors)
+    return _answer(422, _DOES_NOT_FIT, detail=first, errors=errors)
 
 
 def _entry(field: str, message: str, remedy: str = "") -> dict[str, str]:
@@ -83,9 +91,12 @@ def _remedy_of(error: Any) -> str:
     return _REMEDIES.get(error["type"], "see GET /openapi.json for what it may be")
 
 
-async def _of_framework(_request: Request, error: Exception) -> Response:
+async def _of_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer = _answer(error.status_code, str(error.detail))
+    remedy = "GET /openapi.json describes all calls" if error.status_code in {404, 405} else ""
+    if error.status_code == 404 and request.url.path.rstrip("/") != request.url.path:
+        remedy += "; none ends with a slash"
+    answer = _answer(error.status_code, str(error.detail), remedy=remedy)
     answer.headers.update(error.headers or {})
     return answer
 

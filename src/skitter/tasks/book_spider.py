@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any
 
 from skitter.engine.seeds import SKIPPED
 from skitter.errors import UsageError
 from skitter.tasks.book import TaskBook
 from skitter.tasks.entry import Entry, standings
+from skitter.tasks.limits import domain_limits
 from skitter.tasks.recipe_task import RecipeTask
 from skitter.tasks.spider import TaskSpider
 from skitter.tasks.task import Task
 
-log = logging.getLogger("skitter.tasks")
+if TYPE_CHECKING:
+    from skitter.engine.worker import Worker
+
 _LOOK_EVERY = 0.5
 """Seconds between two looks whether the book has grown."""
 _PATIENCE = 60.0
@@ -35,7 +37,8 @@ class BookSpider(TaskSpider):
     ``rounds``
         ``own``, the default: it notes the rounds that begin in the book. ``given``: somebody else does.
 
-    Limits of a task that is added to a running job hold from the next run on; until then those of the job do.
+    The limits of a task hold for each host of its domains, from before its first request on, in every worker: they are
+    told to the frontier (``Frontier.change``), and change nothing about which slot a host is in.
 
     Raises, when made, :class:`~skitter.errors.UsageError` for a book without tasks that is not watched, and for
     other words than these.
@@ -56,6 +59,8 @@ class BookSpider(TaskSpider):
         self._size = -1
         self._looked = 0.0
         self._looking = asyncio.Lock()
+        self._worker: Worker | None = None
+        """Tells the frontier the limits of tasks; known once it begins."""
         self._taken = 0
         tasks = self._new_tasks()
         if not (tasks or self._watch):
@@ -89,10 +94,24 @@ class BookSpider(TaskSpider):
             self._looked = now
             if await asyncio.to_thread(self._book.size) == self._size:
                 return
-            for task in await asyncio.to_thread(self._new_tasks):
+            new = await asyncio.to_thread(self._new_tasks)
+            if any(task.limits for task in new):
+                await self._limit([*self.by_name.values(), *new])  # before anything of them is known here
+            for task in new:
                 self.add_task(task)
-                if task.limits:
-                    log.warning("task %s: its limits hold from the next run on", task.name)
+
+    def _limit_rules(self) -> list[dict[str, Any]]:
+        return []  # other tasks may come, and a host would then be in another slot
+
+    async def _limit(self, tasks: Iterable[Task]) -> None:
+        if self._worker is not None:
+            await self._worker.limit_domains(domain_limits(tasks))
+
+    async def on_start(self, worker: Worker) -> None:
+        """Tell the frontier the limits of the tasks, and begin to look after those that are closed."""
+        self._worker = worker
+        await self._limit(self.by_name.values())
+        await super().on_start(worker)
 
     async def find_task(self, name: str) -> Task:
         """Return a task, which may have been added a moment ago. Raises as that of :class:`TaskSpider`."""

@@ -1,12 +1,14 @@
-"""Limits of tasks as limit rules of the job: one pool a task, the strictest of all where tasks share a host."""
+"""Limits of tasks: as limit rules of their job, one pool a task, or by domain; the strictest where tasks share one."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
+from skitter.politeness import QueueLimits, Rate
 from skitter.tasks.task import Limits, Task
 
 
@@ -16,34 +18,42 @@ def limit_rules(tasks: Iterable[Task]) -> list[dict[str, Any]]:
     A domain of several tasks is a pool of its own under the limits of all of them. A task without domains, or
     without limits of its own, has none.
     """
-    by_domain: dict[str, list[Limits]] = defaultdict(list)
-    for task in tasks:
-        for domain in task.domains:
-            by_domain[domain.lower()].append(task.limits)
     pools: dict[tuple[int, ...], tuple[list[str], Sequence[Limits]]] = {}
-    for domain, limits in by_domain.items():
-        if any(limits):
-            pools.setdefault(tuple(map(id, limits)), ([], limits))[0].append(domain)
+    for domain, limits in _by_domain(tasks).items():
+        pools.setdefault(tuple(map(id, limits)), ([], limits))[0].append(domain)
     # A name is matched by the first rule that fits, so the longer ones come first.
     return [
-        _rule(domains, limits)
+        _rule(domains, _together(limits))
         for domains, limits in sorted(pools.values(), key=lambda pool: -max(map(len, pool[0])))
     ]
 
 
-def _rule(domains: Sequence[str], limits: Sequence[Limits]) -> dict[str, Any]:
+def domain_limits(tasks: Iterable[Task]) -> dict[str, QueueLimits]:
+    """Return the limits by domain: those of all of its tasks. Each host keeps them by itself."""
+    return {domain: _together(limits) for domain, limits in sorted(_by_domain(tasks).items())}
+
+
+def _by_domain(tasks: Iterable[Task]) -> dict[str, list[Limits]]:
+    """Return the limits of the tasks of each domain that any of them limits."""
+    found: dict[str, list[Limits]] = defaultdict(list)
+    for task in tasks:
+        for domain in task.domains:
+            found[domain.lower()].append(task.limits)
+    return {domain: limits for domain, limits in found.items() if any(limits)}
+
+
+def _together(limits: Iterable[Limits]) -> QueueLimits:
+    read = (
+        QueueLimits(one.delay, one.wait, one.parallelism, tuple(map(Rate.parse, one.rates))) for one in limits
+    )
+    return reduce(QueueLimits.strictest, read, QueueLimits())
+
+
+def _rule(domains: Sequence[str], limits: QueueLimits) -> dict[str, Any]:
     names = "|".join(re.escape(domain) for domain in domains)
     rule: dict[str, Any] = {"domain_regexp": rf"(?:.+\.)?(?:{names})(?::\d+)?", "unit": "rule"}
-    delays = [one.delay for one in limits if one.delay is not None]
-    waits = [one.wait for one in limits if one.wait is not None]
-    parallel = [one.parallelism for one in limits if one.parallelism is not None]
-    rates = dict.fromkeys(rate for one in limits for rate in one.rates)
-    if delays:
-        rule["delay"] = max(delays)
-    if waits:
-        rule["random_delay"] = max(waits)
-    if parallel:
-        rule["parallelism"] = min(parallel)
-    if rates:
-        rule["rates"] = list(rates)
+    said = {"delay": limits.delay, "random_delay": limits.jitter, "parallelism": limits.parallelism}
+    rule |= {name: value for name, value in said.items() if value is not None}
+    if limits.rates:
+        rule["rates"] = [f"{rate.count}/{rate.per:.15g}s" for rate in limits.rates]
     return rule

@@ -60,10 +60,13 @@ class TaskSpider(Spider):
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the class with what the tasks ask for."""
         own = dict(type(self).custom_settings)
-        rules = [*own.get("limit_rules", ()), *limit_rules(self.by_name.values())]
+        rules = [*own.get("limit_rules", ()), *self._limit_rules()]
         if any(task.stamp.reloads for task in self.by_name.values()):
             own.setdefault("visited_ttl", _FOR_EVER)  # a re-crawl fetches what reloads, and nothing else
         return own | ({"limit_rules": rules} if rules else {})
+
+    def _limit_rules(self) -> list[dict[str, Any]]:
+        return limit_rules(self.by_name.values())
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield the roots of all tasks."""
@@ -138,7 +141,7 @@ class TaskSpider(Spider):
     async def look(self) -> None:
         """Learn what has become of the tasks, where somebody else says so."""
 
-    def on_start(self, worker: Worker) -> None:
+    async def on_start(self, worker: Worker) -> None:
         """Begin to look after the tasks that are closed."""
         worker.undertake(self._closing.run(worker))
 

@@ -64,9 +64,10 @@ class JobConfig:
         place = self._queues.index(queue) if queue in self._queues else 0
         return 1 + place * (1 + len(self._politeness.rules))
 
-    def slows(self, before: JobConfig, number: int) -> bool:
-        """Tell whether a policy asks for a longer delay than it did before."""
-        return (self._policies[number - 1].delay or 0.0) > (before._policies[number - 1].delay or 0.0)
+    def slows(self, before: JobConfig, slot: str) -> bool:
+        """Tell whether the policy of a slot asks for a longer delay than before."""
+        now, then = self._politeness.policy_of(slot).delay, before._politeness.policy_of(slot).delay
+        return (now or 0.0) > (then or 0.0)
 
     @property
     def visits(self) -> str:
@@ -95,6 +96,7 @@ class JobConfig:
         }
         if len(self._queues) > 1:
             fields["queue_policies"] = {queue: self._own_policy_of(queue) for queue in self._queues}
+        fields |= self._domain_fields()
         if options.visited_ttl is not None:
             fields["visited_ttl"] = options.visited_ttl
         elif options.seen_filter == "compact":
@@ -113,6 +115,27 @@ class JobConfig:
         if options.wait_for_seeds:
             fields["wait_for_seeds"] = options.wait_for_seeds
         return msgspec.msgpack.encode(fields)
+
+    def _domain_fields(self) -> dict[str, Any]:
+        """Return the limits by domain, and how the scripts tell policies of rules, which are stronger, from others."""
+        domains = self._politeness.domains
+        if not domains:
+            return {}
+        return {
+            "domain_limits": {domain: _partial(limits) for domain, limits in domains.items()},
+            "policies_of_a_queue": 1 + len(self._politeness.rules),
+        }
+
+
+def _partial(limits: QueueLimits) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        name: value
+        for name in ("delay", "jitter", "parallelism")
+        if (value := getattr(limits, name)) is not None
+    }
+    if limits.rates:
+        fields["rates"] = [(rate.count, rate.per) for rate in limits.rates]
+    return fields
 
 
 def _policy(policy: SlotPolicy) -> dict[str, Any]:

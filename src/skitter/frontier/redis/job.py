@@ -161,8 +161,10 @@ class Job:
             cursor, slots = await self._server.command(
                 "HSCAN", self.keys[SLOTS], cursor, "COUNT", SLOTS_AT_ONCE
             )
-            numbers = [(name, config.policy_of(to_words(name))) for name in slots]
-            names = [(text(name), number, config.slows(before, number)) for name, number in numbers]
+            names = [
+                (text(name), config.policy_of(to_words(name)), config.slows(before, to_words(name)))
+                for name in slots
+            ]
             for start in range(0, len(names), SLOTS_AT_ONCE):
                 await self.run("assign", encode(names[start : start + SLOTS_AT_ONCE]))
             if not cursor:

@@ -31,6 +31,22 @@ local function policy_of_queue(name)
   return config.queue_policies and config.queue_policies[queue_of(name) or 'default'] or 1
 end
 
+-- The limits of a slot's domain on top of its policy, unless that is of a rule.
+local function with_domain_limits(slot, limits)
+  local domains = config.domain_limits
+  if not domains or (slot.policy - 1) % config.policies_of_a_queue ~= 0 then
+    return limits
+  end
+  local name = without_queue(slot.name)
+  while name and not domains[name] do
+    local dot = string.find(name, '.', 1, true)
+    name = dot and sub(name, dot + 1)
+  end
+  local own = name and domains[name]
+  return own and {delay = own.delay or limits.delay, jitter = own.jitter or limits.jitter,
+    parallelism = own.parallelism or limits.parallelism, rates = own.rates or limits.rates} or limits
+end
+
 local function slot_of(name, policy)
   local slot = slots[name]
   if not slot then
@@ -55,7 +71,7 @@ local function slot_of(name, policy)
     slot.policy = policy
     slot.touched = true
   end
-  slot.limits = config.policies[slot.policy] or config.policies[1]
+  slot.limits = with_domain_limits(slot, config.policies[slot.policy] or config.policies[1])
   return slot
 end
 

@@ -1,0 +1,107 @@
+"""Limits of the tasks of a book: they hold for a task that is added to a running job, from its first request on."""
+
+import asyncio
+import threading
+from collections import Counter
+
+import pytest
+from msgspec import UNSET
+
+from cli_command import Running, skitter
+from engine_bench import Bench, Scripted
+from skitter.engine.changing import change_by_hand
+from skitter.frontier.changes import Changes
+from skitter.frontier.memory import MemoryFrontier
+from skitter.politeness import QueueLimits, Rate
+from skitter.tasks.book import TaskBook
+from skitter.tasks.book_spider import BookSpider
+from skitter.testing import Answer
+
+RECIPE = """name: {name}
+start: {url}
+settings: {settings}
+pages:
+  p: {{items: {{fields: {{url: {{value: "{{url}}"}}}}}}, follow: [a]}}
+"""
+
+
+@pytest.fixture
+def book(tmp_path):
+    return TaskBook(tmp_path / "book")
+
+
+def add(book, name, url, settings="{}"):
+    book.add(RECIPE.format(name=name, url=url, settings=settings), f"{name}.yaml")
+
+
+class Crowd:
+    """A page with so many links to others, which all take a moment; tells when the last of a host is asked for."""
+
+    def __init__(self, pages):
+        self._pages = pages
+        self._left = Counter()
+        self.last = {host: threading.Event() for host in ("127.0.0.1", "localhost")}
+
+    def __call__(self, visit):
+        self._left[visit.host] += 1
+        if self._left[visit.host] > self._pages:
+            self.last[visit.host].set()
+        links = range(self._pages) if visit.path == "/" else ()
+        return Answer("".join(f"<a href=/{n}>x</a>" for n in links).encode(), delay=0.05)
+
+
+def test_the_limits_of_a_task_that_is_added_hold_at_once_in_every_worker(serve, tmp_path, book):
+    """The host of the first task, which has none, is asked for several pages at once; that of the late one never."""
+    crowd = Crowd(24)
+    site = serve(crowd)
+    url = site.url
+    add(book, "first", url)
+    run = (
+        "run", "skitter.tasks.book_spider", "-a", "book=book", "-a", "watch=yes", "--job", "job", "--workers", 2,
+        "-o", "out.jsonl", "--no-robots", "-q", "-s", "parallelism=8", "--delay", 0,
+    )  # fmt: skip
+    with Running(*run, cwd=tmp_path) as running:
+        assert crowd.last["127.0.0.1"].wait(60)
+        add(book, "late", url.replace("127.0.0.1", "localhost"), "{parallelism: 1}")
+        assert crowd.last["localhost"].wait(60)
+        assert "localhost parallelism=1" in skitter("status", "job", cwd=tmp_path).stdout
+        assert skitter("set", "job", "--reset", cwd=tmp_path).returncode == 0
+        assert "localhost parallelism=1" in skitter("set", "job", cwd=tmp_path).stderr
+        running.interrupt()
+        running.end()
+    most = {host: max(hit.in_flight for hit in site.log.hits if hit.host == host) for host in crowd.last}
+    assert (most["localhost"], most["127.0.0.1"] > 1) == (1, True)
+
+
+async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_requests(serve, tmp_path, book):
+    site = Scripted({"/": []})
+    url = serve(site).url
+    known = []
+    host = url.split("/")[2].partition(":")[0]
+    await asyncio.to_thread(add, book, "one", url, "{delay: 0.01, rates: [100/s]}")
+    await asyncio.to_thread(add, book, "two", url, "{delay: 0.02, jitter: 0.01}")
+    await asyncio.to_thread(add, book, "free", url.replace("127.0.0.1", "localhost"))
+    spider = await asyncio.to_thread(BookSpider, book=str(tmp_path / "book"))
+    bench = Bench(spider, tmp_path)
+    fetched = spider.parse
+
+    async def parse(response, **words):
+        known.append((await bench.frontier.changes()).domain_limits)
+        return await fetched(response, **words)
+
+    spider.parse = parse
+    ran = await bench.run()
+    assert (len(ran.items), ran.letters) == (3, {})
+    limits = QueueLimits(delay=0.02, jitter=0.01, rates=(Rate(100, 1.0),))
+    assert known == [{host: limits}] * 3, "of a domain of several tasks the strictest"
+    assert spider.custom_settings.get("limit_rules") is None, "no host is in another slot because of a task"
+
+
+async def test_a_reset_by_hand_forgets_what_was_set_by_hand_and_not_the_limits_of_tasks():
+    frontier = MemoryFrontier()
+    limits = {"x": QueueLimits(delay=2.0)}
+    await frontier.change(Changes(domain_limits=limits))
+    await change_by_hand(frontier, Changes(delay=3.0, max_pages=7), reset=False)
+    found = await change_by_hand(frontier, Changes(max_pages=9), reset=True)
+    assert found == Changes(max_pages=9, domain_limits=limits)
+    assert found.delay is UNSET
