@@ -124,6 +124,15 @@ async def test_what_is_no_request_is_a_dead_letter_and_the_others_are_taken(begi
     assert await frontier.drop() == len(BAD)
 
 
+async def test_what_is_shown_of_a_bad_seed_is_one_line_and_moves_no_cursor(begin, ask):
+    frontier = await begin()
+    await ask.rpush(KEYS[0], "\x1b[2J ü\n2", b"\xff" * 5000)
+    await settle_all(frontier)
+    long, short = sorted((letter.url for letter in await frontier.dead_letters()), key=len, reverse=True)
+    assert short == "\\x1b[2J ü\\n2"
+    assert long == "\\xff" * 2000
+
+
 async def test_what_a_dead_worker_took_goes_to_another_and_is_added_once(begin, ask, server):
     frontier = await begin()
     await ask.lpush(KEYS[0], *(f"http://a.test/{n}" for n in range(5)))

@@ -63,6 +63,7 @@ class OutsideSeeds:
 
 
 def _letter(seed: OutsideSeed) -> Entry:
-    """Return what is kept of an element that is no request: as much of it as people can read."""
-    name = seed.value.decode("utf-8", "backslashreplace")[:2000]
+    """Return what is kept of an element that is no request: as much of it as people can read in one line."""
+    text = seed.value[:2000].decode("utf-8", "backslashreplace")
+    name = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
     return Entry(xxhash.xxh3_128_digest(seed.value), _SLOT, name, b"", seed.priority, dedup=False)
