@@ -11,6 +11,7 @@ import warnings
 from functools import partial
 
 import pytest
+from pymongo import MongoClient
 from store_job import Job, page, pages_in, place_for, server_port
 
 from services.processes import free_port
@@ -231,6 +232,19 @@ async def test_two_workers_that_write_the_same_pages_leave_what_the_last_of_them
         for store in stores:
             await store.close()
         assert await pages_in(job) == [*range(40)]
+
+
+@pytest.mark.parametrize("kind", ["mongodb", "mongodb?buffer=1"])
+async def test_a_gap_that_two_workers_have_left_in_a_page_hides_no_item_that_is_too_many(kind, tmp_path):
+    job = Job(tmp_path, kind)
+    store = await job.worker("w1")
+    await job.visit(store, page(7, *({"page": 7, "n": number} for number in range(4))))
+    uri, _, collection = job.place.partition("?")[0].rpartition("/")
+    with MongoClient(uri) as client:
+        await asyncio.to_thread(client.get_default_database()[collection].delete_one, {"n": 1})
+    await job.visit(store, page(7))
+    await store.close()
+    assert await pages_in(job) == [7]
 
 
 # --- fields that change in mid-crawl ---------------------------------------------------------------------

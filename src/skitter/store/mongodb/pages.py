@@ -35,23 +35,20 @@ class PageWriter:
         What it cannot take of a page is noted in ``refusals``, by the page's position, and the page left out.
         Raises :class:`Surprise` if another worker has come between.
 
-        There are never gaps among the numbers of a page: documents are inserted in order, and removed
-        from the end. So whether one number too many is there tells whether any is.
+        Documents are inserted in order and removed from the end, so a page of which any is there has its first.
+        Behind that there may be gaps: somebody else may have removed between two of our inserts.
         """
         while not await self._settle_once(work, refusals):
             work = [entry for entry in work if not refusals[entry[0]]]
 
     async def _settle_once(self, work: type_of_work, refusals: list[str]) -> bool:
         """Return whether it is done; if not, one page more is refused."""
-        if self._plain:
-            there = await self._there([f"{prefix}{len(documents)}" for _, prefix, documents in work])
-        else:
-            there = await self._there_of(work)
+        there = await self._there_of([prefix for _, prefix, _ in work])
         new = [
             (index, document_of(prefix, number, data))
             for index, prefix, documents in work
             for number, data in enumerate(documents)
-            if f"{prefix}{number}" not in there
+            if self._plain or f"{prefix}{number}" not in there
         ]
         if self._plain:
             await self._write_singly(new, refusals)
@@ -59,30 +56,21 @@ class PageWriter:
             return False
         else:
             await self._replace(work, there, refusals)
+        wanted = {f"{prefix}{number}" for _, prefix, documents in work for number in range(len(documents))}
+        too_many = {one.rpartition(":")[0] for one in there - wanted}
         for _, prefix, documents in work:
-            if f"{prefix}{len(documents)}" in there:
+            if prefix[:-1] in too_many:
                 await self._remove_from(prefix, len(documents))
         return True
 
-    async def _there_of(self, work: type_of_work) -> set[str]:
-        """Return which ids of the pages, up to one too many, are taken. Most pages are new: they lack the first."""
-        known = await self._there([f"{prefix}0" for _, prefix, _ in work])
-        if not known:
-            return known
-        return await self._there(
-            [
-                f"{prefix}{number}"
-                for _, prefix, documents in work
-                if f"{prefix}0" in known
-                for number in range(len(documents) + 1)
-            ],
-        )
+    async def _there_of(self, prefixes: list[str]) -> set[str]:
+        """Return which ids of the pages are taken. Most pages are new: they lack the first."""
+        firsts = await self._ids({"_id": {"$in": [f"{prefix}0" for prefix in prefixes]}})
+        known = [prefix for prefix in prefixes if f"{prefix}0" in firsts]
+        return await self._ids({"$or": [_of_page(prefix) for prefix in known]}) if known else set()
 
-    async def _there(self, ids: list[str]) -> set[str]:
-        """Return which of the ids are taken."""
-        return {
-            document["_id"] async for document in self._collection.find({"_id": {"$in": ids}}, {"_id": 1})
-        }
+    async def _ids(self, query: dict[str, Any]) -> set[str]:
+        return {document["_id"] async for document in self._collection.find(query, {"_id": 1})}
 
     async def _insert(self, new: list[tuple[int, RawBSONDocument]], refusals: list[str]) -> bool:
         """Insert all, or note which page stopped it: servers differ in what they keep of the batch then."""
@@ -129,15 +117,19 @@ class PageWriter:
                 refusals[index] = one_line(str(error))
 
     async def _remove_from(self, prefix: str, kept: int) -> None:
-        query = {"_id": {"$gt": prefix, "$lt": prefix[:-1] + ";"}}
-        numbers = [
-            int(found["_id"][len(prefix) :]) async for found in self._collection.find(query, {"_id": 1})
-        ]
-        last_first = sorted((number for number in numbers if number >= kept), reverse=True)
-        if last_first:
+        """Remove documents from a page's end until none is too many: another worker may insert some meanwhile."""
+        while True:
+            numbers = [int(one[len(prefix) :]) for one in await self._ids(_of_page(prefix))]
+            last_first = sorted((number for number in numbers if number >= kept), reverse=True)
+            if not last_first:
+                return
             await self._collection.bulk_write(
                 [DeleteOne({"_id": f"{prefix}{number}"}) for number in last_first]
             )
+
+
+def _of_page(prefix: str) -> dict[str, Any]:
+    return {"_id": {"$gt": prefix, "$lt": prefix[:-1] + ";"}}
 
 
 def work_for(name: str, pages: Sequence[PageItems], refusals: list[str]) -> type_of_work:
