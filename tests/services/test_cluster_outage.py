@@ -9,8 +9,11 @@ import pytest
 from redis.crc import key_slot
 
 from services.cluster_jobs import PARTITIONS, apart, eventually, finish_all, host_in, keys_of, node_of
+from services.redis_cluster import follows
 from services.requests import counts, done, entries
 from skitter.frontier.records import JobState, SeedMark
+from skitter.frontier.redis.cluster import Cluster, PartitionServer
+from skitter.frontier.redis.cluster_address import parse_cluster
 
 LOGGED = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -103,6 +106,24 @@ async def test_a_replica_takes_over_and_nothing_is_lost(own_cluster, join_cluste
     urls = sorted(url for urls, _ in results for url in urls)
     assert len(urls) == len(pages) - 2 * PARTITIONS
     assert len(set(urls)) == len(urls)
+
+
+@pytest.mark.parametrize("patient", [True, False])
+async def test_who_joins_with_an_old_view_of_the_cluster_looks_again(own_cluster, job_name, patient):
+    servers = own_cluster()
+    cluster = Cluster(parse_cluster(servers.url))
+    key = keys_of(job_name, 0)
+    await cluster.node_of(key)
+    master = node_of(servers, job_name, 0)
+    replica = servers.replicas[servers.masters.index(master)]
+    replica.ask("CLUSTER", "FAILOVER")
+    master.wait_for(lambda: follows(master), 30)
+    try:
+        server = PartitionServer(cluster, key)
+        await server.connect(patient=patient)
+        assert int((await server.replication())["connected_slaves"]) == 1
+    finally:
+        await cluster.close()
 
 
 async def test_what_a_replica_never_got_from_another_partition_is_delivered_again(

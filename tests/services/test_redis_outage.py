@@ -9,6 +9,8 @@ import redis.asyncio
 from services.requests import counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.records import Landing, SeedMark
+from skitter.frontier.redis.address import parse_address
+from skitter.frontier.redis.server import Server
 
 
 async def test_an_outage_is_waited_for_and_told_once(own_server, join, caplog):
@@ -33,6 +35,21 @@ async def test_an_outage_is_waited_for_and_told_once(own_server, join, caplog):
     said = [record.getMessage() for record in caplog.records]
     assert sum("it does not answer" in line for line in said) == 1
     assert sum("is back after" in line for line in said) == 1
+
+
+async def test_who_joins_a_crawl_waits_until_the_server_is_a_primary_again(own_server, caplog):
+    caplog.set_level(logging.WARNING, "skitter")
+    primary, server = own_server(), own_server()
+    server.ask("REPLICAOF", "127.0.0.1", primary.port)
+    joining = Server(parse_address(server.url))
+    connecting = asyncio.create_task(joining.connect(patient=True))
+    done_early, _ = await asyncio.wait([connecting], timeout=0.3)
+    assert not done_early
+    server.ask("REPLICAOF", "NO", "ONE")
+    async with asyncio.timeout(30):
+        await connecting
+    await joining.close()
+    assert "is a read-only replica" in caplog.records[0].getMessage()
 
 
 async def test_an_outage_beyond_the_patience_is_an_error(own_server, join):

@@ -187,10 +187,18 @@ class PartitionServer(Server):
     async def connect(self, *, patient: bool) -> None:
         """Find out whether the node can serve. Raises :class:`~skitter.errors.FrontierError`."""
         self._scripts = await asyncio.to_thread(all_scripts)
-        info = await self._trying(lambda _: self._info(), patience=self._patience(patient))
+        info = await self._greeted(patient=patient)
         self.keeps_log = bool(info.get("aof_enabled"))
         is_safe = self.keeps_log or info.get("connected_slaves")
         self._check({**info, "cluster_enabled": 0, "aof_enabled": is_safe})
+
+    async def _info(self) -> dict[str, Any]:
+        """Ask the node; a replica answers where others took the slot over and the client has not heard of it."""
+        info = await super()._info()
+        if info.get("role") == "slave":
+            await self.look_around()
+            info = await super()._info()
+        return info
 
     async def close(self) -> None:
         """Do nothing: the connections are the cluster's."""

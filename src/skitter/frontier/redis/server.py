@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as TooSlow
 
 from skitter.errors import FrontierError
@@ -59,11 +59,25 @@ class Server:
         self._scripts = await asyncio.to_thread(all_scripts)
         self._client, *self._sentinels = self._address.clients(self._greet)
         try:
-            info = await self._trying(lambda _: self._info(), patience=self._patience(patient))
-            self._check(info)
+            self._check(await self._greeted(patient=patient))
         except BaseException:
             await self.close()
             raise
+
+    async def _greeted(self, *, patient: bool) -> dict[str, Any]:
+        """Return what the server says of itself, once it answers.
+
+        ``patient``: also once it is a primary. Who joins a crawl may come in the middle of a fail-over; who begins
+        one has named a replica.
+        """
+
+        async def ask(_: bool) -> dict[str, Any]:
+            info = await self._info()
+            if patient and info.get("role") == "slave":
+                raise ReadOnlyError("its role is that of a replica")
+            return info
+
+        return await self._trying(ask, patience=self._patience(patient))
 
     async def _info(self) -> dict[str, Any]:
         info: dict[str, Any] = await self._execute("INFO")
