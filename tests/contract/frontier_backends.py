@@ -161,7 +161,7 @@ class OnCluster(Backend):
 
 
 # Everything stays in hand and is offered at each call, because the clock of the tests is not that of the broker.
-EAGER = Pace(hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.05, ready_for=0.0, patience=20.0)
+EAGER = Pace(hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.5, ready_for=0.0, patience=20.0)
 
 
 class OverBroker(Backend):

@@ -60,7 +60,7 @@ async def test_a_worker_name_used_twice_is_refused_and_the_part_kept(tmp_path):
         await again.open(StoreContext("quotes", "w1", str(tmp_path)))
     await again.close()
     assert caught.value.remedy
-    assert committed_lines(tmp_path, marks) == [b'{"page":1}']
+    assert await asyncio.to_thread(committed_lines, tmp_path, marks) == [b'{"page":1}']
 
 
 async def test_an_item_with_ready_made_json_of_two_lines_fails_its_page(tmp_path):
@@ -68,7 +68,7 @@ async def test_an_item_with_ready_made_json_of_two_lines_fails_its_page(tmp_path
     results = await store.write([page(1, {"raw": msgspec.Raw(b'{"a":\n1}')}), page(2)])
     await store.close()
     assert isinstance(results[0], GroupError)
-    assert committed_lines(tmp_path, results[1:]) == [b'{"page":2}']
+    assert await asyncio.to_thread(committed_lines, tmp_path, results[1:]) == [b'{"page":2}']
 
 
 async def test_a_cancelled_write_leaves_the_store_consistent(tmp_path):
@@ -81,7 +81,7 @@ async def test_a_cancelled_write_leaves_the_store_consistent(tmp_path):
             await doomed
     marks = await store.write([page(100)])
     await store.close()
-    assert committed_lines(tmp_path, marks) == [b'{"page":100}']
+    assert await asyncio.to_thread(committed_lines, tmp_path, marks) == [b'{"page":100}']
 
 
 async def test_writes_at_once_get_ranges_of_their_own(tmp_path):
@@ -89,7 +89,7 @@ async def test_writes_at_once_get_ranges_of_their_own(tmp_path):
     written = await asyncio.gather(*(store.write([page(number)]) for number in range(50)))
     await store.close()
     for number, marks in enumerate(written):
-        assert committed_lines(tmp_path, marks) == [f'{{"page":{number}}}'.encode()]
+        assert await asyncio.to_thread(committed_lines, tmp_path, marks) == [f'{{"page":{number}}}'.encode()]
 
 
 async def test_machine_durability_syncs_each_batch_and_the_folders(tmp_path, monkeypatch):
