@@ -172,7 +172,7 @@ async def test_a_session_keeps_its_agent_its_proxy_and_its_cookies_together(run,
         return page(*PAGES["/"], headers={"Set-Cookie": f"id={visit.headers.get('cookie', 'id=new')[3:]}x"})
 
     ran = await run(
-        pages=dict.fromkeys(PAGES, counting), sessions=4, user_agents=[f"A/{number}" for number in range(100)],
+        pages=dict.fromkeys(PAGES, counting), sessions=4, user_agents=[f"A/{number}" for number in range(100_000)],
         proxies=[proxy.http for proxy in proxies], concurrency=1,
     )  # fmt: skip
     by_agent = {}
