@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from services.redis_servers import running
+from skitter.frontier.broker.redis_state import RedisState
 from skitter.frontier.changes import Changes
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
@@ -20,10 +21,10 @@ async def job():
     server = running("valkey")
     opened = []
 
-    async def begin(queues=QUEUES, name=None, rules=(), **options):
+    async def begin(queues=QUEUES, name=None, rules=(), kind=RedisFrontier, **options):
         name = name or f"job{uuid.uuid4().hex}"
         politeness = Politeness(SlotPolicy(delay=0.0, parallelism=3), rules, queues=queues)
-        frontier = RedisFrontier(server.url, name, politeness, clock=lambda: clock[0], **options)
+        frontier = kind(server.url, name, politeness, clock=lambda: clock[0], **options)
         await frontier.open()
         opened.append(frontier)
         return frontier, lambda command, key, *more: server.ask(command, f"skitter:{{{name}}}:{key}", *more)
@@ -65,6 +66,17 @@ async def test_a_host_of_a_queue_with_limits_of_its_own_is_forgotten_when_it_is_
     await frontier.renew("w", [])
     assert ask("HLEN", "slots") == 0
     assert ask("ZCARD", "ready_by_queue") == 0
+
+
+@pytest.mark.parametrize("slot", ["a.test", "detail|a.test"])
+async def test_a_slot_that_is_ready_at_this_very_moment_is_stranded_without_a_message(job, slot):
+    state, _ = await job({}, kind=RedisState)
+    await state.add([entry(slot, name, priority=-(2**63)) for name in "ab"])
+    assert await state.stranded(0.0) == [(slot, 2)]
+    result = (await state.take_turns("w", [slot], 1, ())).result
+    assert len(result.leases) == 1
+    assert await state.stranded(0.0) == [(slot, 1)], "its next one may be fetched now, too"
+    assert await state.stranded(0.001) == []
 
 
 async def test_what_was_delayed_finds_the_limits_of_its_queue_although_its_slot_was_forgotten(job):
