@@ -53,7 +53,10 @@ class SharedCrawling(Crawling):
         """SIGSTOP one of its workers for so long; returns whether it was there to be woken."""
         if not self.wait_for(self.workers, "a worker"):
             return False
-        victim = rng.choice(self.workers())
+        victims = self.workers()
+        if not victims:  # killed since it was seen
+            return False
+        victim = rng.choice(victims)
         self._asleep.add(victim.pid)
         try:
             os.kill(victim.pid, signal.SIGSTOP)
