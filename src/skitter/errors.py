@@ -64,9 +64,25 @@ class FrontierError(SkitterError):
     """The frontier cannot do its work (disk full, file of another format, owner gone)."""
 
 
+class SeedKeyError(FrontierError, UsageError):
+    """A key that was named as one of seeds and holds something else."""
+
+
 class StoreError(SkitterError):
     """An output that cannot be opened or written."""
 
 
 class CrawlFailed(SkitterError):
-    """A hook, the seeds or a store ended the crawl. Everything committed is kept; a rerun resumes."""
+    """A hook, the seeds or a store ended the crawl. Everything committed is kept; a rerun resumes.
+
+    ``is_usage``: it is a mistake of the caller that showed only on the way, such as a seed that is no URL.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "", is_usage: bool = False) -> None:
+        super().__init__(message, remedy=remedy)
+        self.is_usage = is_usage
+
+
+def is_usage(error: BaseException) -> bool:
+    """Tell whether an error is a mistake of the caller, shown at once or on the way."""
+    return isinstance(error, UsageError) or (isinstance(error, CrawlFailed) and error.is_usage)

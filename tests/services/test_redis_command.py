@@ -176,3 +176,14 @@ def test_a_server_that_is_too_old(refusal, pretend):
 
 def test_a_server_that_is_no_redis(refusal, pretend):
     assert "Redis" in refusal(pretend(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_seed_key_of_another_kind(tmp_path, own_valkey, workers):
+    server = own_valkey()
+    server.ask("HSET", "seeds", "a", "b")
+    (tmp_path / "first.py").write_text(SPIDER)
+    options = (f"--frontier={server.url}", "--seed-key=seeds", f"--workers={workers}")
+    line = complaint("run", "first.py", "-o", "items.jsonl", *options, cwd=tmp_path)
+    assert "seed key seeds is a hash" in line
+    assert server.ask("HGET", "seeds", "a") == b"b"

@@ -5,7 +5,9 @@ import os
 import pty
 import subprocess
 
-from cli_command import SKITTER, Running, SlowingSite, lines_of, skitter, truth_of, urls_of
+import pytest
+
+from cli_command import SKITTER, Running, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
 from skitter.testing import Answer, GeneratedSite
 
 SPIDER = """
@@ -230,6 +232,26 @@ def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(ser
     summary = counts(tmp_path / "sum.json")
     assert (summary["state"], summary["exit_code"]) == ("failed", 1)
     assert "the list of shops" in summary["reason"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("pass", "has nothing to start from"),
+        ("start_urls = ['http://127.0.0.1:9/']", "is refused: "),
+        ("start_urls = ['shop.test/a']", "'shop.test/a'"),
+    ],
+)
+def test_a_mistake_that_shows_when_the_seeds_are_read_is_one_line_and_exits_with_2(
+    tmp_path, start, said, workers
+):
+    (tmp_path / "wrong.py").write_text(f"from skitter import Spider\nclass Wrong(Spider):\n    {start}\n")
+    options = ("--workers", workers, "--summary", "sum.json", "-s", "deny=127[.]0")
+    line = complaint("run", "wrong.py", "-o", "items.jsonl", *options, cwd=tmp_path)
+    assert said in line
+    summary = counts(tmp_path / "sum.json")
+    assert (summary["state"], summary["exit_code"]) == ("failed", 2)
 
 
 def test_a_reader_of_standard_output_that_goes_away_ends_the_crawl_quietly(serve, tmp_path):

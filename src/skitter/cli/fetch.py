@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skitter.cli.exits import FAILED
 from skitter.cli.options import pairs, setting_option
 from skitter.cli.say import complain, say
 
@@ -34,7 +35,7 @@ def fetch(url: str, verbose: bool, robots: bool, settings: tuple[str, ...]) -> i
         response = asyncio.run(_fetch(url, single_settings(settings, robots=robots)))
     except FetchError as error:
         complain(f"{error.kind}: {error}", error.remedy)
-        return 1
+        return FAILED
     if verbose:
         _tell_headers(response)
     elif not response.ok:

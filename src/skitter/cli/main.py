@@ -9,13 +9,12 @@ from importlib import import_module
 
 import click
 
+from skitter.cli.exits import INTERRUPTED, USAGE
 from skitter.cli.say import complain
 from skitter.errors import SkitterError, UsageError
 from skitter.remedies import did_you_mean
 from skitter.version import VERSION
 
-USAGE = 2
-INTERRUPTED = 130
 _MODULES = {
     "crawl": "crawl", "run": "crawl", "resume": "control", "status": "watch", "top": "watch", "pause": "control",
     "stop": "control", "jobs": "control", "add": "add", "set": "steer", "drop-host": "steer", "counters": "steer",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from skitter.cli.exits import FAILED
 from skitter.cli.fetch import robots_option, single_settings, url_argument
 from skitter.cli.options import setting_option
 from skitter.cli.say import complain, say
@@ -63,7 +64,7 @@ def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, 
         text = asyncio.run(_propose(url, settings, robots=robots))
     except FetchError as error:
         complain(f"{error.kind}: {error}", error.remedy)
-        return 1
+        return FAILED
     if output is None:
         click.echo(text, nl=False)
         return 0

@@ -13,21 +13,19 @@ from typing import Any
 
 import msgspec
 
+from skitter.cli.exits import FAILED, INTERRUPTED, USAGE
 from skitter.cli.options import ShowOptions
 from skitter.cli.say import aligned, complain, say
 from skitter.engine.crawl import Crawl, Progress, RunResult
 from skitter.engine.job import JobSpec
 from skitter.engine.process import run_async, set_up_logging
-from skitter.errors import SkitterError, UsageError
+from skitter.errors import SkitterError, UsageError, is_usage
 from skitter.frontier.records import JobState
 from skitter.observe.progress import NoView, View, make_view
 from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
 from skitter.secrets import shown_url
 
 log = logging.getLogger("skitter.progress")
-
-FAILED = 1
-INTERRUPTED = 130
 
 
 def run_job(
@@ -153,18 +151,19 @@ class Run:
 
     def _fail(self, error: SkitterError) -> int:
         self._view.close()
+        code = USAGE if is_usage(error) else FAILED
         if self._first is not None and self._last is not None and self._show.summary is not None:
             before, last = self._first.status.counters.get("pages", 0), self._last
             pages = last.status.counters.get("pages", 0) - before
             outputs = [shown_url(target) for target in self._spec.outputs]
             summary_of_failure(
-                self._spec.job, str(error), FAILED, last.seconds, pages, last.status, outputs
+                self._spec.job, str(error), code, last.seconds, pages, last.status, outputs
             ).write(self._show.summary)
         if self._show.log_format == "json":
             log.error("%s", error, extra={"fields": {"remedy": error.remedy}})
         else:
             complain(str(error), error.remedy)
-        return FAILED
+        return code
 
     def _tell(self, summary: Summary, headline: str) -> None:
         if self._show.summary is not None:

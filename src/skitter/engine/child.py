@@ -22,7 +22,7 @@ from skitter.engine.assembly import Assembly
 from skitter.engine.at_work import AtWork
 from skitter.engine.orders import HAD_WORK, READY, ChildEnd, ChildOrder
 from skitter.engine.process import run_async, set_up_logging
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, is_usage
 from skitter.frontier.base import Frontier
 from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.records import Landing, LeaseResult
@@ -112,7 +112,7 @@ def main() -> int:
     except OwnerGone:
         return 1  # no report: an owner that is there after all replaces this worker
     except SkitterError as error:
-        end = ChildEnd(str(error)[:8000], error.remedy[:8000])
+        end = ChildEnd(str(error)[:8000], error.remedy[:8000], is_usage=is_usage(error))
     _report(pipe, msgspec.json.encode(end))
     gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a worker knows
     return 1 if end.failure else 0

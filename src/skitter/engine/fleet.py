@@ -80,7 +80,7 @@ class Fleet:
             end = await worker.work(order)
             if end is not None:
                 if end.failure:
-                    raise CrawlFailed(end.failure, remedy=end.remedy)
+                    raise CrawlFailed(end.failure, remedy=end.remedy, is_usage=end.is_usage)
                 self._some_ended = True
                 break
             if self._abandon is not None:

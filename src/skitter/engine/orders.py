@@ -21,6 +21,8 @@ class ChildEnd(msgspec.Struct):
     failure: str = ""
     """Why the crawl is to fail; empty if it is not. Cut to what a pipe holds."""
     remedy: str = ""
+    is_usage: bool = False
+    """Whether the failure is a mistake of the caller."""
 
 
 class ChildOrder(msgspec.Struct):

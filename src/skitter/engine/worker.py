@@ -23,7 +23,7 @@ from skitter.engine.room import Room
 from skitter.engine.seeds import SeedLoader
 from skitter.engine.sorting import Sorting
 from skitter.engine.walk import Walk
-from skitter.errors import CrawlFailed, SkitterError
+from skitter.errors import CrawlFailed, SkitterError, is_usage
 from skitter.fetch.base import Fetcher
 from skitter.frontier.base import Frontier, SeedKeys
 from skitter.frontier.changes import Changes
@@ -223,6 +223,7 @@ class Worker:
         failure = CrawlFailed(
             str(error) if isinstance(error, SkitterError) else describe(error),
             remedy=remedy or "run the same command again: it resumes",
+            is_usage=is_usage(error),
         )
         failure.__cause__ = error
         self._fail(failure)

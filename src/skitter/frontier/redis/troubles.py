@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from redis import exceptions as kinds
 
-from skitter.errors import FrontierError
+from skitter.errors import FrontierError, SeedKeyError
 from skitter.secrets import FRONTIER_PASSWORD
 
 
@@ -96,7 +96,7 @@ def explained(error: kinds.RedisError, where: str) -> FrontierError:
             remedy="run the same command again to work on the job that is there now",
         )
     if text.startswith("SEEDKEY "):
-        return FrontierError(
+        return SeedKeyError(
             f"seed key {text.removeprefix('SEEDKEY ')} on {where}",
             remedy="seeds are taken from a list, a set or a sorted set",
         )
