@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cli_command import Running, SlowingSite, skitter, truth_of, urls_of
+from cli_command import Running, SlowingSite, complaint, skitter, truth_of, urls_of
 from skitter.testing import GeneratedSite
 
 PAGES = 60
@@ -66,6 +66,23 @@ def test_a_job_that_runs_is_looked_at_paused_resumed_and_stopped_from_outside(
     slow.go_on.set()
     assert skitter("resume", "shop", "--workers", 2, cwd=tmp_path).returncode == 0
     assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def test_a_job_that_is_being_stopped_is_not_paused_instead(site, serve, tmp_path):
+    slow = SlowingSite(site, after=20, delay=12.0)
+    with Running(*crawl(serve(slow)), cwd=tmp_path) as running:
+        assert slow.reached.wait(60)
+        running.interrupt()
+        deadline = time.monotonic() + 30
+        while (state := status(tmp_path)["state"]) == "running":
+            assert time.monotonic() < deadline
+        assert state == "stopping"
+        assert "is being stopped" in complaint("pause", "shop", cwd=tmp_path)
+        running.interrupt()
+        code, _, _ = running.end()
+    assert code == 130
+    assert status(tmp_path)["state"] == "stopped"
+    assert skitter("pause", "shop", cwd=tmp_path).returncode == 0
 
 
 def contents(folder):

@@ -70,6 +70,12 @@ async def _pause(folder: JobFolder) -> None:
     from skitter.frontier.records import JobState
 
     async with open_frontier(folder) as reached:
+        before = await reached.frontier.status()
+        if reached.live and before.state is JobState.STOPPING and not before.reason:
+            raise UsageError(
+                f"job {folder.job!r} is being stopped",
+                remedy="nothing more is fetched; pause it when it has ended",
+            )
         now = await reached.frontier.control(JobState.PAUSED)
         reason = (await reached.frontier.status()).reason
     if now is JobState.FINISHED:

@@ -10,7 +10,8 @@ import click
 
 from skitter.cli.control import folder_of
 from skitter.cli.options import frontier_option, job_argument, json_option
-from skitter.cli.say import say
+from skitter.cli.say import complain, say
+from skitter.errors import SkitterError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -59,9 +60,27 @@ def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str 
 async def _lines(
     look: Callable[[], Awaitable[list[JobStatus]]], interval: float, write: Callable[[JobStatus], str]
 ) -> None:
-    """Print a look at a job, again and again until it ends or is interrupted."""
+    """Print a look at a job, again and again until it ends or is interrupted.
+
+    Once there was something to see, a server that is away is told once and waited for.
+    """
+    from skitter.frontier.base import NoSuchJob
+
+    seen, trouble = False, ""
     while True:
-        for found in await look():
+        try:
+            jobs = await look()
+        except NoSuchJob:
+            raise
+        except SkitterError as error:
+            if not seen:
+                raise
+            if str(error) != trouble:
+                complain(str(error), "looked for again, Ctrl-C ends it")
+            jobs, trouble = [], str(error)
+        else:
+            seen, trouble = True, ""
+        for found in jobs:
             click.echo(write(found))
             sys.stdout.flush()
             if not found.live:

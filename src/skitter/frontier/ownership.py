@@ -5,9 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 from pathlib import Path
 
 from skitter.errors import FrontierError
+
+_LONGEST_NOTE = 300
+"""Bytes of what an owner notes of itself: its process id and its machine, whose name has 64 at most."""
+
+
+def _here() -> str:
+    """Name this machine, as it follows a process id: in containers many processes have the same small number."""
+    return f" on {socket.gethostname()}"
 
 
 class OwnerLock:
@@ -30,14 +39,14 @@ class OwnerLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            owner = os.pread(descriptor, 32, 0).decode() or "unknown"
+            owner = os.pread(descriptor, _LONGEST_NOTE, 0).decode(errors="replace") or "unknown"
             os.close(descriptor)
             raise FrontierError(
-                f"the job is being run by process {owner}",
+                f"the job is being run by process {owner.removesuffix(_here())}",
                 remedy="see `skitter status`, or stop it first with `skitter stop`",
             ) from error
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()}{_here()}".encode(), 0)
         self._descriptor = descriptor
 
     def wait(self) -> None:
