@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,13 +12,12 @@ from redis.exceptions import RedisClusterException, RedisError
 from redis.exceptions import TimeoutError as TooSlow
 
 from skitter.errors import FrontierError
+from skitter.frontier.redis.absences import Absences
 from skitter.frontier.redis.address import Address
 from skitter.frontier.redis.cluster_address import ClusterAddress
 from skitter.frontier.redis.scripts import all_scripts
 from skitter.frontier.redis.server import Argument, Server, run_id_behind
 from skitter.frontier.redis.troubles import Trouble, broken, explained
-
-log = logging.getLogger("skitter.frontier")
 
 
 class Cluster:
@@ -30,8 +27,7 @@ class Cluster:
         self.address = address
         self._client: RedisCluster | None = None
         self._run_ids: dict[tuple[str, int], bytes] = {}
-        self._away: dict[str, float] = {}
-        """Partitions that are waited for, since when."""
+        self.absences = Absences(address.where)
 
     @property
     def client(self) -> RedisCluster:
@@ -42,6 +38,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Close all connections."""
+        self.absences.close()
         if self._client is not None:
             client, self._client = self._client, None
             # After an error the client takes itself for closed, and leaves connections open.
@@ -119,31 +116,6 @@ class Cluster:
             raise explained(plain, self.address.where) if isinstance(plain, RedisError) else plain from error
         return found
 
-    # --- telling people ----------------------------------------------------------------------------------
-
-    def is_away(self, partition: str) -> bool:
-        """Tell whether a partition is being waited for."""
-        return partition in self._away
-
-    def tell(self, partition: str, trouble: Trouble, error: Exception, patience: float) -> None:
-        """Say that a partition has to be waited for, once for all of them."""
-        if not self._away:
-            log.warning(
-                "frontier %s: a part of the cluster is not there: %s (%s); it is waited for, at most %.0f s,"
-                " while the rest goes on",
-                self.address.where, trouble.what, error, patience,
-            )  # fmt: skip
-        self._away.setdefault(partition, time.monotonic())
-
-    def tell_end(self, partition: str) -> None:
-        """Say that nothing has to be waited for any more, when it is so."""
-        begun = self._away.pop(partition, None)
-        if begun is not None and not self._away:
-            log.warning(
-                "frontier %s: all parts of the cluster are there after %.1f s",
-                self.address.where, time.monotonic() - begun,
-            )  # fmt: skip
-
 
 def _plain(error: Exception, where: str) -> Exception:
     """Return an error of the cluster client as one of the kinds that :mod:`troubles` knows."""
@@ -182,7 +154,7 @@ class PartitionServer(Server):
     @property
     def is_away(self) -> bool:
         """Whether it is being waited for."""
-        return self._cluster.is_away(self._key)
+        return self._key in self._cluster.absences
 
     async def connect(self, *, patient: bool) -> None:
         """Find out whether the node can serve. Raises :class:`~skitter.errors.FrontierError`."""
@@ -232,10 +204,10 @@ class PartitionServer(Server):
         return info
 
     def _tell(self, trouble: Trouble, patience: float, error: RedisError) -> None:
-        self._cluster.tell(self._key, trouble, error, patience)
+        self._cluster.absences.begin(self._key, f"{trouble.what} ({error})", patience)
 
     def _tell_end(self) -> None:
-        self._cluster.tell_end(self._key)
+        self._cluster.absences.end(self._key)
 
 
 class LoneServer(PartitionServer):

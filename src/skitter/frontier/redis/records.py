@@ -151,8 +151,10 @@ def write_outcome(
 
 
 def write_landing(landing: Landing) -> tuple[Any, ...]:
-    """Return a landing for the scripts."""
+    """Return a landing for the scripts, without the rest of it where that says nothing, as after most fetches."""
     lease_id = text(id_bytes(landing.lease_id))
+    if not landing.refused and not landing.connecting:
+        return (lease_id, landing.latency)
     return (lease_id, landing.latency, landing.refused, landing.retry_after, landing.connecting)
 
 

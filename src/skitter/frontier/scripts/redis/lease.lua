@@ -1,6 +1,6 @@
 -- lease: note which fetches have ended, then hand out what may be fetched now.
 -- ARGV: 5 worker, 6 how many, 7 first 6 bytes of the new ids, 8 '1' if this was asked before,
---       9 landings (id, latency, refused, retry-after, connecting), 10 shares: how many at most of each queue ('': any number of
+--       9 landings (id, latency and, if they say anything, refused, retry-after, connecting), 10 shares: how many at most of each queue ('': any number of
 --       any), 11 slots whose turn it is (else: all that are ready)
 -- Where slots are given the last answer is {whether more could be leased, what became of each turn}.
 begin(false)
