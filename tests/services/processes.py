@@ -1,5 +1,6 @@
 """Servers as processes of the tests, on free loopback ports; each ends with the tests that started it."""
 
+import atexit
 import os
 import random
 import shutil
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -85,7 +87,7 @@ def free_port() -> int:
         except OSError:
             claim.close()
             continue
-        _CLAIMS.append(claim)
+        _CLAIMS.enter_context(claim)
         return port
 
 
@@ -96,7 +98,8 @@ def _bind_for_a_moment(port: int) -> None:
         probe.bind(("127.0.0.1", port))
 
 
-_CLAIMS: list[socket.socket] = []
+_CLAIMS = ExitStack()
+atexit.register(_CLAIMS.close)
 _PORTS = random.SystemRandom()  # seeded alike, the test processes would try the same ones
 
 
