@@ -77,8 +77,8 @@ class Crawling:
         return self.start().wait()
 
     def wait(self):
-        """Return the exit status once it has ended, and all its workers with it."""
-        return self.process.wait(PATIENCE)
+        """Return the exit status once it has ended, and all its workers with it; the test's own bound is that of the wait."""
+        return self.process.wait()
 
     @property
     def has_ended(self):
