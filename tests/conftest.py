@@ -11,6 +11,11 @@ from services import processes
 from sites.docs import DocsUnavailable, docs_folder
 from skitter.testing import SiteServer, StaticSite
 
+# What is shown depends on the terminal from which the tests are run, unless they say what it is.
+os.environ.update(COLUMNS="80", LINES="25", TERM="xterm")
+for colours in ("NO_COLOR", "FORCE_COLOR"):
+    os.environ.pop(colours, None)
+
 # How long an example takes says how busy the machine is: 0.2 s, the usual bound, is nothing where others are at work.
 settings.register_profile("skitter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("skitter")
