@@ -27,6 +27,8 @@ FAST = {
 """Settings of a crawl that nothing but its servers holds up, and of which every worker may be killed often."""
 AHEAD = 30
 """Requests that a site answers beyond a moment while who acts at it waits for the processor."""
+TICK = 0.02
+"""Seconds by which a site may note a request too late: two ticks of the kernel, which tells when it came."""
 _STEP = 0.002
 _read: dict[Path, tuple[int, int]] = {}
 """Of each log, how many bytes were read, and how many lines."""

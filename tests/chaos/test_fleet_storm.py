@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-from crawling import check_exact, served
+from crawling import TICK, check_exact, served
 from grounds import GROUNDS
 from shared_crawling import Machines
 
@@ -22,8 +22,6 @@ KILLS = 30
 RIPE = 2.0
 """Seconds after which a worker has surely had work, or nearly so."""
 ATTEMPTS = 5
-TICK = 0.02
-"""Seconds to which the kernel tells when a request came: two of its ticks."""
 AWAKENING = 0.5
 """Seconds in which a worker that was woken sends what it had begun."""
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
