@@ -75,7 +75,13 @@ class Crawling:
 
     def wait(self):
         """Return the exit status once it has ended, and all its workers with it."""
-        return self.process.wait(PATIENCE)
+        return self._wait(PATIENCE)
+
+    def _wait(self, seconds):
+        try:
+            return self.process.wait(seconds)
+        except psutil.TimeoutExpired:
+            raise AssertionError(f"it has not ended after {seconds:g} s:\n{self.errors}") from None
 
     @property
     def has_ended(self):

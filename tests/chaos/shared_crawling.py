@@ -30,7 +30,7 @@ class SharedCrawling(Crawling):
         """When workers were woken, by ``time.monotonic()``."""
 
     def wait(self):
-        return self.process.wait(PATIENCE)
+        return self._wait(PATIENCE)
 
     def _key(self, name):
         return f"skitter:{{job}}:{name}"
