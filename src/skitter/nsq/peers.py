@@ -144,11 +144,11 @@ class Peers:
         connection.on_close = self._ended
         try:
             await self._welcome(connection)
-            if not connection.is_open:  # it has ended already, and who is to be told knows nothing of it yet
-                raise ConnectionFailed(f"{connection!r}: the connection was closed")
         except BaseException:
             connection.close()
             raise
+        if not connection.is_open:  # it has ended already, when nobody was to be told yet
+            raise ConnectionFailed(f"{connection!r}: the connection was closed")
         self.connections.append(connection)
         self._changed.set()
         self.on_join()
