@@ -4,7 +4,7 @@ import asyncio
 import random
 
 import pytest
-from crawling import FAST, Crawling, check_exact, served
+from crawling import FAST, Crawling, at_moments, check_exact, served
 
 from services.nats_servers import NatsServer
 from services.nsq_servers import Nsqd
@@ -130,15 +130,16 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_and_started_again(
 )
 def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, state, victim):
     rng = random.Random(victim)
-    crawl = job(state, workers=3).start()
-    for moment in moments(victim, 3):
-        assert crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests")
+    crawl, kills = job(state, workers=3).start(), 0
+    for _ in at_moments(crawl, site, moments(victim, 3)):
         if victim == "worker":
             assert crawl.kill_worker(rng)
         else:
             crawl.kill_all()
             crawl.start()
+        kills += 1
     assert crawl.wait() == 0, crawl.errors
+    assert kills == 3
     check_exact(crawl, *truth)
     assert crawl.counters()["leases/lost"] > 0
 

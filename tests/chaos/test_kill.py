@@ -5,7 +5,7 @@ import signal
 
 import psutil
 import pytest
-from crawling import CONCURRENCY, FAST, check_exact, served, visits
+from crawling import CONCURRENCY, FAST, PATIENCE, at_moments, check_exact, served, visits
 from holey import STALL, HoleySite
 
 pytestmark = pytest.mark.chaos
@@ -31,9 +31,7 @@ def kill_at_moments(job, site, victim, moments, rng):
     """Kill at each moment, a number of requests served, and start again where the owner is gone."""
     job.start()
     kills = 0
-    for moment in moments:
-        if not job.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):
-            break
+    for _ in at_moments(job, site, moments):
         kills += job.kill_worker(rng) if victim == "worker" else getattr(job, f"kill_{victim}")()
         if victim != "worker":
             job.start()
@@ -143,7 +141,7 @@ def test_the_second_interrupt_ends_at_once_and_a_rerun_completes(crawling, site_
     assert crawl.wait_for(lambda: "stopping" in crawl.errors, "its word that it stops")
     crawl.process.send_signal(signal.SIGINT)
     assert crawl.wait() == 130, crawl.errors
-    _, alive = psutil.wait_procs(workers, timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=PATIENCE)
     assert not alive, "workers outlived their owner"
     assert all(hit.ended - hit.received < STALL for hit in site.hits()), (
         "it did not wait for the stalled pages"
