@@ -79,8 +79,11 @@ class Crawling:
         return self.start().wait()
 
     def wait(self):
-        """Return the exit status once it has ended, and all its workers with it; the test's own bound is that of the wait."""
-        return self.process.wait()
+        """Return the exit status once it has ended, and all its workers with it."""
+        try:
+            return self.process.wait(PATIENCE)
+        except psutil.TimeoutExpired:
+            raise AssertionError(f"it has not ended after {PATIENCE:g} s:\n{self.errors}") from None
 
     @property
     def has_ended(self):
