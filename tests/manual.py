@@ -107,9 +107,11 @@ class Reader:
                 (self._folder / block.title).write_text(self._here(block.text), "utf-8")
 
     def _here(self, text):
-        for word, replacement in self._words:
-            text = text.replace(word, replacement)
-        return text
+        if not self._words:
+            return text
+        # All at once: a port that takes the place of one may contain the digits of the next.
+        any_word = "|".join(re.escape(word) for word, _ in self._words)
+        return re.sub(any_word, lambda found: dict(self._words)[found[0]], text)
 
     def _run(self, command):
         if command.line in self._not_run:

@@ -71,24 +71,26 @@ class ServerProcess:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def free_port() -> int:
+def free_port(row: int = 1) -> int:
     """Return a port of 127.0.0.1 that nothing listens on, outside the range from which clients are given theirs.
 
     So none takes it from a server that is not started yet, or is killed and started again. It is given once, to
-    whichever test process there is on this machine, until the one that has it ends.
+    whichever test process there is on this machine, until the one that has it ends. ``row``: so many ports from it on
+    are.
     """
     while True:
-        port = _PORTS.randrange(10_000, 20_000)
-        claim = socket.socket(type=socket.SOCK_DGRAM)
-        try:
-            # Nobody else wants the UDP port; who has it has the TCP port of the same number, bound or not.
-            claim.bind(("127.0.0.1", port))
-            _bind_for_a_moment(port)
-        except OSError:
-            claim.close()
-            continue
-        _CLAIMS.enter_context(claim)
-        return port
+        first = _PORTS.randrange(10_000, 20_000)
+        with ExitStack() as claims:
+            try:
+                for port in range(first, first + row):
+                    # Nobody else wants the UDP port; who has it has the TCP port of the same number, bound or not.
+                    claim = claims.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+                    claim.bind(("127.0.0.1", port))
+                    _bind_for_a_moment(port)
+            except OSError:
+                continue
+            _CLAIMS.push(claims.pop_all())
+            return first
 
 
 def _bind_for_a_moment(port: int) -> None:

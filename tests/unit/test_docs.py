@@ -4,10 +4,8 @@ import ast
 import os
 import re
 import shutil
-import socket
 import sys
 import tomllib
-from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -15,6 +13,7 @@ import msgspec
 import pytest
 
 from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links
+from services.processes import free_port
 from skitter.cli.main import skitter
 from skitter.engine.job import JobSpec
 from skitter.politeness import LimitRule
@@ -41,19 +40,6 @@ def environment():
     return {**os.environ, "PATH": programs, "COLUMNS": "200"}
 
 
-def ports_in_a_row(count):
-    """Find ports that are free now, one after the other."""
-    for first in range(20_000, 30_000, count):
-        with ExitStack() as held:
-            try:
-                for port in range(first, first + count):
-                    held.enter_context(socket.create_server(("127.0.0.1", port)))
-            except OSError:
-                continue
-            return first
-    pytest.fail("no ports are free")
-
-
 def pages_with_commands():
     return [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
 
@@ -62,7 +48,7 @@ def pages_with_commands():
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="timeout of GNU coreutils is not installed")
 def test_every_step_of_the_tutorial_does_what_it_says(tmp_path, environment):
-    first = ports_in_a_row(3)
+    first = free_port(row=3)
     words = [(str(8000 + number), str(first + number)) for number in range(3)]
     with Reader(tmp_path, environment, words, NOT_RUN) as reader:
         reader.follow(ROOT / "docs" / "tutorial.md")
