@@ -5,7 +5,7 @@ import time
 from shared_crawling import ClusterCrawling, SharedCrawling
 
 from services.redis_cluster import ClusterServers, follows
-from services.redis_servers import RedisServer
+from services.redis_servers import server_of
 from services.relay import relay_thread
 
 TIMEOUT = "socket_timeout=3"
@@ -51,7 +51,7 @@ class LoneServer(Ground):
 
     def __init__(self, kind, stack):
         # With everysec a server that waits for its disk may lose two seconds, and with them when hosts were asked.
-        self.server = RedisServer(kind, "--appendonly", "yes", "--appendfsync", "always")
+        self.server = server_of(kind, "--appendonly", "yes", "--appendfsync", "always")
         stack.callback(self.server.stop)
         self.server.start()
         self._put_behind_relays(stack, [self.server])
