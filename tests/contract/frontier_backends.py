@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 
 from services import nats_servers, nsq_servers
+from services.as_on_disk import AsOnDisk
 from services.redis_cluster import running_cluster
 from services.redis_servers import KVROCKS, running
 from skitter.errors import FrontierError
@@ -130,14 +131,14 @@ class OverSocket(OnSqlite):
 class OnValkey(Backend):
     name = "valkey"
 
-    def url(self):
+    def place(self):
         return running(self.name).url
 
     async def start(self, politeness, options, clock):
         from skitter.frontier.redis.frontier import RedisFrontier
 
         self.job = f"job{uuid.uuid4().hex}"
-        self.frontier = RedisFrontier(self.url(), self.job, politeness, options, clock=clock, patient=True)
+        self.frontier = RedisFrontier(self.place(), self.job, politeness, options, clock=clock, patient=True)
         await self.frontier.open()
         return self.frontier
 
@@ -150,6 +151,13 @@ class OnRedis(OnValkey):
     name = "redis"
 
 
+class OnValkeyAsOnDisk(OnValkey):
+    name = "valkey-as-on-disk"
+
+    def place(self):
+        return AsOnDisk(running("valkey").url)
+
+
 class OnKvrocks(OnValkey):
     name = "kvrocks"
 
@@ -157,7 +165,7 @@ class OnKvrocks(OnValkey):
 class OnOwnServer(OnValkey):
     name = "own-server"
 
-    def url(self):
+    def place(self):
         return OWN_SERVER
 
 
@@ -254,7 +262,7 @@ class JetStreamOnSqlite(OnSqliteState):
 BACKENDS = {
     backend.name: backend
     for backend in (
-        InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, NsqOnSqlite, NsqOnValkey, JetStreamOnSqlite, OnCluster,
+        InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, OnValkeyAsOnDisk, NsqOnSqlite, NsqOnValkey, JetStreamOnSqlite, OnCluster,
         *([OnKvrocks] if KVROCKS else []), *([OnOwnServer] if OWN_SERVER else []),
     )
 }  # fmt: skip

@@ -64,7 +64,9 @@ class Server:
         try:
             info = await self._greeted(patient=patient)
             self._check(info)
-            self._is_kvrocks = is_kvrocks(info)
+            if is_kvrocks(info):
+                self._is_kvrocks = True
+                self._scripts = await asyncio.to_thread(all_scripts, on_disk=True)
         except BaseException:
             await self.close()
             raise

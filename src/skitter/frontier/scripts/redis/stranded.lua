@@ -6,7 +6,7 @@ for i, name in ipairs(call('ZRANGE', READY, '-inf', text(now - ARGV[5]), 'BYSCOR
   found[i] = {slot.name, slot.queued}
 end
 local last_head = string.rep('\255', 15) -- comes after every head and name of the same moment
-for queue in string.gmatch(queues or '', '[^,]+') do
+for queue in string.gmatch((floors and 'default' or '') .. (queues or ''), '[^,]+') do
   local first, after = '[' .. queue .. '\0', '(' .. queue .. '\0' .. pack('>d', now - ARGV[5]) .. last_head
   for _, name in ipairs(call('ZRANGE', READY_BY_QUEUE, first, after, 'BYLEX', 'LIMIT', 0, ARGV[6])) do
     local slot = slot_of(sub(name, #queue + 24))

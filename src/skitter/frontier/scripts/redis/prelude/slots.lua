@@ -1,4 +1,4 @@
--- Prelude 2: slots, the arithmetic of frontier/slots.py over the state that is kept in SLOTS.
+-- Prelude 3: slots, the arithmetic of frontier/slots.py over the state that is kept in SLOTS.
 local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
 local CONNECTIONS_PER_GRACE, CONNECTING_KEPT, LONGEST_CONNECTING = 2, 0.98, 10
 local slots = {} -- those that this script has touched
@@ -120,10 +120,16 @@ local function ready_at(slot)
 end
 
 -- Slots of the default queue that may be ready stand in READY by time. Those of other queues stand in READY_BY_QUEUE
--- as queue \0 time(8, double) head name: within a queue the order of the bytes is that of the times.
+-- as queue \0 time(8, double) head name: within a queue the order of the bytes is that of the times. Where floors are
+-- kept those of the default queue stand there, too: in READY many may be ready since the same time, and a floor by time is none.
+local function order_of(slot)
+  return queue_of(slot.name) or (floors and 'default')
+end
+
 local function put_in_order(slot, head, at)
-  local queue = queue_of(slot.name)
+  local queue = order_of(slot)
   if queue then
+    lower_ready(queue, at, head)
     call('ZADD', READY_BY_QUEUE, 0, queue .. '\0' .. pack('>d', at) .. head .. slot.name)
   else
     call('ZADD', READY, at, head .. slot.name)
@@ -131,7 +137,7 @@ local function put_in_order(slot, head, at)
 end
 
 local function take_out_of_order(slot, head)
-  local queue = queue_of(slot.name)
+  local queue = order_of(slot)
   if queue then
     call('ZREM', READY_BY_QUEUE, queue .. '\0' .. pack('>d', slot.armed_at) .. slot.armed .. slot.name)
   elseif slot.armed ~= head then
