@@ -5,7 +5,7 @@ import time
 from shared_crawling import ClusterCrawling, SharedCrawling
 
 from services.redis_cluster import ClusterServers, follows
-from services.redis_servers import server_of
+from services.redis_servers import KVROCKS, server_of
 from services.relay import relay_thread
 
 TIMEOUT = "socket_timeout=3"
@@ -67,6 +67,13 @@ class LoneServer(Ground):
         self.server.start()
 
 
+class DiskServer(LoneServer):
+    """A server that keeps its data on disk."""
+
+    def fill_up(self, seconds):
+        """Do nothing: its data has no bound but its disk."""
+
+
 class ClusterGround(Ground):
     """Three masters, each with a replica. All go by relays, the replicas as well: a relay's port is what a node announces."""
 
@@ -102,4 +109,4 @@ GROUNDS = {
     f"{kind}-{shape}": (make, kind)
     for shape, make in (("lone", LoneServer), ("cluster", ClusterGround))
     for kind in ("valkey", "redis")
-}
+} | ({"kvrocks-lone": (DiskServer, "kvrocks")} if KVROCKS else {})

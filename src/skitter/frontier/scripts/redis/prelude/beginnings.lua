@@ -3,7 +3,9 @@
 -- A server that keeps its data on disk (ON_DISK) steps over what was taken from the beginning of a set, one by one, whenever
 -- it reads from there, until it has tidied its files up. There the scripts keep, in field 'floors' of the job, from where
 -- on there may be something in a set: a floor is raised when the first is read, and lowered by what comes in before it.
--- Floors of sets by time are times, by the set's name; those of READY_BY_QUEUE are time(8, double) head, by 'ready ' and the queue.
+-- Floors of sets by time are times, by the set's name. Those of READY_BY_QUEUE are time(8, double) head, by 'ready ' and the
+-- queue, and nil where there is nothing. Slots that were never asked come in at any moment, with the time 0: in front of all that
+-- was taken since the beginning. So they have a floor of their own, by 'new ' and the queue.
 local floors = ON_DISK and (meta[9] and decode(meta[9]) or {})
 local floors_changed = false
 local A_MOMENT = 0.001 -- a time may be rounded on its way through the server as text
@@ -61,33 +63,44 @@ local function first_of(key, set)
   return first[1], first[2]
 end
 
--- The first of a queue in READY_BY_QUEUE, as time(8, double) head name; nil if there is none.
-local function first_ready_of(queue)
-  local set = 'ready ' .. queue
-  local from = '[' .. queue .. '\0' .. (floors and floors[set] or '')
-  local first = call('ZRANGE', READY_BY_QUEUE, from, '(' .. queue .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1]
-  if not first then
-    return nil
-  end
-  first = sub(first, #queue + 2)
-  local floor = sub(first, 1, 22)
-  if floors and floors[set] ~= floor then
+-- The first of a queue in READY_BY_QUEUE from some bytes on and before others, as time(8, double) head name.
+local function first_between(queue, from, to)
+  local first = call('ZRANGE', READY_BY_QUEUE, '[' .. queue .. '\0' .. from, '(' .. queue .. to, 'BYLEX', 'LIMIT', 0, 1)[1]
+  return first and sub(first, #queue + 2)
+end
+
+local EVER = 1 -- a time before all but 0
+local function set_floor(set, floor)
+  if floors[set] ~= floor then
     floors[set] = floor
     floors_changed = true
   end
+end
+
+local function first_from(set, queue, to)
+  local floor = floors[set]
+  local first = floor and first_between(queue, floor, to)
+  set_floor(set, first and sub(first, 1, 22) or nil)
   return first
+end
+
+-- The first of a queue in READY_BY_QUEUE; nil if there is none.
+local function first_ready_of(queue)
+  if not floors then
+    return first_between(queue, '', '\1')
+  end
+  return first_from('new ' .. queue, queue, '\0' .. pack('>d', EVER)) or first_from('ready ' .. queue, queue, '\1')
 end
 
 -- A slot comes into READY_BY_QUEUE: by its time, then by its head.
 local function lower_ready(queue, at, head)
-  local floor = floors and floors['ready ' .. queue]
-  if not floor then
+  if not floors then
     return
   end
-  local lowest = struct.unpack('>d', floor)
-  if at < lowest or at == lowest and comes_before(head, sub(floor, 9)) then
-    floors['ready ' .. queue] = pack('>d', at) .. head
-    floors_changed = true
+  local set = (at < EVER and 'new ' or 'ready ') .. queue
+  local lowest = floors[set] and struct.unpack('>d', floors[set])
+  if not lowest or at < lowest or at == lowest and comes_before(head, sub(floors[set], 9)) then
+    set_floor(set, pack('>d', at) .. head)
   end
 end
 
