@@ -47,7 +47,7 @@ class Ground:
 class LoneServer(Ground):
     """One server. The first machine reaches it directly, the second by a relay."""
 
-    told = ("it does not answer", "is back after")
+    told = ("it does not answer", "is back after", "its memory is full")
 
     def __init__(self, kind, stack):
         # With everysec a server that waits for its disk may lose two seconds, and with them when hosts were asked.
@@ -70,6 +70,8 @@ class LoneServer(Ground):
 class DiskServer(LoneServer):
     """A server that keeps its data on disk."""
 
+    told = LoneServer.told[:2]
+
     def fill_up(self, seconds):
         """Do nothing: its data has no bound but its disk."""
 
@@ -78,7 +80,7 @@ class ClusterGround(Ground):
     """Three masters, each with a replica. All go by relays, the replicas as well: a relay's port is what a node announces."""
 
     crawling = ClusterCrawling
-    told = ("is waited for", "all parts of the cluster are there")
+    told = ("is waited for", "all parts of the cluster are there", "its memory is full")
 
     def __init__(self, kind, stack):
         self.cluster = ClusterServers(kind, "--appendonly", "yes")

@@ -1,24 +1,25 @@
-"""Scripts that are made whole by a transaction, as on a server that keeps its data on disk, over each server there is."""
+"""Scripts as they are for a server that keeps its data on disk, each in a transaction, over each server there is."""
 
 import asyncio
 
 import pytest
 
+from services.as_on_disk import AsOnDisk
 from services.relay import Relay
 from services.requests import counts, done, entries
 from skitter.errors import FrontierError
+from skitter.frontier.redis.keys import keys_of
+
+FLOORS = """
+local floors = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'floors'))
+return {string.format('%.17g', floors.deadlines), floors['new default'], floors['ready default']}
+"""
 
 
 @pytest.fixture
 def in_transactions(join):
-    """Join a job, with every script in a transaction of its own, whatever the server is."""
-
-    async def open_one(url, **options):
-        frontier = await join(url, **options)
-        frontier._server._is_kvrocks = True
-        return frontier
-
-    return open_one
+    """Join a job as it is on a server that keeps its data on disk, whatever the server is."""
+    return lambda url: join(AsOnDisk(url))
 
 
 async def test_a_whole_crawl_by_transactions_counts_as_it_does_without(server, in_transactions, ask):
@@ -60,3 +61,20 @@ async def test_a_transaction_whose_answer_is_lost_is_answered_again_and_counts_o
         assert relay.lost == 1
         assert (await frontier.status()).counters == {"pages": 1}
         await frontier.close()
+
+
+async def test_what_was_taken_from_a_set_lies_below_its_floor_and_nothing_else(server, in_transactions, ask):
+    frontier = await in_transactions(server.url)
+    for host in ("a.test", "b.test", "c.test"):
+        await frontier.add(entries(*range(9), host=host))
+    taken = (await frontier.lease("w", 5)).leases
+    await frontier.commit(done(*taken, entries=entries("new", host="d.test")))
+    (left, *_) = (await frontier.lease("w", 2)).leases
+    await frontier.add(entries("x", "y", host="e.test"))
+    await frontier.lease("w", 0)
+    names = {key.rpartition(":")[2]: key for key in keys_of(frontier._job.name)}
+    deadline, new, ready = await ask.eval(FLOORS, 1, names["job"])
+    assert max(lease.deadline for lease in taken) - 0.01 < float(deadline) <= left.deadline
+    for key, floor in (("ready", new), ("ready_by_queue", ready)):
+        members = sorted(await ask.zrange(names[key], 0, -1))
+        assert members[0].startswith(b"default\0" + floor)

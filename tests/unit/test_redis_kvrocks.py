@@ -10,6 +10,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks
 from skitter.frontier.redis.server import Server, run_id_behind
+from skitter.frontier.redis.troubles import explained, trouble_of
 
 SERVER = "# Server\r\nversion:2.10.1\r\nkvrocks_version:2.10.1\r\nredis_version:4.0.0\r\nprocess_id:{}\r\nuptime_in_seconds:{}\r\n"
 INFO = {
@@ -62,6 +63,41 @@ class Double:
             else:
                 writer.write(self._answers.pop(0))
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (
+            "IO error: No space left on device: While appending to file: 7.log",
+            "cannot write its data to its disk",
+        ),
+        ("write command not allowed when reached max-db-size.", "may take no more of its disk"),
+    ],
+)
+def test_a_full_disk_passes_by_an_operators_hand(said, what):
+    trouble = trouble_of(ResponseError(said))
+    assert what in trouble.what
+    assert "nothing is lost" in trouble.remedy
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "remedy"),
+    [
+        ("Invalid password", "refuses the user or the password", "USER:PASSWORD"),
+        ("wrong number of arguments", "refuses the user or the password", "USER:PASSWORD"),
+        (
+            "unknown command `SENTINEL`, with args beginning with: `MASTERS`",
+            "this is no sentinel",
+            "redis://HOST",
+        ),
+    ],
+)
+def test_its_words_for_what_is_refused_are_understood(said, what, remedy):
+    assert trouble_of(ResponseError(said)) is None
+    refusal = explained(ResponseError(said), "redis://h/0")
+    assert what in str(refusal)
+    assert remedy in refusal.remedy
 
 
 END = bulk("end of transaction")

@@ -4,8 +4,8 @@
 -- it reads from there, until it has tidied its files up. There the scripts keep, in field 'floors' of the job, from where
 -- on there may be something in a set: a floor is raised when the first is read, and lowered by what comes in before it.
 -- Floors of sets by time are times, by the set's name. Those of READY_BY_QUEUE are time(8, double) head, by 'ready ' and the
--- queue, and nil where there is nothing. Slots that were never asked come in at any moment, with the time 0: in front of all that
--- was taken since the beginning. So they have a floor of their own, by 'new ' and the queue.
+-- queue, and nil where there is nothing. Slots that were never asked come in at any moment with the time 0, before all that
+-- was taken since the beginning: they stand in READY, in the same form, with floors by 'new ' and the queue.
 local floors = ON_DISK and (meta[9] and decode(meta[9]) or {})
 local floors_changed = false
 local A_MOMENT = 0.001 -- a time may be rounded on its way through the server as text
@@ -63,13 +63,12 @@ local function first_of(key, set)
   return first[1], first[2]
 end
 
--- The first of a queue in READY_BY_QUEUE from some bytes on and before others, as time(8, double) head name.
-local function first_between(queue, from, to)
-  local first = call('ZRANGE', READY_BY_QUEUE, '[' .. queue .. '\0' .. from, '(' .. queue .. to, 'BYLEX', 'LIMIT', 0, 1)[1]
+-- The first of a queue in READY_BY_QUEUE, or a set like it, from some bytes on, as time(8, double) head name.
+local function first_from(key, queue, from)
+  local first = call('ZRANGE', key, '[' .. queue .. '\0' .. from, '(' .. queue .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1]
   return first and sub(first, #queue + 2)
 end
 
-local EVER = 1 -- a time before all but 0
 local function set_floor(set, floor)
   if floors[set] ~= floor then
     floors[set] = floor
@@ -77,27 +76,29 @@ local function set_floor(set, floor)
   end
 end
 
-local function first_from(set, queue, to)
-  local floor = floors[set]
-  local first = floor and first_between(queue, floor, to)
+local function first_above_floor(key, set, queue)
+  local first = floors[set] and first_from(key, queue, floors[set])
   set_floor(set, first and sub(first, 1, 22) or nil)
   return first
 end
 
--- The first of a queue in READY_BY_QUEUE; nil if there is none.
+-- The slot of a queue that is ready first; nil if there is none.
 local function first_ready_of(queue)
   if not floors then
-    return first_between(queue, '', '\1')
+    return first_from(READY_BY_QUEUE, queue, '')
   end
-  return first_from('new ' .. queue, queue, '\0' .. pack('>d', EVER)) or first_from('ready ' .. queue, queue, '\1')
+  local never_asked = call('ZCARD', READY) > 0 and first_above_floor(READY, 'new ' .. queue, queue)
+  return never_asked or first_above_floor(READY_BY_QUEUE, 'ready ' .. queue, queue)
 end
 
--- A slot comes into READY_BY_QUEUE: by its time, then by its head.
+-- The set of those that are ready which has those of a time, where floors are kept.
+local function ready_since(at)
+  return at == 0 and READY or READY_BY_QUEUE
+end
+
+-- A slot becomes ready: by its time, then by its head.
 local function lower_ready(queue, at, head)
-  if not floors then
-    return
-  end
-  local set = (at < EVER and 'new ' or 'ready ') .. queue
+  local set = (at == 0 and 'new ' or 'ready ') .. queue
   local lowest = floors[set] and struct.unpack('>d', floors[set])
   if not lowest or at < lowest or at == lowest and comes_before(head, sub(floors[set], 9)) then
     set_floor(set, pack('>d', at) .. head)

@@ -121,15 +121,14 @@ end
 
 -- Slots of the default queue that may be ready stand in READY by time. Those of other queues stand in READY_BY_QUEUE
 -- as queue \0 time(8, double) head name: within a queue the order of the bytes is that of the times. Where floors are
--- kept those of the default queue stand there, too: in READY many may be ready since the same time, and a floor by time is none.
-local function order_of(slot)
-  return queue_of(slot.name) or (floors and 'default')
-end
-
+-- kept those of the default queue stand in this form, too, because a floor by time alone is none where many have the same.
 local function put_in_order(slot, head, at)
-  local queue = order_of(slot)
-  if queue then
+  local queue = queue_of(slot.name)
+  if floors then
+    queue = queue or 'default'
     lower_ready(queue, at, head)
+    call('ZADD', ready_since(at), 0, queue .. '\0' .. pack('>d', at) .. head .. slot.name)
+  elseif queue then
     call('ZADD', READY_BY_QUEUE, 0, queue .. '\0' .. pack('>d', at) .. head .. slot.name)
   else
     call('ZADD', READY, at, head .. slot.name)
@@ -137,8 +136,11 @@ local function put_in_order(slot, head, at)
 end
 
 local function take_out_of_order(slot, head)
-  local queue = order_of(slot)
-  if queue then
+  local queue = queue_of(slot.name)
+  if floors then
+    local entry = (queue or 'default') .. '\0' .. pack('>d', slot.armed_at) .. slot.armed .. slot.name
+    call('ZREM', ready_since(slot.armed_at), entry)
+  elseif queue then
     call('ZREM', READY_BY_QUEUE, queue .. '\0' .. pack('>d', slot.armed_at) .. slot.armed .. slot.name)
   elseif slot.armed ~= head then
     call('ZREM', READY, slot.armed .. slot.name)
