@@ -8,7 +8,7 @@ from engine_bench import Bench, Scripted
 from skitter import Request, Spider
 from skitter.engine import pump
 from skitter.frontier.memory import MemoryFrontier
-from skitter.frontier.records import JobState
+from skitter.frontier.records import JobState, Lease
 from skitter.testing import Answer, WireAnswer
 
 
@@ -131,3 +131,16 @@ async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopp
     assert "leases/lost" not in ran.counters
     letters_and_attempts = (ran.letters, [name for name in ran.counters if name.startswith("retried/")])
     assert letters_and_attempts == ({}, [])
+
+
+async def test_nothing_is_sent_for_a_turn_that_has_landed():
+    landings = []
+    frontier = MemoryFrontier()
+    made = pump.Pump("w", frontier, 1)
+    made.land = landings.append
+    granted = Lease(1, bytes(16), "h.test", "http://h.test/", b"", 0, 0, 0.0, start_within=60.0)
+    turn = pump.Turn(made, granted, asyncio.get_running_loop().time())
+    assert turn.may_start(connecting=0.5)
+    turn.land()
+    assert not turn.may_start(connecting=0.75)
+    assert [landing.connecting for landing in landings] == [0.5]

@@ -40,8 +40,11 @@ class Turn:
     def may_start(self, connecting: float = 0.0) -> bool:
         """Tell whether the request may still be sent: a promised distance allows little delay.
 
+        Nothing may once the turn has landed, such as a robots.txt that is fetched for others too and outlives it.
         ``connecting``: seconds that were spent on a connection for it.
         """
+        if self.landed:
+            return False
         self._connecting = max(self._connecting, connecting)
         grace = self.lease.start_within
         return grace is None or asyncio.get_running_loop().time() - self.asked <= grace
