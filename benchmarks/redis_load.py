@@ -8,9 +8,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
+import psutil
+
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # its server fixtures
 
-from services.redis_servers import RedisServer
+from services.redis_servers import server_of
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, JobState, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
@@ -41,6 +43,8 @@ class Figures(NamedTuple):
     client_us: float
     idle_us: float
     """CPU of the server for a question for work to which the answer is none."""
+    resident_mb: float
+    """Memory of the server's process at the end."""
 
 
 def url_of(number):
@@ -79,7 +83,13 @@ async def crawl(frontier, first_new, links, batch):
 
 
 def used(server):
-    return info(server, "memory")["used_memory"]
+    """Bytes of memory, or of the disk where the server keeps everything there."""
+    memory = info(server, "memory")
+    if "used_memory" in memory:
+        return memory["used_memory"]
+    server.ask("COMPACT")  # writes out what it still holds in memory, too
+    server.wait_for(lambda: info(server, "rocksdb")["is_compacting"] == "no", 600)
+    return info(server, "keyspace")["used_db_size"]
 
 
 def info(server, section):
@@ -94,10 +104,18 @@ def _number(value):
         return value
 
 
+def cpu_of(server):
+    cpu = info(server, "cpu")
+    if "used_memory" in info(server, "memory"):
+        return cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+    times = psutil.Process(server.process.pid).cpu_times()  # the others tell whole seconds
+    return times.user + times.system
+
+
 def load_of(server):
-    cpu, stats = info(server, "cpu"), info(server, "stats")
+    stats = info(server, "stats")
     return {
-        "cpu": cpu["used_cpu_user"] + cpu["used_cpu_sys"],
+        "cpu": cpu_of(server),
         "commands": stats["total_commands_processed"],
         "in": stats["total_net_input_bytes"],
         "out": stats["total_net_output_bytes"],
@@ -105,7 +123,7 @@ def load_of(server):
 
 
 async def measure(kind, queued, options, append, links, batch):
-    server = RedisServer(
+    server = server_of(
         kind, *(("--appendonly", "yes", "--appendfsync", "everysec") if append else ())
     ).start()
     try:
@@ -122,7 +140,8 @@ async def measure(kind, queued, options, append, links, batch):
 
         def size(*names):
             keys = [f"skitter:{{bench}}:{name}" for name in names]
-            return sum(server.ask("MEMORY", "USAGE", key, "SAMPLES", 0) or 0 for key in keys)
+            exact = () if kind == "kvrocks" else ("SAMPLES", 0)
+            return sum(server.ask("MEMORY", "USAGE", key, *exact) or 0 for key in keys)
 
         sizes = [size("queue"), size("seen"), size("slots", "ready", "busy", "grants")]
         await crawl(frontier, queued, links, batch)  # warms up scripts and buffers
@@ -132,6 +151,7 @@ async def measure(kind, queued, options, append, links, batch):
         await frontier.control(JobState.PAUSED)
         for _ in range(IDLE_CALLS):
             await frontier.lease("bench", batch)
+        resident = psutil.Process(server.process.pid).memory_info().rss / 1e6
         idle = (load_of(server)["cpu"] - last["cpu"]) / IDLE_CALLS
         await frontier.close()
     finally:
@@ -142,7 +162,7 @@ async def measure(kind, queued, options, append, links, batch):
     return Figures(
         kind, options.get("seen_filter", "exact"), queued, sizes[0] / queued, sizes[1] / queued, sizes[2] / hosts,
         total / queued, spent["commands"], spent["in"], spent["out"], spent["cpu"] * 1e6,
-        seconds / pages * 1e6 - spent["cpu"] * 1e6, idle * 1e6,
+        seconds / pages * 1e6 - spent["cpu"] * 1e6, idle * 1e6, resident,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import time
 from shared_crawling import ClusterCrawling, SharedCrawling
 
 from services.redis_cluster import ClusterServers, follows
-from services.redis_servers import RedisServer
+from services.redis_servers import KVROCKS, server_of
 from services.relay import relay_thread
 
 TIMEOUT = "socket_timeout=3"
@@ -47,11 +47,11 @@ class Ground:
 class LoneServer(Ground):
     """One server. The first machine reaches it directly, the second by a relay."""
 
-    told = ("it does not answer", "is back after")
+    told = ("it does not answer", "is back after", "its memory is full")
 
     def __init__(self, kind, stack):
         # With everysec a server that waits for its disk may lose two seconds, and with them when hosts were asked.
-        self.server = RedisServer(kind, "--appendonly", "yes", "--appendfsync", "always")
+        self.server = server_of(kind, "--appendonly", "yes", "--appendfsync", "always")
         stack.callback(self.server.stop)
         self.server.start()
         self._put_behind_relays(stack, [self.server])
@@ -67,11 +67,20 @@ class LoneServer(Ground):
         self.server.start()
 
 
+class DiskServer(LoneServer):
+    """A server that keeps its data on disk."""
+
+    told = LoneServer.told[:2]
+
+    def fill_up(self, seconds):
+        """Do nothing: its data has no bound but its disk."""
+
+
 class ClusterGround(Ground):
     """Three masters, each with a replica. All go by relays, the replicas as well: a relay's port is what a node announces."""
 
     crawling = ClusterCrawling
-    told = ("is waited for", "all parts of the cluster are there")
+    told = ("is waited for", "all parts of the cluster are there", "its memory is full")
 
     def __init__(self, kind, stack):
         self.cluster = ClusterServers(kind, "--appendonly", "yes")
@@ -102,4 +111,4 @@ GROUNDS = {
     f"{kind}-{shape}": (make, kind)
     for shape, make in (("lone", LoneServer), ("cluster", ClusterGround))
     for kind in ("valkey", "redis")
-}
+} | ({"kvrocks-lone": (DiskServer, "kvrocks")} if KVROCKS else {})

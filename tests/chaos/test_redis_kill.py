@@ -6,7 +6,7 @@ import pytest
 from crawling import FAST, at_moments, check_exact
 from shared_crawling import SharedCrawling
 
-from services.redis_servers import RedisServer
+from services.redis_servers import KINDS, server_of
 
 pytestmark = pytest.mark.chaos
 
@@ -16,9 +16,9 @@ SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "lin
 SETTINGS = FAST | {"lease_seconds": 3}
 
 
-@pytest.fixture(params=["valkey", "redis"])
+@pytest.fixture(params=KINDS)
 def server(request):
-    server = RedisServer(request.param, "--appendonly", "yes", "--appendfsync", "everysec").start()
+    server = server_of(request.param, "--appendonly", "yes", "--appendfsync", "everysec").start()
     yield server
     server.stop()
 

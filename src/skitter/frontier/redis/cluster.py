@@ -15,6 +15,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.redis.absences import Absences
 from skitter.frontier.redis.address import Address
 from skitter.frontier.redis.cluster_address import ClusterAddress
+from skitter.frontier.redis.kvrocks import is_kvrocks
 from skitter.frontier.redis.scripts import all_scripts
 from skitter.frontier.redis.server import Argument, Server, run_id_behind
 from skitter.frontier.redis.troubles import Trouble, broken, explained
@@ -162,7 +163,8 @@ class PartitionServer(Server):
         info = await self._greeted(patient=patient)
         self.keeps_log = bool(info.get("aof_enabled"))
         is_safe = self.keeps_log or info.get("connected_slaves")
-        self._check({**info, "cluster_enabled": 0, "aof_enabled": is_safe})
+        # A node of a cluster is what is expected here, unless it is one of Kvrocks.
+        self._check({**info, "cluster_enabled": is_kvrocks(info), "aof_enabled": is_safe})
 
     async def _info(self) -> dict[str, Any]:
         """Ask the node; a replica answers where others took the slot over and the client has not heard of it."""

@@ -198,10 +198,11 @@ class Job:
 
 async def jobs_of(server: Server) -> list[str]:
     """List all jobs of a server, by name."""
-    pattern, found, cursor = keys_of("*")[0], set[str](), 0
-    head, tail = pattern.encode().split(b"*")
+    found, cursor = set[str](), 0
+    head, tail = keys_of("*")[0].encode().split(b"*")
     while True:
-        cursor, keys = await server.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-        found |= {to_words(key[len(head) : -len(tail)]) for key in keys}
+        # Kvrocks knows no patterns but beginnings.
+        cursor, keys = await server.command("SCAN", cursor, "MATCH", head + b"*", "COUNT", 1000)
+        found |= {to_words(key[len(head) : -len(tail)]) for key in keys if key.endswith(tail)}
         if not cursor:
             return sorted(found)

@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-_PRELUDE = ("job", "slots", "seen", "requests")
+_PRELUDE = ("job", "beginnings", "slots", "seen", "requests")
 _ALONE = {"open", "attach"}
 """Scripts without the prelude."""
 
@@ -22,10 +22,14 @@ class Script:
 
 
 @cache
-def all_scripts() -> dict[str, Script]:
-    """Read all scripts of ``scripts/redis`` by their names. Blocks at the first call."""
+def all_scripts(*, on_disk: bool = False) -> dict[str, Script]:
+    """Read all scripts of ``scripts/redis`` by their names. Blocks at the first call.
+
+    ``on_disk``: as they are for a server that keeps its data on disk.
+    """
     folder = files("skitter.frontier.scripts") / "redis"
-    prelude = "\n".join((folder / "prelude" / f"{name}.lua").read_text("utf-8") for name in _PRELUDE)
+    parts = [(folder / "prelude" / f"{name}.lua").read_text("utf-8") for name in _PRELUDE]
+    prelude = "\n".join([f"local ON_DISK = {'true' if on_disk else 'false'}", *parts])
     scripts = {}
     for file in folder.iterdir():
         name, dot, kind = file.name.partition(".")

@@ -15,6 +15,7 @@ from redis.exceptions import TimeoutError as TooSlow
 
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import Address
+from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks, life_behind
 from skitter.frontier.redis.scripts import Script, all_scripts
 from skitter.frontier.redis.troubles import Trouble, broken, explained, said, trouble_of
 
@@ -24,6 +25,7 @@ Answer = TypeVar("Answer")
 Argument = bytes | str | int | float
 
 _OLDEST = (6, 2)
+_SCRIPTS = ("EVAL", "EVALSHA")
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
@@ -41,6 +43,7 @@ class Server:
         self._sentinels: list[Redis] = []
         self._scripts: dict[str, Script] = {}
         self._run_id = b""
+        self._is_kvrocks = False
         self.restarts = 0
         """How often another life of the server, or another server, was met: it may have lost its last second."""
         self._troubled: dict[Trouble, float] = {}
@@ -59,7 +62,11 @@ class Server:
         self._scripts = await asyncio.to_thread(all_scripts)
         self._client, *self._sentinels = self._address.clients(self._greet)
         try:
-            self._check(await self._greeted(patient=patient))
+            info = await self._greeted(patient=patient)
+            self._check(info)
+            if is_kvrocks(info):
+                self._is_kvrocks = True
+                self._scripts = await asyncio.to_thread(all_scripts, on_disk=True)
         except BaseException:
             await self.close()
             raise
@@ -84,16 +91,10 @@ class Server:
         return info
 
     def _check(self, info: dict[str, Any]) -> None:
-        version = str(info["redis_version"])
-        if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-            raise FrontierError(
-                f"frontier {self.where} is Redis {version}", remedy="use Valkey, or Redis 6.2 or later"
-            )
-        if info.get("cluster_enabled"):
-            raise FrontierError(
-                f"frontier {self.where} is a node of a cluster",
-                remedy="write redis+cluster://HOST:PORT,HOST:PORT/ with some of its nodes",
-            )
+        if is_kvrocks(info):
+            check_kvrocks(info, self.where, self._database)
+        else:
+            self._check_redis(info)
         if info.get("role") == "slave":
             raise FrontierError(
                 f"frontier {self.where} is a read-only replica",
@@ -105,12 +106,29 @@ class Server:
                 f" (maxmemory-policy {info['maxmemory_policy']})",
                 remedy="set maxmemory-policy noeviction on the server, or use another one",
             )
-        if not info.get("aof_enabled"):
+        if not (info.get("aof_enabled") or is_kvrocks(info)):
             log.info(
                 "%s keeps no log of its writes: if it dies, the job goes back to its last snapshot"
                 " (set appendonly yes there)",
                 self.where,
             )
+
+    def _check_redis(self, info: dict[str, Any]) -> None:
+        version = str(info["redis_version"])
+        if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+            raise FrontierError(
+                f"frontier {self.where} is Redis {version}", remedy="use Valkey, or Redis 6.2 or later"
+            )
+        if info.get("cluster_enabled"):
+            raise FrontierError(
+                f"frontier {self.where} is a node of a cluster",
+                remedy="write redis+cluster://HOST:PORT,HOST:PORT/ with some of its nodes",
+            )
+
+    @property
+    def _database(self) -> int:
+        client = self._client
+        return int(client.connection_pool.connection_kwargs.get("db") or 0) if client is not None else 0
 
     @property
     def _connected(self) -> Redis:
@@ -164,9 +182,14 @@ class Server:
         return await self._trying(lambda _: self._execute(*words), patience=self._address.patience)
 
     async def _execute(self, *words: Argument) -> Any:
+        if self._is_kvrocks and words[0] in _SCRIPTS:
+            return await self._answer_to(in_transaction(self._connected, words))
+        return await self._answer_to(self._connected.execute_command(*words))  # type: ignore[no-untyped-call]
+
+    async def _answer_to(self, call: Awaitable[Answer]) -> Answer:
         try:
             async with asyncio.timeout(self._address.timeout):
-                return await self._connected.execute_command(*words)  # type: ignore[no-untyped-call]
+                return await call
         except TimeoutError as error:
             raise TooSlow(f"no answer within {self._address.timeout:g} s") from error
         except RuntimeError as error:
@@ -219,4 +242,6 @@ async def run_id_behind(connection: Any) -> bytes:
     await connection.on_connect()
     await connection.send_command("INFO", "server")
     answer: bytes = await connection.read_response()
+    if b"kvrocks_version:" in answer:
+        return await life_behind(connection)
     return answer.partition(b"run_id:")[2].partition(b"\r\n")[0]

@@ -28,6 +28,10 @@ _TROUBLES = (
     Trouble(kinds.ReadOnlyError, "READONLY ", "it is a read-only replica", "name its primary with --frontier"),
     Trouble(kinds.ResponseError, "MISCONF ", "it cannot write its data to its disk",
             "free some space there; nothing is lost meanwhile"),
+    Trouble(kinds.ResponseError, "IO error: ", "it cannot write its data to its disk",
+            "free some space there; nothing is lost meanwhile"),
+    Trouble(kinds.ResponseError, "reached max-db-size", "it may take no more of its disk (max-db-size)",
+            "raise max-db-size of the server; nothing is lost meanwhile"),
     Trouble(kinds.BusyLoadingError, "LOADING ", "it is loading its data", "wait until it has started"),
     Trouble(kinds.MasterDownError, "MASTERDOWN ", "it has lost its primary",
             "start the primary, or name another server with --frontier"),
@@ -42,6 +46,8 @@ _TROUBLES = (
 _REFUSALS = (kinds.AuthenticationError, kinds.AuthorizationError, kinds.NoPermissionError)
 _FORBIDDEN = ("ACL failure in script", "The user executing the script can't")
 """What servers say of a command that a script may not run: Valkey, and Redis up to 7.0."""
+_KVROCKS_REFUSALS = ("Invalid password", "wrong number of arguments")
+"""What Kvrocks says of a wrong password, and of a user's name: it knows passwords alone."""
 _CAUSE = re.compile(r"> - (.+?)(?=, <|$)")
 """Why one sentinel named no primary, behind what the client says of itself."""
 _UNKNOWN = re.compile(r"unknown (\w+ )?command", re.IGNORECASE)
@@ -112,7 +118,7 @@ def explained(error: kinds.RedisError, where: str) -> FrontierError:
 
 def _refused(error: kinds.RedisError, text: str, where: str) -> FrontierError | None:
     """Return what the server refuses as long as nobody sets it right."""
-    if isinstance(error, (kinds.AuthenticationError, kinds.AuthorizationError)):
+    if isinstance(error, (kinds.AuthenticationError, kinds.AuthorizationError)) or text in _KVROCKS_REFUSALS:
         return FrontierError(
             f"{where} refuses the user or the password: {text}",
             remedy=f"set {FRONTIER_PASSWORD}, or write them into the URL: redis://USER:PASSWORD@HOST",
@@ -124,7 +130,7 @@ def _refused(error: kinds.RedisError, text: str, where: str) -> FrontierError | 
         )
     if "DB index is out of range" in text:
         return FrontierError(f"{where} has no such database", remedy="choose a smaller number, such as 0")
-    if "'SENTINEL'" in text:
+    if _UNKNOWN.search(text) and "SENTINEL" in text:
         return FrontierError(
             f"{where}: this is no sentinel", remedy="name the sentinels, or write redis://HOST"
         )

@@ -23,12 +23,12 @@ local heads = {} -- of the queues that are served, what head_of() said
 
 -- The slot of a queue that is ready first, as {time, head and name}; false if there is none.
 local function head_of(queue)
-  if queue == 'default' then
+  if queue == 'default' and not floors then
     local first = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
     return first[1] and {tonumber(first[2]), first[1]} or false
   end
-  local first = call('ZRANGE', READY_BY_QUEUE, '[' .. queue .. '\0', '(' .. queue .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1]
-  return first and {struct.unpack('>d', first, #queue + 2), sub(first, #queue + 10)} or false
+  local first = first_ready_of(queue)
+  return first and {struct.unpack('>d', first), sub(first, 9)} or false
 end
 
 -- The slot that is ready first, of the queues of which there is something left to take; and its queue.
@@ -59,7 +59,8 @@ end
 
 local function take(name)
   local slot = slot_of(name)
-  local waiting = call('ZRANGE', QUEUE, '[' .. name .. '\0', '(' .. name .. '\1', 'BYLEX', 'LIMIT', 0, 2)
+  local first, last = '[' .. name .. '\0' .. (floors and slot.head or ''), '(' .. name .. '\1'
+  local waiting = call('ZRANGE', QUEUE, first, last, 'BYLEX', 'LIMIT', 0, min(2, slot.queued))
   call('ZREM', QUEUE, waiting[1])
   slot.queued = slot.queued - 1
   slot.head = waiting[2] and sub(waiting[2], #name + 2, #name + 15) or ''
@@ -109,14 +110,17 @@ if #answer == 0 and state == 'running' then
       shares[queue] = (shares[queue] or shares['*']) - 1
     end
   end
+  lower_floor('deadlines', now + config.lease_seconds)
+  lower_floor('granted', now)
   call_with_many('ZADD', DEADLINES, deadlines)
   call_with_many('ZADD', GRANTED, granted)
 end
 finish('')
 heads = {} -- finish() has moved them
 local ready = first_ready()
-local delayed = call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')
-local late = call('ZRANGE', DEADLINES, 0, 0, 'WITHSCORES') -- may come back then
+local _, delayed = first_of(DELAYED, 'delayed')
+local _, late = first_of(DEADLINES, 'deadlines') -- may come back then
+keep_floors()
 local room = -1
 if config.max_queued then
   local queued, leased = call('ZCARD', QUEUE), call('HLEN', LEASES)
@@ -135,11 +139,11 @@ local function fate(name)
   elseif slot.queued > 0 then
     return text(max(0, ready_at(slot) - now))
   end
-  return (slot.leased > 0 or delayed[1]) and 'l' or 'x'
+  return (slot.leased > 0 or delayed) and 'l' or 'x'
 end
 
 local result = {
-  state, limit, text(now), ready and text(ready[1]) or '', delayed[2] or '', late[2] or '', more and 1 or 0, meta[6], answer, room,
+  state, limit, text(now), ready and text(ready[1]) or '', delayed or '', late or '', more and 1 or 0, meta[6], answer, room,
 }
 if turns then
   local fates = {}

@@ -4,7 +4,8 @@ local more = wake()
 finish('')
 local state, limit = current_state()
 local job = call('HMGET', JOB, 'done', 'seeds_done')
-local oldest = call('ZRANGE', GRANTED, 0, 0, 'WITHSCORES')
+local _, oldest = first_of(GRANTED, 'granted')
+keep_floors()
 local busiest = {}
 for i, name in ipairs(call('ZRANGE', BUSY, 0, 19, 'REV')) do
   local slot = slot_of(name)
@@ -22,6 +23,6 @@ if queues then
 end
 return {
   state, limit, text(now), call('ZCARD', QUEUE), call('ZCARD', DELAYED), call('HLEN', LEASES), job[1],
-  call('ZCARD', DEAD), job[2], call('ZCARD', BUSY), oldest[2] or '', more and 1 or 0,
+  call('ZCARD', DEAD), job[2], call('ZCARD', BUSY), oldest or '', more and 1 or 0,
   call('HGETALL', COUNTERS), busiest, queued,
 }

@@ -11,7 +11,7 @@ local sub, byte, format = string.sub, string.byte, string.format
 local min, max = math.min, math.max
 
 local meta = call('HMGET', JOB, 'generation', 'config', 'sequence', 'state', 'seeds_done', 'revision', 'bans',
-  'queues')
+  'queues', 'floors')
 if meta[1] ~= ARGV[1] then
   return redis.error_reply('GONE the job is not the one that was opened')
 end

@@ -1,4 +1,4 @@
--- Prelude 4: requests and leases.
+-- Prelude 5: requests and leases.
 --
 -- A request is one string that is in exactly one place: QUEUE, DELAYED, a lease or a dead letter.
 --   slot \0 rank(8) number(6) attempt(2) lost(2) dedup(1) fingerprint(16) scheme(1) url-length(3) url cut(1) record
@@ -13,23 +13,12 @@ local function split(request)
   return sub(request, 1, zero - 1), sub(request, zero + 1, zero + 14), sub(request, zero + 15)
 end
 
-local function comes_before(key, other)
-  -- Not key < other: Lua compares texts by the rules of a language.
-  local a1, a2, a3 = struct.unpack('>I4I4I6', key)
-  local b1, b2, b3 = struct.unpack('>I4I4I6', other)
-  if a1 ~= b1 then
-    return a1 < b1
-  elseif a2 ~= b2 then
-    return a2 < b2
-  end
-  return a3 < b3
-end
-
 -- Put a request that is nowhere else into its queue, or among the delayed ones.
 local function place(request, slot, key, at)
   is_active = true
   note_queue(slot.name)
   if at > now then
+    lower_floor('delayed', at)
     to_delayed[#to_delayed + 1] = at
     to_delayed[#to_delayed + 1] = request
     return
@@ -175,10 +164,7 @@ end
 
 -- Queue what was delayed until now and take back leases that ran out; true if some are left for later.
 local function wake()
-  local due = call('ZRANGE', DELAYED, '-inf', text(now), 'BYSCORE', 'LIMIT', 0, AT_ONCE)
-  local late = call('ZRANGE', DEADLINES, '-inf', text(now), 'BYSCORE', 'LIMIT', 0, AT_ONCE)
-  call_with_many('ZREM', DELAYED, due)
-  call_with_many('ZREM', DEADLINES, late)
+  local due, late = due_of(DELAYED, 'delayed'), due_of(DEADLINES, 'deadlines')
   for _, request in ipairs(due) do
     local name, key = split(request)
     place(request, slot_of(name), key, now)
@@ -239,6 +225,7 @@ local function finish(answer)
   for name, amount in pairs(counted) do
     call('HINCRBY', COUNTERS, name, amount)
   end
+  keep_floors()
   if sequence ~= first_sequence then
     call('HSET', JOB, 'sequence', text(sequence))
   end

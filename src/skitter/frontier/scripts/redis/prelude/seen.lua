@@ -1,4 +1,4 @@
--- Prelude 3: known fingerprints.
+-- Prelude 4: known fingerprints.
 --
 -- Where visits never run out, SEEN is a hash of buckets; a bucket is the last `width` bytes of each of its
 -- fingerprints, one after the other. Their number grows by linear hashing (Litwin 1980): whenever the buckets are

@@ -1,4 +1,4 @@
--- Prelude 2: slots, the arithmetic of frontier/slots.py over the state that is kept in SLOTS.
+-- Prelude 3: slots, the arithmetic of frontier/slots.py over the state that is kept in SLOTS.
 local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
 local CONNECTIONS_PER_GRACE, CONNECTING_KEPT, LONGEST_CONNECTING = 2, 0.98, 10
 local slots = {} -- those that this script has touched
@@ -120,10 +120,15 @@ local function ready_at(slot)
 end
 
 -- Slots of the default queue that may be ready stand in READY by time. Those of other queues stand in READY_BY_QUEUE
--- as queue \0 time(8, double) head name: within a queue the order of the bytes is that of the times.
+-- as queue \0 time(8, double) head name: within a queue the order of the bytes is that of the times. Where floors are
+-- kept those of the default queue stand in this form, too, because a floor by time alone is none where many have the same.
 local function put_in_order(slot, head, at)
   local queue = queue_of(slot.name)
-  if queue then
+  if floors then
+    queue = queue or 'default'
+    lower_ready(queue, at, head)
+    call('ZADD', ready_since(at), 0, queue .. '\0' .. pack('>d', at) .. head .. slot.name)
+  elseif queue then
     call('ZADD', READY_BY_QUEUE, 0, queue .. '\0' .. pack('>d', at) .. head .. slot.name)
   else
     call('ZADD', READY, at, head .. slot.name)
@@ -132,7 +137,10 @@ end
 
 local function take_out_of_order(slot, head)
   local queue = queue_of(slot.name)
-  if queue then
+  if floors then
+    local entry = (queue or 'default') .. '\0' .. pack('>d', slot.armed_at) .. slot.armed .. slot.name
+    call('ZREM', ready_since(slot.armed_at), entry)
+  elseif queue then
     call('ZREM', READY_BY_QUEUE, queue .. '\0' .. pack('>d', slot.armed_at) .. slot.armed .. slot.name)
   elseif slot.armed ~= head then
     call('ZREM', READY, slot.armed .. slot.name)

@@ -1,0 +1,201 @@
+"""A server that keeps its data on disk: how it is known, how scripts are made whole there, and which life of it answers."""
+
+import asyncio
+
+import pytest
+import redis.asyncio
+from redis.exceptions import BusyLoadingError, NoScriptError, ResponseError
+
+from skitter.errors import FrontierError
+from skitter.frontier.redis.address import parse_address
+from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks
+from skitter.frontier.redis.server import Server, run_id_behind
+from skitter.frontier.redis.troubles import explained, trouble_of
+
+SERVER = "# Server\r\nversion:2.10.1\r\nkvrocks_version:2.10.1\r\nredis_version:4.0.0\r\nprocess_id:{}\r\nuptime_in_seconds:{}\r\n"
+INFO = {
+    "version": "2.10.1",
+    "kvrocks_version": "2.10.1",
+    "redis_version": "4.0.0",
+    "role": "master",
+    "cluster_enabled": 0,
+}
+REDIS = {
+    "redis_version": "7.2.4",
+    "server_name": "valkey",
+    "valkey_version": "9.1.0",
+    "role": "master",
+    "aof_enabled": 1,
+}
+
+
+def bulk(text):
+    return b"$%d\r\n%s\r\n" % (len(text), text.encode())
+
+
+class Double:
+    """Answers commands as it is told, one after the other: ``answers`` are bytes as they stand on the wire."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+        self.asked = []
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        (self.client,) = parse_address(self.url).clients(None)
+        return self
+
+    async def __aexit__(self, *_):
+        await self.client.aclose()
+        self._server.close()
+
+    async def _serve(self, reader, writer):
+        while line := await reader.readline():
+            words = []
+            for _ in range(int(line[1:])):
+                size = int((await reader.readline())[1:])
+                words.append((await reader.readexactly(size + 2))[:-2].decode())
+            self.asked.append(words)
+            if words[0] == "CLIENT":
+                writer.write(b"+OK\r\n")
+            else:
+                writer.write(self._answers.pop(0))
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (
+            "IO error: No space left on device: While appending to file: 7.log",
+            "cannot write its data to its disk",
+        ),
+        ("write command not allowed when reached max-db-size.", "may take no more of its disk"),
+    ],
+)
+def test_a_full_disk_passes_by_an_operators_hand(said, what):
+    trouble = trouble_of(ResponseError(said))
+    assert what in trouble.what
+    assert "nothing is lost" in trouble.remedy
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "remedy"),
+    [
+        ("Invalid password", "refuses the user or the password", "USER:PASSWORD"),
+        ("wrong number of arguments", "refuses the user or the password", "USER:PASSWORD"),
+        (
+            "unknown command `SENTINEL`, with args beginning with: `MASTERS`",
+            "this is no sentinel",
+            "redis://HOST",
+        ),
+    ],
+)
+def test_its_words_for_what_is_refused_are_understood(said, what, remedy):
+    assert trouble_of(ResponseError(said)) is None
+    refusal = explained(ResponseError(said), "redis://h/0")
+    assert what in str(refusal)
+    assert remedy in refusal.remedy
+
+
+END = bulk("end of transaction")
+BEGUN = (b"+OK\r\n", b"+QUEUED\r\n")
+SCRIPT = ("EVALSHA", "0" * 40, "0")
+
+
+def test_it_is_known_by_what_it_says_of_itself():
+    assert is_kvrocks(INFO)
+    assert not is_kvrocks(REDIS)
+    check_kvrocks(INFO, "redis://h/0", 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "database", "what"),
+    [
+        ({"kvrocks_version": "2.9.0"}, 0, "is Kvrocks 2.9.0"),
+        ({"kvrocks_version": "unstable"}, 0, "is Kvrocks unstable"),
+        ({"cluster_enabled": 1}, 0, "is a cluster of Kvrocks"),
+        ({}, 3, "has no numbered databases"),
+    ],
+)
+def test_one_that_cannot_serve_is_refused(told, database, what):
+    with pytest.raises(FrontierError, match=what) as refusal:
+        check_kvrocks(INFO | told, "redis://h/0", database)
+    assert refusal.value.remedy
+
+
+async def test_a_script_is_the_only_one_of_its_transaction():
+    async with Double(*BEGUN, b"*1\r\n" + bulk("done"), END) as server:
+        assert await in_transaction(server.client, SCRIPT) == b"done"
+        asked = [words for words in server.asked if words[0] != "CLIENT"]
+        assert asked == [["MULTI"], list(SCRIPT), ["EXEC"], ["ECHO", "end of transaction"]]
+
+
+async def test_what_a_script_says_before_its_writes_have_failed_is_not_believed():
+    failed = b"*1\r\n" + bulk("done") + b"-ERR IO error: No space left on device\r\n"
+    again = (*BEGUN, b"*1\r\n" + bulk("done at last"), END)
+    async with Double(*BEGUN, failed, END, *again) as server:
+        with pytest.raises(ResponseError, match="No space left on device"):
+            await in_transaction(server.client, SCRIPT)
+        assert await in_transaction(server.client, SCRIPT) == b"done at last"
+
+
+async def test_a_script_that_the_server_does_not_know_is_told_as_such():
+    async with Double(*BEGUN, b"*1\r\n-NOSCRIPT No matching script\r\n", END) as server:
+        with pytest.raises(NoScriptError):
+            await in_transaction(server.client, SCRIPT)
+
+
+async def test_what_is_refused_before_the_transaction_is_carried_out_is_told_with_its_reason():
+    refused = (b"+OK\r\n", b"-LOADING kvrocks is restoring\r\n", b"-EXECABORT Transaction discarded\r\n", END)
+    async with Double(*refused) as server:
+        with pytest.raises(BusyLoadingError):
+            await in_transaction(server.client, SCRIPT)
+
+
+def time(second):
+    return b"*2\r\n" + bulk(str(second)) + bulk("5")
+
+
+async def life(server):
+    connection = redis.asyncio.Connection(port=server.port, protocol=2, driver_info=None)
+    try:
+        return await run_id_behind(connection)
+    finally:
+        await connection.disconnect()
+
+
+async def test_a_life_is_told_from_another_by_process_and_second_of_its_start():
+    def answers(process, started, now):
+        age = bulk(SERVER.format(process, now - started))
+        return age, time(now), age, time(now)
+
+    lives = ((7, 1000, 1010), (7, 1000, 2000), (7, 1001, 2000), (8, 1000, 2000))
+    async with Double(*(answer for one in lives for answer in answers(*one))) as server:
+        first, same, later, other = [await life(server) for _ in lives]
+        assert first == same
+        assert len({first, later, other}) == 3
+
+
+async def test_the_second_of_a_start_is_not_guessed_where_the_clock_goes_on_meanwhile():
+    torn = (time(2000), bulk(SERVER.format(7, 1001)), time(2001))
+    clear = (time(2001), bulk(SERVER.format(7, 1001)), time(2001))
+    first = bulk(SERVER.format(7, 1000))
+    async with Double(first, *torn, *clear, first, *clear) as server:
+        assert await life(server) == await life(server)
+
+
+async def test_a_frontier_tells_that_it_met_another_life():
+    begin = (bulk(SERVER.format(7, 0)), time(1000), bulk(SERVER.format(7, 0)), time(1000))
+    again = (bulk(SERVER.format(7, 5)), time(2000), bulk(SERVER.format(7, 5)), time(2000))
+    everything = bulk(SERVER.format(7, 0) + "role:master\r\n")
+    async with Double(*begin, everything, *again, b"+PONG\r\n") as server:
+        frontier = Server(parse_address(server.url))
+        await frontier.connect(patient=False)
+        await frontier._connected.connection_pool.disconnect()
+        assert frontier.restarts == 0
+        await frontier.command("PING")
+        assert frontier.restarts == 1
+        await frontier.close()
