@@ -325,6 +325,7 @@ def test_no_call_that_anybody_can_think_of_breaks_the_service(tmp_path, describe
             )  # fmt: skip
             def try_out(case):
                 nonlocal count
+                (case.query or {}).pop("follow", None)  # nobody runs these jobs: it would never end
                 if "name" in (case.path_parameters or {}) and count % 2:
                     case.path_parameters["name"] = "tasks" if "tasks" in case.path else "web"
                 answer = case.call(headers=with_token)
