@@ -91,7 +91,7 @@ def _bounded(text: str) -> str:
 
 
 class FrameHandler(logging.Handler):
-    """Writes each record as a frame, and never waits."""
+    """Writes each record as a frame, and never waits. Its descriptor stays open: what is said last comes after logging ends."""
 
     def __init__(self, descriptor: int, worker: str) -> None:
         super().__init__()
@@ -113,11 +113,6 @@ class FrameHandler(logging.Handler):
                 self._lost += 1
         except Exception:  # noqa: BLE001 - what a record holds is the user's: its text may fail in any way
             self.handleError(record)
-
-    def close(self) -> None:
-        """Let go of the pipe."""
-        super().close()
-        os.close(self._out)
 
     def _line(self, record: logging.LogRecord) -> Frame:
         trace = ""
