@@ -37,9 +37,7 @@ sys.stdout.write("unfinished")
 
 
 def said_by(program):
-    done = subprocess.run(
-        [sys.executable, "-c", program], stderr=subprocess.PIPE, stdout=subprocess.PIPE, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
     assert done.stdout == b""
     reader = FrameReader()
     return reader.feed(done.stderr) + reader.end(), done.returncode
@@ -85,9 +83,7 @@ def test_a_line_of_any_length_comes_out_as_it_was_however_its_frames_are_cut():
             data = b"".join(pieces)
             for size in (1, 7, 4096, len(data)) if len(data) < 10_000 else (len(data),):
                 reader = FrameReader()
-                found = [
-                    one for at in range(0, len(data), size) for one in reader.feed(data[at : at + size])
-                ]
+                found = [one for at in range(0, len(data), size) for one in reader.feed(data[at : at + size])]
                 assert [(one.message, one.traceback) for one in found] == [(message, trace)]
 
 
@@ -112,7 +108,7 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_line_breaks_no_other():
     for cut in range(1, len(long)):
         reader = FrameReader()
         found = reader.feed(b"".join(long[:cut]) + other) + reader.end()
-        assert [(line.worker, line.message) for line in found][0] == ("alive", "whole")
+        assert (found[0].worker, found[0].message) == ("alive", "whole")
         assert found[1].message == "y" * len(found[1].message)
     # What stands in the pipe without its end, as of a program that knows nothing of frames.
     reader = FrameReader()
@@ -185,11 +181,12 @@ def test_many_processes_that_write_at_once_mix_nothing():
     assert {line.worker for line in kept} == {"ab", "cd", "ef"}
 
 
-def test_nobody_waits_for_a_pipe_that_nobody_reads_and_what_is_lost_is_counted():
+def test_nobody_waits_for_a_pipe_that_nobody_reads_and_what_is_lost_is_counted(monkeypatch):
     reader, writer = os.pipe()
     handler = FrameHandler(writer, "w")
-    logger = logging.Logger("talker")
-    logger.addHandler(handler)
+    logger = logging.getLogger("talker")
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "propagate", False)
     for number in range(5000):
         logger.warning("line %d %s", number, "x" * 100)  # would wait for ever
     os.set_blocking(reader, False)

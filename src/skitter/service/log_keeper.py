@@ -84,14 +84,17 @@ class LogKeeper:
             self._add(LogLine(time.time(), level, log.name, self._mask.of_text(text), self._node))
 
     def _add(self, line: LogLine) -> None:
-        if self._lost:
-            text = f"{self._lost} lines are missing here: they came faster than they could be kept"
-            self._lost = 0
-            self._add(LogLine(time.time(), "warning", log.name, text, self._node))
+        self._add_loss()
         data = msgspec.json.encode(line)
         self._waiting.append(data)
         self._size += len(data)
         self._came.set()
+
+    def _add_loss(self) -> None:
+        if self._lost:
+            text = f"{self._lost} lines are missing here: they came faster than they could be kept"
+            self._lost = 0
+            self._add(LogLine(time.time(), "warning", log.name, text, self._node))
 
     # --- keeping -----------------------------------------------------------------------------------------
 
@@ -147,6 +150,7 @@ class LogKeeper:
 
     async def close(self) -> None:
         """Give the store what is left, once, and let go of it."""
+        self._add_loss()
         await self._keep()
         with contextlib.suppress(SkitterError):
             await self._kept.close()
