@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -92,8 +93,9 @@ def settle(node):
 
     def is_over():
         for one in psutil.Process(node.process.pid).children(recursive=True):
-            if one.children() == [] and "skitter" in " ".join(one.cmdline()):
-                one.kill()
+            with suppress(psutil.NoSuchProcess):  # it was faster
+                if one.children() == [] and "skitter" in " ".join(one.cmdline()):
+                    one.kill()
         return not node.done("GET", "/jobs/talker")["nodes"]
 
     wait_for(is_over, "the end of the job")
