@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
+from hypothesis import HealthCheck, settings
 
 from services import processes
 from sites.docs import DocsUnavailable, docs_folder
 from skitter.testing import SiteServer, StaticSite
+
+# How long an example takes says how busy the machine is: 0.2 s, the usual bound, is nothing where others are at work.
+settings.register_profile("skitter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("skitter")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,10 +40,15 @@ def site_process(tests_folder):
 
 
 @pytest.fixture
-def site(site_process, request):
-    """Serve the web that the module describes in ``SITE``."""
+def site(site_process, request, tmp_path):
+    """Serve the web that the module describes in ``SITE``; with ``at_moments`` it waits for who kills."""
     described = request.module.SITE
-    return site_process("holey:HoleySite", described, hosts=described["hosts"], delay=0.02)
+    bound = tmp_path / "bound"
+    site = site_process(
+        "holey:HoleySite", {**described, "bound": str(bound)}, hosts=described["hosts"], delay=0.02
+    )
+    site.bound = bound
+    return site
 
 
 @pytest.fixture

@@ -17,13 +17,16 @@ import psutil
 from services.store_items import read_file, read_served
 
 SPIDERS = Path(__file__).with_name("spiders.py")
-PATIENCE = 60.0
+PATIENCE = 100.0
+"""Seconds for what comes by itself, on however busy a machine; a test as a whole has some more."""
 CONCURRENCY = 8
 FAST = {
     "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
     "deny": "outside.invalid", "max_lost": 100,
 }  # fmt: skip
 """Settings of a crawl that nothing but its servers holds up, and of which every worker may be killed often."""
+AHEAD = 30
+"""Requests that a site answers beyond a moment while who acts at it waits for the processor."""
 _STEP = 0.002
 _read: dict[Path, tuple[int, int]] = {}
 """Of each log, how many bytes were read, and how many lines."""
@@ -75,7 +78,10 @@ class Crawling:
 
     def wait(self):
         """Return the exit status once it has ended, and all its workers with it."""
-        return self.process.wait(PATIENCE)
+        try:
+            return self.process.wait(PATIENCE)
+        except psutil.TimeoutExpired:
+            raise AssertionError(f"it has not ended after {PATIENCE:g} s:\n{self.errors}") from None
 
     @property
     def has_ended(self):
@@ -91,9 +97,10 @@ class Crawling:
         if self.process is None:
             return []
         try:
-            return [child for child in self.process.children() if child.status() != psutil.STATUS_ZOMBIE]
+            children = self.process.children()
         except psutil.NoSuchProcess:
             return []
+        return [child for child in children if _lives(child)]  # one that dies just now hides no other
 
     def wait_for(self, fact, what):
         """Return when a fact holds, or the run has ended; fail if neither comes."""
@@ -119,7 +126,7 @@ class Crawling:
         workers = self.workers()
         _kill(self.process)
         self.wait()
-        _, alive = psutil.wait_procs([w for w in workers if _lives(w)], timeout=10)
+        _, alive = psutil.wait_procs([w for w in workers if _lives(w)], timeout=PATIENCE)
         left = [worker for worker in alive if _lives(worker)]
         for worker in left:
             worker.kill()
@@ -186,6 +193,23 @@ def check_exact(crawling, pages, dead=()):
     assert counts == {
         "added": len(pages) + len(dead), "done": len(pages), "queue": 0, "delayed": 0, "dead": len(dead),
     }  # fmt: skip
+
+
+def at_moments(crawl, site, moments):
+    """Give each moment, a number of requests served, when it has come. The crawl is not much further before the next is asked for.
+
+    Ends early if the crawl does.
+    """
+    try:
+        for moment in moments:
+            draft = site.bound.with_suffix(".new")
+            draft.write_text(str(moment + AHEAD))
+            draft.rename(site.bound)
+            if not crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):
+                return
+            yield moment
+    finally:
+        site.bound.unlink(missing_ok=True)
 
 
 def served(site):

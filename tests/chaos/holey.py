@@ -1,5 +1,9 @@
-"""A generated web with dead links in it, and pages that can be slow at first."""
+"""A generated web with dead links in it, and pages that can be slow at first or wait for who kills."""
 
+from contextlib import suppress
+from pathlib import Path
+
+from sites.held import held
 from skitter.testing import Answer, GeneratedSite
 
 STALL = 60.0
@@ -8,15 +12,29 @@ STALL = 60.0
 class HoleySite(GeneratedSite):
     """Every ``every``-th page is gone; what it would lead to is linked from elsewhere too.
 
-    The first ``stalls`` visits, front page excepted, are answered after a minute.
+    The first ``stalls`` visits, front page excepted, are answered after a minute. While there is a file ``bound``, no
+    more visits are answered than it says.
     """
 
-    def __init__(self, every=0, stalls=0, **options):
+    def __init__(self, every=0, stalls=0, bound=None, **options):
         super().__init__(**options)
         self._every = every
         self._stalls = stalls
+        self._bound = bound and Path(bound)
+        self._visits = 0
 
     def __call__(self, visit):
+        self._visits += 1
+        answer, place = self._answer(visit), self._visits
+        return answer if self._may_answer(place) else held(answer, lambda: self._may_answer(place))
+
+    def _may_answer(self, place):
+        if self._bound is not None:
+            with suppress(FileNotFoundError):
+                return place <= int(self._bound.read_text())
+        return True
+
+    def _answer(self, visit):
         number = self._number_of(visit)
         if number is not None and self.is_gone(number):
             return Answer(b"<title>Gone</title>", status=410)

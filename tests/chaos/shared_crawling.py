@@ -9,8 +9,6 @@ from collections import Counter
 import psutil
 from crawling import Crawling
 
-PATIENCE = 100.0
-
 
 class SharedCrawling(Crawling):
     """The command of one machine. What became of the job is asked at the server itself."""
@@ -28,9 +26,6 @@ class SharedCrawling(Crawling):
         self._asleep = set()
         self.awakenings = []
         """When workers were woken, by ``time.monotonic()``."""
-
-    def wait(self):
-        return self.process.wait(PATIENCE)
 
     def _key(self, name):
         return f"skitter:{{job}}:{name}"

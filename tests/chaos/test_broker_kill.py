@@ -3,13 +3,13 @@
 import asyncio
 import random
 
+import psutil
 import pytest
-from crawling import FAST, Crawling, check_exact, served
+from crawling import FAST, Crawling, at_moments, check_exact, served
 
 from services.nats_servers import NatsServer
 from services.nsq_servers import Nsqd
 from services.redis_servers import RedisServer
-from skitter.settings import build_settings
 
 pytestmark = pytest.mark.chaos
 
@@ -32,31 +32,39 @@ class ThroughBroker(Crawling):
             f"--frontier={scheme}://127.0.0.1:{broker.port}/pages?state={state}", "--log-level=info"
         ]  # fmt: skip
 
-    def _ask_state(self):
+    def _ask_state(self, question):
         from skitter.frontier.redis.frontier import RedisFrontier
 
         async def ask():
-            frontier = RedisFrontier(self.state, "job", build_settings({}, SETTINGS).politeness())
+            frontier = RedisFrontier(self.state, "job", attach=True)  # it changes nothing of the job
             await frontier.open()
             try:
-                return await frontier.status(), await frontier.dead_letters(0, PAGES)
+                return await question(frontier)
             finally:
                 await frontier.close()
 
         return asyncio.run(ask())
 
+    def pids_at_work(self):
+        """Process ids of the workers that have said that they fetch something."""
+        found = self._ask_state(lambda frontier: frontier.workers())
+        return [one.report.pid for one in found if one.report.held]
+
     def dead_letters(self):
         if self.state == "sqlite:":
             return super().dead_letters()
-        return {letter.url: letter.error for letter in self._ask_state()[1]}
+        letters = self._ask_state(lambda frontier: frontier.dead_letters(0, PAGES))
+        return {letter.url: letter.error for letter in letters}
 
     def counters(self):
-        return super().counters() if self.state == "sqlite:" else self._ask_state()[0].counters
+        if self.state == "sqlite:":
+            return super().counters()
+        return self._ask_state(lambda frontier: frontier.status()).counters
 
     def counts(self):
         if self.state == "sqlite:":
             return super().counts()
-        status, _ = self._ask_state()
+        status = self._ask_state(lambda frontier: frontier.status())
         assert status.leased == 0
         return {"added": status.added, "done": status.done, "queue": status.queued, "delayed": status.delayed,
                 "dead": status.failed}  # fmt: skip
@@ -130,15 +138,16 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_and_started_again(
 )
 def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, state, victim):
     rng = random.Random(victim)
-    crawl = job(state, workers=3).start()
-    for moment in moments(victim, 3):
-        assert crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests")
+    crawl, kills = job(state, workers=3).start(), 0
+    for _ in at_moments(crawl, site, moments(victim, 3)):
         if victim == "worker":
             assert crawl.kill_worker(rng)
         else:
             crawl.kill_all()
             crawl.start()
+        kills += 1
     assert crawl.wait() == 0, crawl.errors
+    assert kills == 3
     check_exact(crawl, *truth)
     assert crawl.counters()["leases/lost"] > 0
 
@@ -146,9 +155,11 @@ def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, st
 def test_nothing_is_lost_or_doubled_when_messages_time_out_in_work(job, site, truth, redis_url):
     """A worker that hangs is taken for dead, by the broker and by the state; what it does afterwards comes late."""
     crawl = job(redis_url, workers=3).start()
-    assert crawl.wait_for(lambda: served(site) >= PAGES // 4, "requests")
-    hanging = crawl.workers()[0]
-    hanging.suspend()
+    at_work = []
+    for _ in at_moments(crawl, site, [PAGES // 4]):
+        assert crawl.wait_for(lambda: at_work.extend(crawl.pids_at_work()) or at_work, "who holds leases")
+        hanging = psutil.Process(at_work[0])
+        hanging.suspend()
     assert crawl.wait_for(lambda: crawl.counters().get("leases/lost", 0) > 0, "a lease that is taken back")
     hanging.resume()
     assert crawl.wait() == 0, crawl.errors

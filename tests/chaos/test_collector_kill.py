@@ -4,8 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from crawling import check_exact, served
-from holey import HoleySite
+from crawling import at_moments, check_exact
 
 pytestmark = pytest.mark.chaos
 
@@ -17,23 +16,17 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("victim", ["worker", "all"])
-def test_a_collector_loses_and_doubles_nothing(crawling, site_process, victim):
-    site = site_process("holey:HoleySite", SITE, hosts=HOSTS, delay=0.02)
-    web = HoleySite(**SITE)
-    urls = {number: web.url(number, site.origins) for number in range(PAGES)}
-    gone = {url for number, url in urls.items() if web.is_gone(number)}
+def test_a_collector_loses_and_doubles_nothing(crawling, site, truth, victim):
     job = crawling("crawler", workers=2, settings=SETTINGS, arguments={"url": site.url})
     place = next(index for index, word in enumerate(job.command) if word.endswith("spiders.py:crawler"))
     job.command[place] = f"{Path(__file__).with_name('collected.py')}:crawler"
     rng, kills = random.Random(victim), 0
     job.start()
-    for moment in sorted(rng.sample(range(PAGES), KILLS)):
-        if not job.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):
-            break
+    for _ in at_moments(job, site, sorted(rng.sample(range(PAGES), KILLS))):
         kills += job.kill_worker(rng) if victim == "worker" else job.kill_all()
         if victim == "all":
             job.start()
     assert job.wait() == 0, job.errors
     assert kills >= KILLS - 1
-    check_exact(job, set(urls.values()) - gone, gone)
+    check_exact(job, *truth)
     assert {item["steps"] - item["depth"] for item in job.items()} == {0}

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from crawling import FAST, check_exact, served
+from crawling import FAST, at_moments, check_exact
 from shared_crawling import SharedCrawling
 
 from services.redis_servers import RedisServer
@@ -47,9 +47,7 @@ def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, settings)
     rng = random.Random(victim)
     crawl = job(settings=settings).start()
     kills = 0
-    for moment in sorted(rng.sample(range(PAGES + 1), KILLS)):
-        if not crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):
-            break
+    for _ in at_moments(crawl, site, sorted(rng.sample(range(PAGES + 1), KILLS))):
         kills += crawl.kill_worker(rng) if victim == "worker" else getattr(crawl, f"kill_{victim}")()
         if victim != "worker":
             crawl.start()

@@ -4,7 +4,7 @@ import random
 import uuid
 
 import pytest
-from crawling import FAST, check_exact, served
+from crawling import FAST, at_moments, check_exact, served
 
 from services.store_servers import MongoServer, PostgresServer, running
 
@@ -39,11 +39,9 @@ def test_killed_workers_and_owners_lose_and_double_nothing(kind, job, site, trut
     rng = random.Random(kind)
     crawl = job(kind if kind == "items.parquet" else fresh(kind))
     crawl.start()
-    for moment in (PAGES // 4, PAGES // 2):
-        assert crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests")
-        assert crawl.kill_worker(rng)
-    assert crawl.wait_for(lambda: served(site) >= 2 * PAGES // 3, "two thirds of the requests")
-    assert crawl.kill_owner()
+    kills = [lambda: crawl.kill_worker(rng)] * 2 + [crawl.kill_owner]
+    moments = at_moments(crawl, site, (PAGES // 4, PAGES // 2, 2 * PAGES // 3))
+    assert [kill() for _, kill in zip(moments, kills, strict=True)] == [True] * 3
     assert crawl.run() == 0, crawl.errors
     check_exact(crawl, *truth)
 

@@ -86,7 +86,7 @@ class Model:
 
 
 @pytest.mark.parametrize("target", [target for target in EVERY if target not in SERVED])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=steps)
 def test_any_order_of_writes_commits_refusals_and_kills_agrees_with_a_plain_model(
     tmp_path_factory, target, steps
@@ -95,7 +95,7 @@ def test_any_order_of_writes_commits_refusals_and_kills_agrees_with_a_plain_mode
 
 
 @pytest.mark.parametrize("target", SERVED)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=steps)
 def test_the_same_holds_where_the_items_are_on_a_server(tmp_path_factory, target, steps):
     play(Job(tmp_path_factory.mktemp("model"), target), steps)

@@ -1,5 +1,6 @@
 """Servers as processes of the tests, on free loopback ports; each ends with the tests that started it."""
 
+import atexit
 import os
 import random
 import shutil
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -72,24 +74,33 @@ class ServerProcess:
 def free_port() -> int:
     """Return a port of 127.0.0.1 that nothing listens on, outside the range from which clients are given theirs.
 
-    So none takes it from a server that is not started yet, or is killed and started again. None is returned twice.
+    So none takes it from a server that is not started yet, or is killed and started again. It is given once, to
+    whichever test process there is on this machine, until the one that has it ends.
     """
     while True:
         port = _PORTS.randrange(10_000, 20_000)
-        if port in _GIVEN:
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            # Nobody else wants the UDP port; who has it has the TCP port of the same number, bound or not.
+            claim.bind(("127.0.0.1", port))
+            _bind_for_a_moment(port)
+        except OSError:
+            claim.close()
             continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            _GIVEN.add(port)
-            return port
+        _CLAIMS.enter_context(claim)
+        return port
 
 
-_GIVEN: set[int] = set()
-_PORTS = random.SystemRandom()  # the test processes beside this one must not draw the same ones
+def _bind_for_a_moment(port: int) -> None:
+    """Raise ``OSError`` if something is there that knows nothing of claims."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+
+
+_CLAIMS = ExitStack()
+atexit.register(_CLAIMS.close)
+_PORTS = random.SystemRandom()  # seeded alike, the test processes would try the same ones
 
 
 def listens(port: int) -> bool:

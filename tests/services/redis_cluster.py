@@ -112,4 +112,7 @@ def running_cluster(kind: str) -> ClusterServers:
     """Return a cluster for all tests of this process that do not hurt it, or skip the test with the reason."""
     servers = ClusterServers(kind)
     atexit.register(servers.stop)
-    return servers.start()
+    servers.start()
+    for node in servers.nodes:  # one that has to wait for its turn on a busy machine is not to be replaced
+        node.ask("CONFIG", "SET", "cluster-node-timeout", 600_000)
+    return servers

@@ -105,25 +105,25 @@ async def test_no_more_than_allowed_are_in_flight(nsqd, topic, open_all):
     consumer = await open_all(Consumer(topic, "c", [nsqd.address], options=QUICK, max_in_flight=3))
     await producer.publish(topic, [b"x"] * 10)
     held = []
-    while more := await consumer.receive(10, timeout=0.3):
-        held += more
-    assert len(held) == 3
-    consumer.max_in_flight = 5
-    while more := await consumer.receive(10, timeout=0.3):
-        held += more
-    assert len(held) == 5
+    for allowed in (3, 5):
+        consumer.max_in_flight = allowed
+        async with asyncio.timeout(20):
+            while len(held) < allowed:
+                held += await consumer.receive(10)
+        assert len(held) == allowed
+        assert await consumer.receive(10, timeout=0.3) == []
     held[0].finish()
-    assert len(await consumer.receive(10, timeout=5.0)) == 1
+    assert len(await consumer.receive(10, timeout=20.0)) == 1
 
 
 async def test_a_message_put_back_comes_again_after_its_delay(nsqd, old_topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
     consumer = await open_all(Consumer(old_topic, "c", [nsqd.address], options=QUICK))
     await producer.publish(old_topic, [b"x"])
-    (first,) = await consumer.receive(1, 5.0)
+    (first,) = await consumer.receive(1, 20.0)
     began = asyncio.get_running_loop().time()
     first.requeue(0.3)
-    (second,) = await consumer.receive(1, 10.0)
+    (second,) = await consumer.receive(1, 20.0)
     assert (second.body, second.attempts) == (b"x", 2)
     assert asyncio.get_running_loop().time() - began >= 0.29
     second.finish()
@@ -146,7 +146,7 @@ async def test_touching_keeps_a_message_and_not_touching_loses_it(nsqd, old_topi
     await producer.publish(old_topic, [b"kept", b"lost"])
     held = {}
     while len(held) < 2:
-        held |= {message.body: message for message in await consumer.receive(2, 5.0)}
+        held |= {message.body: message for message in await consumer.receive(2, 20.0)}
     consumer.max_in_flight = 3
     again = []
     while not again:
@@ -167,11 +167,11 @@ async def test_what_a_dead_client_held_is_delivered_to_another_when_its_time_is_
     dying = Consumer(old_topic, "c", [nsqd.address], options=SHORT, max_in_flight=5)
     await dying.open()
     await producer.publish(old_topic, [b"x"])
-    (held,) = await dying.receive(1, 5.0)
+    (held,) = await dying.receive(1, 20.0)
     held.connection._transport.abort()  # it says nothing more
     await dying.close()
     other = await open_all(Consumer(old_topic, "c", [nsqd.address], options=QUICK))
-    (again,) = await other.receive(1, 10.0)
+    (again,) = await other.receive(1, 20.0)
     assert again.attempts == 2
     again.finish()
 

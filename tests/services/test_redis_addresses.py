@@ -43,7 +43,7 @@ async def test_a_connection_by_tls_checks_the_certificate(tls_url, authority, jo
 
 @pytest.fixture
 def watched(own_server, tmp_path):
-    """A primary, its replica, and a sentinel that promotes the replica: ``primary, replica, url``."""
+    """A primary, its replica, and a sentinel that promotes the replica once it is told to be quick about it."""
     primary = own_server("--repl-diskless-sync-delay", "0")
     replica = own_server("--replicaof", f"127.0.0.1 {primary.port}")
     sentinel = own_server()
@@ -51,17 +51,17 @@ def watched(own_server, tmp_path):
     config = tmp_path / "sentinel.conf"
     config.write_text(
         f"sentinel monitor main 127.0.0.1 {primary.port} 1\n"
-        "sentinel down-after-milliseconds main 500\n"
+        "sentinel down-after-milliseconds main 600000\n"
         "sentinel failover-timeout main 2000\n"
     )
     sentinel.start_sentinel(config)
     replica.wait_for(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"))
     sentinel.wait_for(lambda: len(sentinel.ask("SENTINEL", "REPLICAS", "main")) == 1)
-    return primary, replica, f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
+    return primary, replica, sentinel, f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
 
 
 async def test_sentinels_tell_where_the_primary_is(watched, join):
-    primary, _, url = watched
+    primary, _, _, url = watched
     frontier = await join(f"{url}/2")
     await frontier.add(entries("a"))
     directly = await join(f"{primary.url.removesuffix('/0')}/2")
@@ -79,13 +79,14 @@ async def test_why_no_sentinel_answers_is_told_in_words(free_port, join):
 
 
 async def test_a_job_goes_on_at_the_replica_that_the_sentinels_promote(watched, join):
-    primary, replica, url = watched
+    primary, replica, sentinel, url = watched
     frontier = await join(url)
     await frontier.add(entries("a", "b", "c"))
     first, second = (await frontier.lease("w", 2)).leases
     assert await frontier.commit(done(first, entries=entries("d"))) == [True]
     job = f"skitter:{{{frontier._job.name}}}:job"
     await asyncio.to_thread(replica.wait_for, lambda: replica.ask("HGET", job, "done") == b"1")
+    sentinel.ask("SENTINEL", "SET", "main", "down-after-milliseconds", 500)
     primary.kill()
     assert await frontier.commit(done(second)) == [True]
     answer = await frontier.lease("w", 9)

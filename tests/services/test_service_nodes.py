@@ -6,9 +6,11 @@ import time
 import psutil
 import pytest
 
+from cli_command import SlowingSite
 from services.redis_cluster import running_cluster
 from services.redis_servers import RedisServer
 from services.service_nodes import ServiceNode
+from sites.held import HeldSite
 from skitter.testing import GeneratedSite, SiteProcess
 
 PAGES = 100
@@ -19,6 +21,10 @@ pages:
   p: {{items: {{fields: {{url: {{value: "{{url}}"}}}}}}, follow: [a]}}
 """
 SITE = {"pages": PAGES, "hosts": 1, "page_bytes": 2000, "links_per_page": 12}
+SOME = 20
+"""Answers that a site gives before it holds all others back."""
+DAILY = f"0 {(time.gmtime().tm_hour + 12) % 24} * * *"
+"""Whose time does not come while the tests run."""
 
 
 @pytest.fixture(scope="module")
@@ -45,31 +51,32 @@ def site():
         yield site
 
 
-@pytest.fixture
-def slow_site():
-    """Half a minute of work in all, if it were one fetch at a time."""
-    with SiteProcess("skitter.testing:GeneratedSite", SITE, delay=0.3) as site:
-        yield site
+def served(site, serve):
+    server = serve(site)
+    site.url, site.truth = server.url, sorted(GeneratedSite(**SITE).truth(server.origins))
+    return site
 
 
 @pytest.fixture
-def truth_of():
-    return lambda site: sorted(GeneratedSite(**SITE).truth(site.origins))
+def held_site(serve):
+    """One that stops in the middle, until ``go_on.set()``."""
+    return served(HeldSite(GeneratedSite(**SITE), SOME), serve)
 
 
 @pytest.fixture
-def truth(site, truth_of):
-    return truth_of(site)
+def slowing_site(serve):
+    """One that takes 20 seconds more for its pages, asked for eight at a time, unless it is told to go on."""
+    return served(SlowingSite(GeneratedSite(**SITE), SOME, delay=2.0), serve)
 
 
 def upload(node, site, name="web"):
     node.done("PUT", f"/recipes/{name}", RECIPE.format(url=site.url), kind="application/yaml")
 
 
-def test_a_job_survives_the_kill_of_the_node_that_took_it(valkey, slow_site, truth_of, tmp_path):
+def test_a_job_survives_the_kill_of_the_node_that_took_it(valkey, held_site, tmp_path):
     store = valkey.url.replace("/0", "/1")
     with ServiceNode(tmp_path / "one", "--store", store) as one:
-        upload(one, slow_site)
+        upload(one, held_site)
         one.done("POST", "/jobs", {"name": "shop", "recipe": "web"})
         one.wait_for("/jobs/shop", lambda job: job["counts"] and job["counts"]["done"] > PAGES // 10, "work")
         orphans = psutil.Process(one.process.pid).children(recursive=True)
@@ -80,27 +87,29 @@ def test_a_job_survives_the_kill_of_the_node_that_took_it(valkey, slow_site, tru
         with ServiceNode(tmp_path / "two", "--store", store) as two:
             counts = two.done("GET", "/jobs/shop")["counts"]
             assert PAGES // 10 < counts["done"] < PAGES, "it was killed in the middle"
+            held_site.go_on.set()
             job = two.wait_for("/jobs/shop", lambda job: job["state"] == "finished", "the end")
             assert job["counts"]["failed"] == 0
-            assert sorted(item["url"] for item in two.all_items("shop")) == truth_of(slow_site)
+            assert sorted(item["url"] for item in two.all_items("shop")) == held_site.truth
             nodes = two.wait_for("/nodes", lambda answer: len(answer["nodes"]) == 1, "the death noticed")
             assert nodes["nodes"][0]["name"] == two.name
             assert two.leave() == 0
 
 
-def test_both_nodes_share_a_job_and_a_scheduled_run_begins_once(nodes, valkey, site, truth):
+def test_both_nodes_share_a_job_and_a_scheduled_run_begins_once(nodes, valkey, held_site):
     one, two = nodes
-    upload(one, site)
-    job = two.done("POST", "/jobs", {"name": "nightly", "recipe": "web", "schedule": "0 4 * * *"})
+    upload(one, held_site)
+    job = two.done("POST", "/jobs", {"name": "nightly", "recipe": "web", "schedule": DAILY})
     assert (job["state"], job["run"]) == ("scheduled", None)
     make_due(valkey, "nightly")
     two.wait_for(
         "/jobs/nightly", lambda job: len({w["report"]["pid"] for w in job.get("fleet", ())}) == 2, "both"
     )
+    held_site.go_on.set()
     job = one.wait_for("/jobs/nightly", lambda job: job["state"] == "finished", "the end")
     assert (job["previous"], job["skipped"]) == (None, 0)
     assert job["due"] > time.time()
-    assert sorted(item["url"] for item in one.all_items("nightly")) == truth
+    assert sorted(item["url"] for item in one.all_items("nightly")) == held_site.truth
     assert len(valkey.ask("KEYS", "skitter:{nightly.*}:job")) == 1, "one run has begun"
     # Paused, it does not begin.
     one.done("POST", "/jobs/nightly/pause")
@@ -116,9 +125,9 @@ def make_due(valkey, name):
     valkey.ask("HSET", key, name, json.dumps(record | {"due": time.time() - 1}))
 
 
-def test_pause_resume_stop_seeds_limits_failures_and_deletion(nodes, valkey, site, truth):
+def test_pause_resume_stop_seeds_limits_failures_and_deletion(nodes, valkey, slowing_site):
     one, two = nodes
-    upload(one, site)
+    upload(one, slowing_site)
     one.done("POST", "/jobs", {"name": "shop", "recipe": "web"})
     one.wait_for("/jobs/shop", lambda job: job["counts"] and job["counts"]["done"] > 5, "work")
     assert two.done("POST", "/jobs/shop/pause")["state"] in {"pausing", "paused"}
@@ -129,13 +138,14 @@ def test_pause_resume_stop_seeds_limits_failures_and_deletion(nodes, valkey, sit
     assert seen["counts"]["done"] == paused["counts"]["done"]
     changed = one.done("PATCH", "/jobs/shop/settings", {"settings": {"max_pages": PAGES + 1}})
     assert changed["changes"] == {"max_pages": PAGES + 1}
-    seeds = [f"{site.url}gone", site.url]
+    seeds = [f"{slowing_site.url}gone", slowing_site.url]
     assert one.done("POST", "/jobs/shop/seeds", {"seeds": seeds}) == {"added": 1, "known": 1, "banned": 0}
-    status, refusal = one.call("POST", "/jobs/shop/seeds", {"seeds": [site.url, "ftp://x/"]})
+    status, refusal = one.call("POST", "/jobs/shop/seeds", {"seeds": [slowing_site.url, "ftp://x/"]})
     assert (status, refusal["errors"][0]["field"]) == (422, "seeds[1]")
+    slowing_site.go_on.set()
     two.done("POST", "/jobs/shop/resume")
     job = one.wait_for("/jobs/shop", lambda job: job["state"] == "finished", "the end")
-    assert sorted(item["url"] for item in two.all_items("shop")) == truth
+    assert sorted(item["url"] for item in two.all_items("shop")) == slowing_site.truth
     (failure,) = two.done("GET", "/jobs/shop/failures?kind=status/404")["failures"]
     assert failure["url"] == seeds[0]
     assert one.done("POST", "/jobs/shop/failures/retry", {"ids": [failure["id"]]}) == {"queued": 1}
@@ -199,7 +209,7 @@ def test_a_single_task_is_paused_resumed_and_begins_its_rounds_by_a_schedule(nod
         "/jobs/apart", lambda job: any(slot["held_for"] for slot in job["counts"]["busiest"]), "the pause"
     )
     upload_task("dated", site.url.replace("127.0.0.1", "localhost") + "s0/p40.html", "[]")
-    one.done("POST", "/jobs/apart/tasks", {"recipe": "dated", "schedule": "0 4 * * *"})
+    one.done("POST", "/jobs/apart/tasks", {"recipe": "dated", "schedule": DAILY})
     assert "dated" not in items()
     make_round_due(valkey, "apart", "dated")
     two.wait_for("/jobs/apart/items?limit=1000", lambda page: {"task": "dated"} in page["items"], "the round")
@@ -213,7 +223,7 @@ def test_a_single_task_is_paused_resumed_and_begins_its_rounds_by_a_schedule(nod
     )
     tasks = one.done("GET", "/jobs/apart/tasks")["tasks"]
     assert [(t["task"], t["state"], t["schedule"], t["rounds"]) for t in tasks] == [
-        ("walking", "open", "", 0), ("dated", "open", "0 4 * * *", 1),
+        ("walking", "open", "", 0), ("dated", "open", DAILY, 1),
     ]  # fmt: skip
     one.done("DELETE", "/jobs/apart/tasks/walking")
     assert one.call("POST", "/jobs/apart/tasks/walking/resume")[0] == 409
@@ -232,19 +242,20 @@ def make_round_due(valkey, job, task):
 
 
 @pytest.mark.parametrize("kind", ["valkey"])
-def test_the_store_may_be_a_cluster(kind, site, truth, tmp_path):
+def test_the_store_may_be_a_cluster(kind, held_site, tmp_path):
     cluster = running_cluster(kind)
     with (
         ServiceNode(tmp_path / "one", "--store", cluster.url) as one,
         ServiceNode(tmp_path / "two", "--store", cluster.url) as two,
     ):
-        upload(one, site)
+        upload(one, held_site)
         one.done("POST", "/jobs", {"name": "spread", "recipe": "web", "workers": 1})
         two.wait_for(
             "/jobs/spread", lambda job: len({w["report"]["pid"] for w in job.get("fleet", ())}) == 2, "both"
         )
+        held_site.go_on.set()
         job = two.wait_for("/jobs/spread", lambda job: job["state"] == "finished", "the end")
-        assert sorted(item["url"] for item in two.all_items("spread")) == truth
+        assert sorted(item["url"] for item in two.all_items("spread")) == held_site.truth
         one.done("DELETE", "/jobs/spread")
         left = f"*{job['run']['id']}*"
         two.wait_for(

@@ -69,7 +69,7 @@ def test_a_job_that_runs_is_looked_at_paused_resumed_and_stopped_from_outside(
 
 
 def test_a_job_that_is_being_stopped_is_not_paused_instead(site, serve, tmp_path):
-    slow = SlowingSite(site, after=20, delay=12.0)
+    slow = SlowingSite(site, after=20, delay=60.0)  # which nobody waits for
     with Running(*crawl(serve(slow)), cwd=tmp_path) as running:
         assert slow.reached.wait(60)
         running.interrupt()

@@ -325,10 +325,14 @@ def test_who_works_on_a_job_is_shown_while_it_runs_and_top_shows_all_jobs(server
     command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", "--keep-alive")
     with Running(*command, "--workers", workers, cwd=tmp_path) as running:
         wait_until((tmp_path / ".skitter/shop/job.json").exists, "the job")
-        wait_until(
-            lambda: sum(one["report"]["pages"] for one in status(tmp_path)["workers"]) == PAGES, "all pages"
-        )
-        pids = {one["report"]["pid"] for one in status(tmp_path)["workers"]}
+        pids = set()
+
+        def are_there():
+            reports = [one["report"] for one in status(tmp_path)["workers"]]
+            pids.update(report["pid"] for report in reports)
+            return sum(report["pages"] for report in reports) == PAGES and len(reports) == workers
+
+        wait_until(are_there, "all pages, and every worker")
         assert len(pids) == workers
         assert (running.process.pid in pids) == (workers == 1)
         assert "PAGES/S" in skitter("status", "shop", cwd=tmp_path).stdout

@@ -96,7 +96,7 @@ async def test_a_cancelled_transfer_leaves_nothing_behind(fetcher, watches):
         assert (await fetcher.fetch(Request(server.url()))).body == b"b"
 
 
-async def test_time_outs_and_refused_connections_end_their_transfer_alone(fetcher, unused_tcp_port):
+async def test_time_outs_and_refused_connections_end_their_transfer_alone(fetcher, free_port):
     async def stall(wire):
         await wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab")
         await wire.gone()
@@ -105,7 +105,7 @@ async def test_time_outs_and_refused_connections_end_their_transfer_alone(fetche
     async with RawServer({"/stall": stall, "/": page(b"c")}) as server:
         ends = await asyncio.gather(
             fetcher.fetch(Request(server.url("/stall"))),
-            fetcher.fetch(Request(f"http://127.0.0.1:{unused_tcp_port}/")),
+            fetcher.fetch(Request(f"http://127.0.0.1:{free_port}/")),
             fetcher.fetch(Request(server.url())),
             return_exceptions=True,
         )

@@ -249,6 +249,7 @@ async def test_a_consumer_comes_back_after_the_connection_ended(peer):
 async def test_a_consumer_comes_back_after_a_server_that_ends_each_greeting(peer):
     """As one does that is being killed: no dead connection is kept, and none is waited for."""
     consumer = await open_consumer(peer, max_in_flight=3)
+    await peer.hear(b"RDY 3\n")
     peer.drops = 3
     peer.heard = b""
     peer.writer.close()
@@ -342,6 +343,39 @@ async def test_a_producer_takes_another_nsqd_when_one_fails(peer):
     await call
     await producer.close()
     await other.close()
+
+
+async def test_a_producer_waits_for_a_connection_that_is_ending_to_end_and_for_the_next(peer):
+    """While it asked the ending one again and again nothing else could happen, not even that end."""
+    producer = Producer([("127.0.0.1", peer.port)], options=QUICK, patience=5.0)
+    await producer.open()
+    (ending,) = producer.connections
+
+    async def answer():
+        await peer.hear(b"PUB t")
+        peer.say(frame(0, b"OK"))
+
+    answering = asyncio.create_task(answer())
+    ending.close()
+    await producer.publish("t", [b"a"])
+    await answering
+    assert peer.accepted == 2
+    await producer.close()
+
+
+async def test_nothing_is_allowed_to_a_connection_before_it_is_subscribed(peer):
+    """nsqd ends a connection that says so too early."""
+    consumer = Consumer("t", "c", [("127.0.0.1", peer.port)], options=QUICK, max_in_flight=3)
+    opening = asyncio.create_task(consumer.open())
+    await peer.hear(b"SUB t c\n")
+    consumer.max_in_flight = 5
+    await asyncio.sleep(0.05)
+    assert b"RDY" not in peer.heard
+    assert consumer.connections == []
+    peer.say(frame(0, b"OK"))
+    await opening
+    await peer.hear(b"RDY 5\n")
+    await consumer.close()
 
 
 async def test_a_bad_message_is_not_tried_elsewhere(peer):

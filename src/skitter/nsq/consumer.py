@@ -67,6 +67,7 @@ class Consumer:
         find = partial(_producers, topic)
         options = options if options is not None else Options()
         self._peers = Peers(nsqds, lookups, find, self._welcome, options, poll)
+        self._peers.on_join = self._share
         self._most = max_in_flight
         self._turn = 0
         self._inbox: deque[Message] = deque()
@@ -114,7 +115,6 @@ class Consumer:
     async def _welcome(self, connection: Connection) -> None:
         connection.on_message = self._receive
         await connection.subscribe(self.topic, self.channel)
-        self._share()
 
     # --- messages ----------------------------------------------------------------------------------------
 

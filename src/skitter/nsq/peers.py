@@ -21,6 +21,10 @@ LONGEST_PAUSE = 15.0
 """Seconds between two attempts to connect, doubled after each failure, with jitter."""
 
 
+def _ignore() -> None:
+    pass
+
+
 class Peers:
     """Keeps a connection to each nsqd, and comes back after an end with growing pauses.
 
@@ -48,7 +52,9 @@ class Peers:
         self._known: set[Address] = set()
         self._changed = asyncio.Event()
         self.connections: list[Connection] = []
-        """Those open now."""
+        """Those open now and welcomed."""
+        self.on_join: Callable[[], None] = _ignore
+        """Called when there is one more."""
         self.last_error: Exception | None = None
 
     async def open(self) -> None:
@@ -136,17 +142,16 @@ class Peers:
     async def _connect(self, address: Address) -> None:
         connection = await Connection.open(*address, self._options)
         connection.on_close = self._ended
-        if not connection.is_open:  # it has ended already, and tells nobody
-            raise ConnectionFailed(f"{connection!r}: the connection was closed")
-        self.connections.append(connection)
         try:
             await self._welcome(connection)
         except BaseException:
-            self._ended(connection)
             connection.close()
             raise
-        if connection.is_open:
-            self._changed.set()
+        if not connection.is_open:  # it has ended already, when nobody was to be told yet
+            raise ConnectionFailed(f"{connection!r}: the connection was closed")
+        self.connections.append(connection)
+        self._changed.set()
+        self.on_join()
 
     def _ended(self, connection: Connection) -> None:
         if connection in self.connections:

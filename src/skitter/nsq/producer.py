@@ -68,7 +68,8 @@ class Producer:
         deadline = loop.time() + self._patience
         error: NsqError | None = None
         while True:
-            connections = self._peers.connections
+            # One that has ended may not have been told so yet, which it never is while this loop spins.
+            connections = [one for one in self._peers.connections if one.is_open]
             if connections:
                 connection = connections[next(self._turn) % len(connections)]
                 error = await _try(connection, topic, bodies, delay)
@@ -79,7 +80,7 @@ class Producer:
                 raise error or ConnectionFailed(
                     f"there is no nsqd: {self._peers.last_error or 'none is known'}"
                 )
-            if not self._peers.connections:
+            if not connections:
                 await self._peers.wait_for_change(min(left, 1.0))
 
 

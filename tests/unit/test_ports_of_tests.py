@@ -1,0 +1,48 @@
+"""Ports that tests are given: to one test process only, also while nothing listens on them."""
+
+import random
+import socket
+import subprocess
+import sys
+
+from services import processes
+
+HOLDER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from services.processes import free_port
+print(free_port(), flush=True)
+sys.stdin.read()
+"""
+
+
+class Drawn:
+    """Draws what it is told to first."""
+
+    def __init__(self, *ports):
+        self._ports = list(ports)
+
+    def randrange(self, first, end):
+        return self._ports.pop(0) if self._ports else random.randrange(first, end)
+
+
+def test_a_port_that_another_test_process_was_given_is_not_given_again_until_that_has_ended(
+    monkeypatch, tests_folder
+):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tests_folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        held = int(holder.stdout.readline())
+        monkeypatch.setattr(processes, "_PORTS", Drawn(held))
+        assert processes.free_port() != held
+        holder.communicate()
+    monkeypatch.setattr(processes, "_PORTS", Drawn(held))
+    assert processes.free_port() == held
+
+
+def test_a_port_that_something_else_listens_on_is_not_given(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as foreign:
+        taken = foreign.getsockname()[1]
+        monkeypatch.setattr(processes, "_PORTS", Drawn(taken))
+        assert processes.free_port() != taken
