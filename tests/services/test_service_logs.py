@@ -238,8 +238,7 @@ def test_a_node_that_leaves_ends_what_is_followed_through_it_and_the_job_goes_on
     assert "graceful shutdown exceeded" not in nodes[0].errors
     if len(nodes) > 1:
         lines = log_of(nodes[1], "endless")
-        left = [line["node"] for line in lines if "let go" in line["message"]]
-        assert left in ([], [nodes[0].name])
+        assert [line["node"] for line in lines if line["message"] == "this node has left"] == [nodes[0].name]
         nodes[1].done("DELETE", "/jobs/endless")
 
 

@@ -16,7 +16,8 @@ from skitter.service.log_lines import LogLine
 
 _ROOM = 1 << 18
 """Bytes that the kernel is asked to hold: what a spider can say while its node is busy elsewhere."""
-_AT_ONCE = 1 << 16
+_AT_ONCE = 1 << 14
+"""Bytes that are read before others have their turn: they may hold thousands of lines."""
 _LONGEST = 1 << 15
 """Bytes of a line that is no frame, after which the rest becomes a line of its own."""
 _MOST_BEGUN = 200

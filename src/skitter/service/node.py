@@ -94,6 +94,7 @@ class Node:
             running.stop()
         await asyncio.gather(*(running.wait() for running in self._running.values()))
         for run in list(self._keepers):
+            self._keepers[run][0].note("info", "this node has left")
             await self._close_log(run)
         with contextlib.suppress(SkitterError):
             await self._desk.records.announce(self.name, b"", 0)
