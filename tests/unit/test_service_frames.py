@@ -199,6 +199,14 @@ def test_nobody_waits_for_a_pipe_that_nobody_reads_and_what_is_lost_is_counted(m
     assert numbers == list(range(len(numbers)))
     assert f"{5000 - len(numbers)} lines were lost" in found[-2].message
     assert found[-1].message == "after"
+    for _ in range(5000):
+        logger.warning("z" * 100)
+    handler.flush()
+    found = frames.feed(os.read(reader, 1 << 20))
+    handler.flush()  # as at the end of the process
+    handler.flush()
+    (loss,) = frames.feed(os.read(reader, 1 << 20))
+    assert f"{5000 - len(found)} lines were lost" in loss.message
     os.close(reader)
     logger.warning("to nobody")  # the node is gone
     os.close(handler._out)

@@ -11,6 +11,7 @@ import click
 
 from skitter.cli.options import pairs
 from skitter.cli.say import say
+from skitter.engine.frames import LEVELS
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from skitter.service.access import Tokens
     from skitter.service.ground import Ground
 
-LEVELS = ("debug", "info", "warning", "error", "critical")
 _folder = click.Path(path_type=Path, file_okay=False)
 
 

@@ -25,7 +25,7 @@ from skitter.errors import SkitterError
 
 MARK = b"\x1e"
 _LARGEST = 4096
-"""PIPE_BUF of Linux; POSIX promises 512, which no system in use has."""
+"""PIPE_BUF of Linux. It is less on macOS (512): there long lines of processes that write at once may be mixed up."""
 _PIECE = 2500
 """Bytes of text in one of several frames; what else there is in a frame has room beside it."""
 _LONGEST = 16_000
@@ -107,12 +107,16 @@ class FrameHandler(logging.Handler):
         """Write a record."""
         try:
             line = self._line(record)
-            if self._lost and self._write(self._loss()):
-                self._lost = 0
+            self.flush()
             if not self._write(line):
                 self._lost += 1
         except Exception:  # noqa: BLE001 - what a record holds is the user's: its text may fail in any way
             self.handleError(record)
+
+    def flush(self) -> None:
+        """Tell what was lost, also when the process ends."""
+        if self._lost and self._write(self._loss()):
+            self._lost = 0
 
     def _line(self, record: logging.LogRecord) -> Frame:
         trace = ""
