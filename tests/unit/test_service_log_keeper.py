@@ -52,10 +52,8 @@ def kept(monkeypatch):
 @pytest.fixture
 async def keeper(kept):
     keeper = LogKeeper("job.1", kept, Mask(["hidden"]), "node", "info", itertools.count(1))
-    work = asyncio.create_task(keeper.work())
     yield keeper
-    work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
+    await keeper.close()
 
 
 def line(message, level="info", **more):
@@ -118,6 +116,25 @@ async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(ke
         await kept.came.wait()
     assert kept.messages == ["once", "more"]
     assert len(kept.calls) == 2
+
+
+async def test_who_closes_it_waits_for_the_call_that_is_under_way_and_makes_it_once(kept, keeper):
+    whole, begun, go_on = kept.keep, asyncio.Event(), asyncio.Event()
+
+    async def slow(lines, call):
+        begun.set()
+        await whole(lines, 100 + len(kept.calls))  # one that cannot tell a repetition
+        await go_on.wait()
+
+    kept.keep = slow
+    keeper.take(line("once"))
+    await begun.wait()
+    keeper.take(line("last"))
+    closing = asyncio.create_task(keeper.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    assert kept.messages == ["once", "last"]
 
 
 async def test_what_waits_is_bounded_and_what_is_missing_is_counted(kept, keeper):

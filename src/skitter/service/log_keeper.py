@@ -35,7 +35,7 @@ _NUMBERS = dict(zip(LEVELS, range(10, 60, 10), strict=True))
 
 
 class LogKeeper:
-    """That of one run on one node. :meth:`take` may be called from then on, :meth:`work` runs until it is cancelled."""
+    """That of one run on one node, at work from when it is made, in an event loop, until :meth:`close`."""
 
     def __init__(
         self, run: str, kept: RunLog, mask: Mask, node: str, level: str, calls: Iterator[int]
@@ -55,6 +55,7 @@ class LogKeeper:
         self._one_at_a_time = asyncio.Lock()
         self._refused_since = 0.0
         self._is_told = False
+        self._work = asyncio.create_task(self._keep_on())
 
     # --- taking ------------------------------------------------------------------------------------------
 
@@ -98,8 +99,7 @@ class LogKeeper:
 
     # --- keeping -----------------------------------------------------------------------------------------
 
-    async def work(self) -> None:
-        """Keep what comes."""
+    async def _keep_on(self) -> None:
         pause = _FIRST_PAUSE
         while True:
             await self._came.wait()
@@ -150,6 +150,11 @@ class LogKeeper:
 
     async def close(self) -> None:
         """Give the store what is left, once, and let go of it."""
+        async with (
+            self._one_at_a_time
+        ):  # a call that is under way is waited for: what came of it has to be known
+            self._work.cancel()
+        await asyncio.gather(self._work, return_exceptions=True)
         self._add_loss()
         await self._keep()
         with contextlib.suppress(SkitterError):

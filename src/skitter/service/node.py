@@ -60,7 +60,7 @@ class Node:
         self._log_level = log_level
         self._mask = Mask() if mask is None else mask
         self._log_calls = itertools.count(1)
-        self._keepers: dict[str, tuple[LogKeeper, asyncio.Task[None]]] = {}
+        self._keepers: dict[str, LogKeeper] = {}
         """By run that is being started or runs here, who keeps its log."""
         self._running: dict[str, Running] = {}
         self._pauses: dict[str, tuple[float, float]] = {}
@@ -94,8 +94,8 @@ class Node:
             running.stop()
         await asyncio.gather(*(running.wait() for running in self._running.values()))
         for run in list(self._keepers):
-            self._keepers[run][0].note("info", "this node has left")
-            await self._close_log(run)
+            self._keepers[run].note("info", "this node has left")
+            await self._keepers.pop(run).close()
         with contextlib.suppress(SkitterError):
             await self._desk.records.announce(self.name, b"", 0)
 
@@ -168,7 +168,7 @@ class Node:
             self._trouble(run, str(error), getattr(error, "remedy", ""))
         finally:
             if run not in self._running:
-                await self._close_log(run)
+                await self._keepers.pop(run).close()
 
     # --- logs --------------------------------------------------------------------------------------------
 
@@ -176,16 +176,8 @@ class Node:
         """Return who keeps the log of a run that is announced: whoever erases it waits for that to end."""
         mask = self._mask.knowing(secrets_among({"arguments": job.arguments, "settings": job.settings}))
         kept = self._desk.ground.log(run, self.name)
-        keeper = LogKeeper(run, kept, mask, self.name, self._log_level, self._log_calls)
-        self._keepers[run] = (keeper, asyncio.create_task(keeper.work()))
-        return keeper
-
-    async def _close_log(self, run: str) -> None:
-        """Have all kept that was said of a run here."""
-        keeper, work = self._keepers.pop(run)
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        await keeper.close()
+        self._keepers[run] = LogKeeper(run, kept, mask, self.name, self._log_level, self._log_calls)
+        return self._keepers[run]
 
     # --- ends --------------------------------------------------------------------------------------------
 
@@ -206,18 +198,18 @@ class Node:
                 )
                 self._note_end(run, end)
             else:
-                self._keepers[run][0].note("info", "this node has let go of the run, as it was asked to")
-            await self._close_log(run)
+                self._keepers[run].note("info", "this node has let go of the run, as it was asked to")
+            await self._keepers.pop(run).close()
             del self._running[run]  # not before its end stands in the store, and all that it said
 
     def _note_end(self, run: str, end: RunEnd) -> None:
         what, why = f"the run is {end.state or 'failed'}", end.error or end.reason
-        self._keepers[run][0].note("error" if end.error else "info", f"{what}: {why}" if why else what)
+        self._keepers[run].note("error" if end.error else "info", f"{what}: {why}" if why else what)
 
     def _trouble(self, run: str, error: str, remedy: str = "") -> None:
         """Note that a run cannot go on here, and let it rest for a while."""
         log.warning("%s: %s", run, error)
-        self._keepers[run][0].note("error", f"{error}; {remedy}" if remedy else error)
+        self._keepers[run].note("error", f"{error}; {remedy}" if remedy else error)
         _, pause = self._pauses.get(run, (0.0, _FIRST_PAUSE))
         self._pauses[run] = (time.monotonic() + pause, min(2 * pause, _LONGEST_PAUSE))
         self._note.troubles[run] = Trouble(error=error, remedy=remedy, at=time.time())
