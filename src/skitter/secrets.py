@@ -73,6 +73,15 @@ def shown_url(url: str) -> str:
     return _OPTION.sub(r"\1=***\2", _ACCESS.sub(lambda found: _stars(url, found), plain))
 
 
+def secrets_in(url: str) -> list[str]:
+    """Return the secrets of a URL of a frontier or an output, as they stand there and as they are meant."""
+    found = [_given(access).partition(":")[2] or _given(access) for access in _ACCESS.finditer(url)]
+    found += [option[0].partition("=")[2].rstrip("&") for option in _OPTION.finditer(url)]
+    inner = [unquote(one[0]) for one in _URL_IN_OPTION.finditer(url)]
+    found += [secret for one in inner for secret in secrets_in(one)]
+    return [form for secret in found for form in dict.fromkeys((secret, unquote(secret)))]
+
+
 def refuse_raw_password(url: str) -> None:
     """Raise :class:`ValueError` for a URL whose password is not percent-encoded, before others read it in another way.
 

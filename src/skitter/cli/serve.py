@@ -11,9 +11,11 @@ import click
 
 from skitter.cli.options import pairs
 from skitter.cli.say import say
+from skitter.engine.frames import LEVELS
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
+    from skitter.mask import Mask
     from skitter.service.access import Tokens
     from skitter.service.ground import Ground
 
@@ -52,6 +54,18 @@ _folder = click.Path(path_type=Path, file_okay=False)
     help="Largest body of a call.",
 )  # fmt: skip
 @click.option(
+    "--job-log-size", type=click.IntRange(min=10_000), default=1 << 20, show_default=True, metavar="BYTES",
+    help="How much of the log of a run is kept; the oldest lines go.",
+)  # fmt: skip
+@click.option(
+    "--job-log-runs", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N",
+    help="Runs of a job whose logs are kept.",
+)  # fmt: skip
+@click.option(
+    "--job-log-level", type=click.Choice(LEVELS), default="info", show_default=True,
+    help="Least severity that is kept in the logs of runs.",
+)  # fmt: skip
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True,
     help="Least severity that is logged.",
 )  # fmt: skip
@@ -72,6 +86,9 @@ def serve(
     port: int,
     token_file: Path | None,
     max_body: int,
+    job_log_size: int,
+    job_log_runs: int,
+    job_log_level: str,
     log_level: str,
     log_format: str,
 ) -> int:
@@ -81,6 +98,7 @@ def serve(
     """
     from skitter.engine.process import run_async, set_up_logging
     from skitter.extras import need
+    from skitter.mask import Mask
 
     for module in ("fastapi", "uvicorn", "cronsim", "redis"):
         need(module, "service", "services")
@@ -95,9 +113,10 @@ def serve(
     for output in (*outputs, *named.values()):
         open_output(output)  # a name of no known kind is told now, not by every job
     _check_task_outputs(named)
-    ground = Ground(folder.resolve(), store, spiders, outputs, named)
+    ground = Ground(folder.resolve(), store, spiders, outputs, named, job_log_size, job_log_runs)
+    mask = Mask.of_process(os.environ, [store, *outputs])
     set_up_logging(log_level, log_format)
-    return run_async(_serve(ground, tokens, (host, port), max_body, (log_level, log_format)))
+    return run_async(_serve(ground, tokens, (host, port), max_body, job_log_level, mask))
 
 
 def _check_task_outputs(named: dict[str, str]) -> None:
@@ -119,7 +138,7 @@ def _check_task_outputs(named: dict[str, str]) -> None:
 
 
 async def _serve(
-    ground: Ground, tokens: Tokens, place: tuple[str, int], largest: int, logging: tuple[str, str]
+    ground: Ground, tokens: Tokens, place: tuple[str, int], largest: int, log_level: str, mask: Mask
 ) -> int:
     from skitter.frontier.ownership import OwnerLock
     from skitter.service.api import make_app
@@ -127,7 +146,6 @@ async def _serve(
     from skitter.service.listening import listen
     from skitter.service.node import Node
 
-    level, form = logging
     lock = OwnerLock(ground.folder / "node")
     await asyncio.to_thread(os.makedirs, ground.folder, mode=0o700, exist_ok=True)
     await asyncio.to_thread(lock.acquire)
@@ -135,9 +153,9 @@ async def _serve(
         desk = Desk(ground, ground.records())
         await desk.records.open()
         try:
-            node = Node(desk, log_level=level, log_format=form)
+            node = Node(desk, log_level=log_level, mask=mask)
             app = make_app(desk, node, tokens, largest=largest)
-            await listen(app, *place, lambda url: say(f"node {node.name} listens on {url}"))
+            await listen(app, *place, lambda url: say(f"node {node.name} listens on {url}"), node.leaving)
         finally:
             await desk.records.close()
     finally:

@@ -21,7 +21,7 @@ import msgspec
 from skitter.engine.assembly import Assembly
 from skitter.engine.at_work import AtWork
 from skitter.engine.orders import HAD_WORK, READY, ChildEnd, ChildOrder
-from skitter.engine.process import run_async, set_up_logging
+from skitter.engine.process import FRAMES, run_async, set_up_logging
 from skitter.errors import SkitterError, is_usage
 from skitter.frontier.base import Frontier
 from skitter.frontier.client import OwnerGone, RemoteFrontier
@@ -104,14 +104,18 @@ def main() -> int:
     """Run one worker to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner tells its workers when to stop
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=ChildOrder)
-    set_up_logging(order.log_level, order.log_format)
-    end = ChildEnd()
     pipe, name = int(sys.argv[1]), sys.argv[2]
+    set_up_logging(order.log_level, order.log_format, name)
+    end = ChildEnd()
     try:
         run_async(_work(order, pipe, name))
     except OwnerGone:
         return 1  # no report: an owner that is there after all replaces this worker
     except SkitterError as error:
+        if order.log_format == FRAMES:
+            from skitter.engine.frames import tell_cause  # noqa: PLC0415 - only processes of a service need it
+
+            tell_cause(error)
         end = ChildEnd(str(error)[:8000], error.remedy[:8000], is_usage=is_usage(error))
     _report(pipe, msgspec.json.encode(end))
     gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a worker knows

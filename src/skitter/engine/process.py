@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import sys
 from collections.abc import Coroutine
 from datetime import UTC, datetime
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 Result = TypeVar("Result")
+FRAMES = "frames"
+"""Form of a log for a process that reads it; see :mod:`skitter.engine.frames`."""
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
@@ -31,8 +34,16 @@ def _loop_factory() -> Any:
     return uvloop.new_event_loop
 
 
-def set_up_logging(level: str, form: str) -> None:
-    """Log to standard error, as text or as JSON lines."""
+def set_up_logging(level: str, form: str, worker: str = "") -> None:
+    """Log to standard error, as text, as JSON lines, or, for a process that reads them, as frames.
+
+    ``worker``: whose log it is, which frames tell.
+    """
+    if form == FRAMES:
+        from skitter.engine.frames import send_frames  # noqa: PLC0415 - only processes of a service need it
+
+        send_frames(level, worker or str(os.getpid()))
+        return
     handler = logging.StreamHandler(sys.stderr)
     if form == "json":
         handler.setFormatter(JsonFormatter())

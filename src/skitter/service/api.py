@@ -20,6 +20,7 @@ from skitter.service.calls import LINES, AfterQuery, LimitQuery, NamePath, RunQu
 from skitter.service.counter import Counter, view
 from skitter.service.desk import Desk
 from skitter.service.errors import Refusal
+from skitter.service.log_calls import add_log_calls
 from skitter.service.node import Node
 from skitter.service.nouns import Job, Recipe
 from skitter.service.problems import add_handlers
@@ -73,6 +74,7 @@ def make_app(desk: Desk, node: Node, tokens: Tokens, *, largest: int) -> App:
     _add_steering(app, desk)
     _add_work(app, desk, counter)
     add_task_calls(app, desk, counter)
+    add_log_calls(app, desk, node.leaving)
     return Gate(app, tokens, largest)
 
 

@@ -143,11 +143,19 @@ class Desk(TaskDesk):
         if job.run is not None:
             job.previous = job.run
         job.run = new_run(job.name, recipe)
+        logs = [job.run.id, *job.logs]
+        job.logs = logs[: self.ground.log_runs]
+        for run in logs[self.ground.log_runs :]:
+            await self._discard_log(run)
         job.wanted = "running"
 
     async def _discard(self, run: str) -> None:
         """Have a run erased, as soon as no job refers to it and nobody runs it."""
         await self.records.swap("garbage", run, None, b"{}")
+
+    async def _discard_log(self, run: str) -> None:
+        """Have a log erased, as soon as no job refers to it and nobody writes into it."""
+        await self.records.swap("old-logs", run, None, b"{}")
 
     async def pause(self, name: str) -> Job:
         """Let nothing more be fetched until it is resumed, and no scheduled run begin."""
@@ -197,6 +205,8 @@ class Desk(TaskDesk):
             for run in (job.run, job.previous):
                 if run is not None:
                     await self._discard(run.id)
+            for log in job.logs:
+                await self._discard_log(log)
             if await self.records.swap("jobs", name, data, None):
                 tasks = await self.records.get("tasks", name)
                 await self.records.swap("tasks", name, tasks, None)

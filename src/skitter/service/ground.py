@@ -15,6 +15,7 @@ from skitter.service.items import Pages, RedisPages, SqlitePages, store_of, task
 from skitter.service.nouns import Job, Run, is_name
 from skitter.service.records import Records
 from skitter.service.redis_records import RedisRecords
+from skitter.service.run_logs import RedisLog, RunLog, SqliteLog
 from skitter.service.sqlite_records import SqliteRecords
 
 SAFE_SETTINGS = frozenset({
@@ -70,6 +71,10 @@ class Ground(msgspec.Struct, frozen=True):
     """Where the items of every job go besides; ``{job}`` and ``{run}`` stand for names."""
     task_outputs: dict[str, str] = {}
     """Places that a caller may name as those of a task, by name; ``{task}`` stands for its name, too."""
+    log_size: int = 1 << 20
+    """Bytes of the log of a run, about; the oldest lines go."""
+    log_runs: int = 5
+    """Runs of a job whose logs are kept."""
 
     @property
     def is_shared(self) -> bool:
@@ -101,6 +106,11 @@ class Ground(msgspec.Struct, frozen=True):
         return self.folder / "runs"
 
     @property
+    def logs(self) -> Path:
+        """Where the logs of the runs are, if the store is not shared."""
+        return self.folder / "logs"
+
+    @property
     def sources(self) -> Path:
         """Where recipes and books of tasks are written down for the processes of a run."""
         return self.folder / "sources"
@@ -119,6 +129,12 @@ class Ground(msgspec.Struct, frozen=True):
         if self.is_shared:
             return RedisPages(self.store, run, task)
         return SqlitePages(self._items_file(run), task)
+
+    def log(self, run: str, node: str = "") -> RunLog:
+        """Return the log of a run; ``node``: who writes into it."""
+        if self.is_shared:
+            return RedisLog(self.store, run, self.log_size, node)
+        return SqliteLog(self.logs / f"{run}.log", self.log_size)
 
     def store_of_items(self, run: str) -> str:
         """Return where the items of a run are kept, for its processes."""

@@ -282,7 +282,7 @@ class SqlitePages:
                 )
                 query += " ORDER BY number LIMIT ?"
                 return file.execute(query, (self._task, first, limit)).fetchall()
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             if "no such table" in str(error):  # it is being made
                 return []
             raise StoreError(f"{self._path} cannot be read: {error}", remedy="check the disk") from error

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 
@@ -14,8 +15,8 @@ from skitter.errors import UsageError
 from skitter.service.access import App
 
 
-async def listen(app: App, host: str, port: int, tell: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; ``tell`` is called with the URL once callers are heard.
+async def listen(app: App, host: str, port: int, tell: Callable[[str], None], leaving: asyncio.Event) -> None:
+    """Serve until SIGINT or SIGTERM, which sets ``leaving``; ``tell`` is called with the URL once callers are heard.
 
     Raises :class:`~skitter.errors.UsageError` if nothing can listen there, and if the application cannot begin.
     """
@@ -31,7 +32,7 @@ async def listen(app: App, host: str, port: int, tell: Callable[[str], None]) ->
             remedy="choose another --port",
         ) from None
     shown = f"[{host}]" if ":" in host else host
-    server = _Server(config, lambda: tell(f"http://{shown}:{listener.getsockname()[1]}"))
+    server = _Server(config, lambda: tell(f"http://{shown}:{listener.getsockname()[1]}"), leaving)
     try:
         await server.serve([listener])
     finally:
@@ -41,9 +42,15 @@ async def listen(app: App, host: str, port: int, tell: Callable[[str], None]) ->
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, tell: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, tell: Callable[[], None], leaving: asyncio.Event) -> None:
         super().__init__(config)
         self._tell = tell
+        self._leaving = leaving
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Let answers that would go on for ever come to an end: the others are waited for."""
+        self._leaving.set()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import secrets
@@ -19,13 +20,18 @@ from pathlib import Path
 
 import msgspec
 
+from skitter.engine.frames import level_name
 from skitter.errors import SkitterError
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.registry import forget, make_frontier
+from skitter.mask import Mask, secrets_among
 from skitter.politeness import Politeness
 from skitter.service.desk import Desk
 from skitter.service.errors import Refusal
+from skitter.service.log_keeper import LogKeeper
+from skitter.service.log_lines import severity_of
 from skitter.service.nouns import Job, NodeNote, Run, Trouble, decode
+from skitter.service.runner import RunEnd
 from skitter.service.running import Running, RunStart
 from skitter.version import VERSION
 
@@ -44,11 +50,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 class Node:
     """See :mod:`skitter.service.node`."""
 
-    def __init__(self, desk: Desk, *, log_level: str = "warning", log_format: str = "text") -> None:
+    def __init__(self, desk: Desk, *, log_level: str = "info", mask: Mask | None = None) -> None:
+        """``log_level``: least severity of what is kept in the logs of runs. ``mask`` knows what must not stand there."""
         host = socket.gethostname()
         self.name = f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
         self._desk = desk
-        self._logging = (log_level, log_format)
+        self.leaving = asyncio.Event()
+        """Set when it is asked to end: what is followed through it ends, too."""
+        self._log_level = log_level
+        self._mask = Mask() if mask is None else mask
+        self._log_calls = itertools.count(1)
+        self._keepers: dict[str, LogKeeper] = {}
+        """By run that is being started or runs here, who keeps its log."""
         self._running: dict[str, Running] = {}
         self._pauses: dict[str, tuple[float, float]] = {}
         """By run: not before (monotonic), and the pause after the next failure."""
@@ -80,6 +93,9 @@ class Node:
         for running in self._running.values():
             running.stop()
         await asyncio.gather(*(running.wait() for running in self._running.values()))
+        for run in list(self._keepers):
+            self._keepers[run].note("info", "this node has left")
+            await self._keepers.pop(run).close()
         with contextlib.suppress(SkitterError):
             await self._desk.records.announce(self.name, b"", 0)
 
@@ -137,16 +153,33 @@ class Node:
         job = None if data is None else decode(data, Job)
         if job is None or job.run is None or job.run.id != run or not job.is_active:
             return
+        keeper = self._open_log(run, job)
         try:
             await self._desk.prepare(job, job.run)
             spec = await asyncio.to_thread(self._desk.ground.spec, job, job.run)
+            items = self._desk.ground.store_of_items(run)
+            level = min(self._log_level, level_name(log.getEffectiveLevel()), key=severity_of)
+            self._running[run] = await Running.start(
+                RunStart(name, job.run.leg, spec, items, level), keeper.take
+            )
+            keeper.note("info", "this node runs the job now")
+            log.info("runs %s", run)
         except (SkitterError, OSError) as error:
             self._trouble(run, str(error), getattr(error, "remedy", ""))
-            return
-        level, form = self._logging
-        items = self._desk.ground.store_of_items(run)
-        self._running[run] = await Running.start(RunStart(name, job.run.leg, spec, items, level, form))
-        log.info("runs %s", run)
+        finally:
+            if run not in self._running:
+                await self._keepers.pop(run).close()
+
+    # --- logs --------------------------------------------------------------------------------------------
+
+    def _open_log(self, run: str, job: Job) -> LogKeeper:
+        """Return who keeps the log of a run that is announced: whoever erases it waits for that to end."""
+        mask = self._mask.knowing(secrets_among({"arguments": job.arguments, "settings": job.settings}))
+        kept = self._desk.ground.log(run, self.name)
+        self._keepers[run] = LogKeeper(run, kept, mask, self.name, self._log_level, self._log_calls)
+        return self._keepers[run]
+
+    # --- ends --------------------------------------------------------------------------------------------
 
     async def _reap(self) -> None:
         """Look after the runs that have ended here."""
@@ -163,11 +196,20 @@ class Node:
                 await self._desk.change_run(
                     running.job, run, running.leg, _ending(end.state, end.reason, end.error)
                 )
-            del self._running[run]  # not before its end stands in the store
+                self._note_end(run, end)
+            else:
+                self._keepers[run].note("info", "this node has let go of the run, as it was asked to")
+            await self._keepers.pop(run).close()
+            del self._running[run]  # not before its end stands in the store, and all that it said
+
+    def _note_end(self, run: str, end: RunEnd) -> None:
+        what, why = f"the run is {end.state or 'failed'}", end.error or end.reason
+        self._keepers[run].note("error" if end.error else "info", f"{what}: {why}" if why else what)
 
     def _trouble(self, run: str, error: str, remedy: str = "") -> None:
         """Note that a run cannot go on here, and let it rest for a while."""
         log.warning("%s: %s", run, error)
+        self._keepers[run].note("error", f"{error}; {remedy}" if remedy else error)
         _, pause = self._pauses.get(run, (0.0, _FIRST_PAUSE))
         self._pauses[run] = (time.monotonic() + pause, min(2 * pause, _LONGEST_PAUSE))
         self._note.troubles[run] = Trouble(error=error, remedy=remedy, at=time.time())
@@ -176,16 +218,21 @@ class Node:
 
     async def _erase_discarded(self) -> None:
         """Erase the runs that were given up, unless a job still refers to them or a node still runs them."""
-        garbage = await self._desk.records.all("garbage")
-        if not garbage:
+        runs, logs = [await self._desk.records.all(kind) for kind in ("garbage", "old-logs")]
+        if not runs and not logs:
             return
-        used = _runs_of(await self._desk.jobs())
-        for note in (await self._desk.nodes()).values():  # after the jobs: see docs/service.md
-            used |= set(note.running)
-        for run, data in garbage.items():
-            if run not in used:
+        jobs = await self._desk.jobs()
+        running = {
+            run for note in (await self._desk.nodes()).values() for run in note.running
+        }  # after the jobs: see docs/service.md
+        for run, data in runs.items():
+            if run not in _runs_of(jobs) | running:
                 await self._erase(run)
                 await self._desk.records.swap("garbage", run, data, None)
+        for run, data in logs.items():
+            if run not in _logs_of(jobs) | running:
+                await self._erase_log(run)
+                await self._desk.records.swap("old-logs", run, data, None)
 
     async def _erase(self, run: str) -> None:
         ground = self._desk.ground
@@ -193,21 +240,32 @@ class Node:
             await forget(make_frontier(ground.store, FrontierContext(run, str(ground.runs), Politeness())))
         await ground.pages(run).erase()
 
+    async def _erase_log(self, run: str) -> None:
+        kept = self._desk.ground.log(run)
+        try:
+            await kept.erase()
+        finally:
+            await kept.close()
+
     async def _sweep(self) -> None:
         """Remove from this disk what belongs to runs that no job has any more."""
         ground = self._desk.ground
-        found = await asyncio.to_thread(
-            lambda: [
-                path
-                for folder in (ground.runs, ground.sources)
-                if folder.is_dir()
-                for path in folder.iterdir()
-            ]
-        )
-        if found:
-            used = _runs_of(await self._desk.jobs()) | set(self._running)
-            dead = [path for path in found if ".".join(path.name.split(".")[:2]) not in used]
+        found = await asyncio.to_thread(_files_in, ground.runs, ground.sources)
+        logs = await asyncio.to_thread(_files_in, ground.logs)
+        if found or logs:
+            jobs = await self._desk.jobs()
+            dead = _not_of(found, _runs_of(jobs) | set(self._running))
+            dead += _not_of(logs, _logs_of(jobs) | set(self._keepers))
             await asyncio.to_thread(_remove, dead)
+
+
+def _files_in(*folders: Path) -> list[Path]:
+    return [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
+
+
+def _not_of(paths: list[Path], runs: set[str]) -> list[Path]:
+    """Return the paths that are called after other runs."""
+    return [path for path in paths if ".".join(path.name.split(".")[:2]) not in runs]
 
 
 def _remove(paths: list[Path]) -> None:
@@ -220,6 +278,10 @@ def _remove(paths: list[Path]) -> None:
 
 def _runs_of(jobs: list[Job]) -> set[str]:
     return {run.id for job in jobs for run in (job.run, job.previous) if run is not None}
+
+
+def _logs_of(jobs: list[Job]) -> set[str]:
+    return {run for job in jobs for run in ([] if job.run is None else [job.run.id, *job.logs])}
 
 
 def _ending(state: str, reason: str, error: str) -> Callable[[Job, Run], None]:

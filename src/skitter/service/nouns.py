@@ -63,6 +63,8 @@ class Job(msgspec.Struct, kw_only=True):
     wanted: Literal["running", "paused", "stopped"] = "stopped"
     run: Run | None = None
     previous: Run | None = None
+    logs: list[str] = []
+    """Ids of the runs whose logs are kept, the newest first."""
     due: float | None = None
     """Unix time of the next scheduled start."""
     skipped: int = 0

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from skitter.errors import FrontierError, SkitterError
+from skitter.errors import FrontierError, SkitterError, StoreError
 from skitter.recipe.problems import RecipeError
 from skitter.service.errors import Refusal
 
@@ -48,7 +48,7 @@ async def _of_ours(_request: Request, error: Exception) -> Response:
         errors = [_entry("recipe", line) for line in error.lines]
         detail = error.lines[0]
         return _answer(422, "The recipe cannot be used", detail=detail, remedy=error.remedy, errors=errors)
-    if isinstance(error, FrontierError):
+    if isinstance(error, (FrontierError, StoreError)):
         return _answer(503, "The store cannot be used now", detail=str(error), remedy=error.remedy)
     return _answer(422, Refusal.title, detail=str(error), remedy=error.remedy)
 

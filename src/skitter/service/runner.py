@@ -1,7 +1,8 @@
 """Runner: the process in which a node runs one job (``python -m skitter.service.runner PIPE``).
 
 Reads its order as JSON from standard input. SIGTERM lets it finish what is in hand and end. If its node is gone it ends
-at once: what it held goes back by the leases. What it says of its end goes into the pipe whose number is its argument.
+at once: what it held goes back by the leases. What it says of its end goes into the pipe whose number is its argument,
+what it logs and prints, as frames, to standard error.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import sys
 import msgspec
 
 from skitter.engine.crawl import Crawl
+from skitter.engine.frames import tell_cause
 from skitter.engine.job import JobSpec
-from skitter.engine.process import run_async, set_up_logging
+from skitter.engine.process import FRAMES, run_async, set_up_logging
 from skitter.errors import CrawlFailed, SkitterError
 
 _LOOK_EVERY = 0.25
@@ -31,8 +33,7 @@ class RunOrder(msgspec.Struct):
     spec: JobSpec
     node: int
     """Process id of the node."""
-    log_level: str = "warning"
-    log_format: str = "text"
+    log_level: str = "info"
 
 
 class RunEnd(msgspec.Struct):
@@ -48,7 +49,7 @@ class RunEnd(msgspec.Struct):
 
 
 async def _run(order: RunOrder) -> RunEnd:
-    crawl = Crawl(order.spec, resume=True, log_level=order.log_level, log_format=order.log_format)
+    crawl = Crawl(order.spec, resume=True, log_level=order.log_level, log_format=FRAMES)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, crawl.stop, "stopped by its node")
     watching = asyncio.create_task(_watch_node(crawl, order.node))
     try:
@@ -69,10 +70,11 @@ def main() -> int:
     """Run one job to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the node tells its runners when to stop
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=RunOrder)
-    set_up_logging(order.log_level, order.log_format)
+    set_up_logging(order.log_level, FRAMES)
     try:
         end = run_async(_run(order))
     except SkitterError as error:
+        tell_cause(error)
         final = isinstance(error, CrawlFailed)
         end = RunEnd(error=str(error)[:_LONGEST], remedy=error.remedy[:_LONGEST], final=final)
     with contextlib.suppress(BrokenPipeError):

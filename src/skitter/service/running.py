@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,6 +16,8 @@ from skitter.engine.job import JobSpec
 from skitter.engine.orders import DRAIN_SECONDS
 from skitter.service.access import ENVIRONMENT
 from skitter.service.items import STORE
+from skitter.service.log_lines import LogLine
+from skitter.service.log_pipe import LogPipe
 from skitter.service.runner import RunEnd, RunOrder
 
 _PATIENCE = DRAIN_SECONDS + 15.0
@@ -30,42 +33,48 @@ class RunStart(msgspec.Struct):
     items: str
     """Where its items are kept; see :data:`~skitter.service.items.STORE`."""
     log_level: str
-    log_format: str
+    """Least severity of what it and its workers tell."""
 
 
 class Running:
     """One process. Made by :meth:`start`."""
 
-    def __init__(self, order: RunStart, process: asyncio.subprocess.Process, pipe: int) -> None:
+    def __init__(
+        self, order: RunStart, process: asyncio.subprocess.Process, pipe: int, said: LogPipe
+    ) -> None:
         self.job = order.job
         self.leg = order.leg
         self._process = process
         self._pipe = pipe
+        self._said = said
         self._asked = 0.0
         self._end: RunEnd | None = None
 
     @classmethod
-    async def start(cls, order: RunStart) -> Running:
-        """Start the process."""
-        given = RunOrder(order.spec, os.getpid(), order.log_level, order.log_format)
+    async def start(cls, order: RunStart, take: Callable[[LogLine], None]) -> Running:
+        """Start the process; ``take`` is given each line that it and its workers have to say."""
+        given = RunOrder(order.spec, os.getpid(), order.log_level)
+        said = LogPipe(take)
         reader, writer = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "skitter.service.runner", str(writer),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, pass_fds=(writer,), start_new_session=True,
-                env=_environment(order.items),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=said.writer,
+                pass_fds=(writer,), start_new_session=True, env=_environment(order.items),
             )  # fmt: skip
         except BaseException:
             os.close(reader)
+            said.discard()
             raise
         finally:
             os.close(writer)
+        said.listen()
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
             process.stdin.write(msgspec.json.encode(given))
             await process.stdin.drain()
         process.stdin.close()
-        return cls(order, process, reader)
+        return cls(order, process, reader, said)
 
     @property
     def has_ended(self) -> bool:
@@ -105,6 +114,7 @@ class Running:
             self._signal(signal.SIGKILL)
             await self._process.wait()
         if self._pipe >= 0:
+            self._said.close()
             data, self._pipe = _read_all(self._pipe), -1
             with contextlib.suppress(msgspec.MsgspecError):
                 self._end = msgspec.json.decode(data, type=RunEnd)

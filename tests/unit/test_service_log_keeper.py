@@ -1,0 +1,259 @@
+"""What keeps the log of a run on a node: nobody waits for it, nothing is told twice, and what people read can be trusted."""
+
+import asyncio
+import itertools
+import logging
+
+import msgspec
+import pytest
+
+from skitter.errors import StoreError
+from skitter.mask import Mask
+from skitter.service import log_keeper, log_view
+from skitter.service.log_keeper import LogKeeper
+from skitter.service.log_lines import LogLine, severity_of
+from skitter.service.log_view import LogView, as_json_lines, as_text
+
+
+class Kept:
+    """A log in memory that may refuse."""
+
+    def __init__(self):
+        self.lines, self.calls, self.refusal, self.is_open = [], [], None, True
+        self.came = asyncio.Event()
+
+    async def keep(self, lines, call):
+        if self.refusal is not None:
+            self.came.set()
+            raise self.refusal
+        if call not in self.calls:
+            self.calls.append(call)
+            self.lines += lines
+        self.came.set()
+
+    async def read(self, after, limit):
+        return list(enumerate(self.lines, 1))[after : after + limit]
+
+    async def close(self):
+        self.is_open = False
+
+    @property
+    def messages(self):
+        return [msgspec.json.decode(line)["message"] for line in self.lines]
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    for name in ("_GATHER", "_FIRST_PAUSE", "_LONGEST_PAUSE"):
+        monkeypatch.setattr(log_keeper, name, 0.01)
+    return Kept()
+
+
+@pytest.fixture
+async def keeper(kept):
+    keeper = LogKeeper("job.1", kept, Mask(["hidden"]), "node", "info", itertools.count(1))
+    yield keeper
+    await keeper.close()
+
+
+def line(message, level="info", **more):
+    return LogLine(1.0, level, "mine", message, worker="w", **more)
+
+
+async def test_lines_are_kept_masked_with_their_node_and_those_below_the_level_are_not(kept, keeper, caplog):
+    with caplog.at_level("WARNING", "skitter.service.runs"):
+        keeper.take(line("of no weight", "debug"))
+        keeper.take(line("it is hidden"))
+        keeper.take(line("grave", "error", traceback="Trace of hidden", fields={"password": "x", "n": 1}))
+        keeper.note("warning", "by hidden node")
+        await kept.came.wait()
+    found = [msgspec.json.decode(one) for one in kept.lines]
+    assert [one["message"] for one in found] == ["it is ***", "grave", "by *** node"]
+    assert found[1]["traceback"] == "Trace of ***"
+    assert found[1]["fields"] == {"password": "***", "n": 1}
+    assert {one["node"] for one in found} == {"node"}
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [("ERROR", "job.1: grave\nTrace of ***")], "the node's own log has its own level"
+
+
+async def test_a_log_that_cannot_be_kept_is_told_once_and_nothing_of_it_is_doubled_or_lost(
+    kept, keeper, caplog
+):
+    kept.refusal = StoreError("the disk is full")
+    keeper.take(line("first"))
+    await kept.came.wait()
+    keeper.take(line("second"))
+    for _ in range(5):
+        kept.came.clear()
+        await kept.came.wait()
+    kept.refusal = None
+    keeper.take(line("third"))
+    while len(kept.lines) < 3:
+        kept.came.clear()
+        await kept.came.wait()
+    await keeper.close()
+    assert kept.messages == ["first", "second", "third"]
+    told = [record.getMessage() for record in caplog.records if record.name == "skitter.service"]
+    assert told[0] == "the log of job.1 cannot be kept; the run goes on: the disk is full"
+    assert told[1].startswith("the log of job.1 is kept again after")
+    assert len(told) == 2
+
+
+async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(kept, keeper):
+    whole = kept.keep
+
+    async def keep_and_lose_the_answer(lines, call):
+        await whole(lines, call)
+        kept.keep = whole
+        raise StoreError("the connection broke")
+
+    kept.keep = keep_and_lose_the_answer
+    keeper.take(line("once"))
+    await kept.came.wait()
+    keeper.take(line("more"))
+    while len(kept.lines) < 2:
+        kept.came.clear()
+        await kept.came.wait()
+    assert kept.messages == ["once", "more"]
+    assert len(kept.calls) == 2
+
+
+async def test_who_closes_it_waits_for_the_call_that_is_under_way_and_makes_it_once(kept, keeper):
+    whole, begun, go_on = kept.keep, asyncio.Event(), asyncio.Event()
+
+    async def slow(lines, call):
+        begun.set()
+        await whole(lines, 100 + len(kept.calls))  # one that cannot tell a repetition
+        await go_on.wait()
+
+    kept.keep = slow
+    keeper.take(line("once"))
+    await begun.wait()
+    keeper.take(line("last"))
+    closing = asyncio.create_task(keeper.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    assert kept.messages == ["once", "last"]
+
+
+async def test_what_waits_is_bounded_and_what_is_missing_is_counted(kept, keeper):
+    kept.refusal = StoreError("away")
+    for number in range(3000):
+        keeper.take(line(f"{number} {'x' * 1000}"))
+    kept.refusal = None
+    await keeper.close()
+    keeper.take(line("after"))
+    for number in range(2000):
+        keeper.take(line(f"again {'x' * 1000} {number}"))
+    await keeper.close()
+    missing = [message for message in kept.messages if "are missing here" in message]
+    numbers = [int(message.split()[0]) for message in kept.messages if message.endswith("xxx")]
+    again = [message for message in kept.messages if message.startswith("again")]
+    assert numbers == list(range(len(numbers)))
+    assert 500 < len(numbers) < 1500
+    text = "{} lines are missing here: they came faster than they could be kept"
+    assert missing == [text.format(3000 - len(numbers)), text.format(2000 - len(again))]
+    assert kept.messages.index("after") == len(numbers) + 1
+    assert kept.messages[-1] == missing[-1]
+
+
+async def test_what_is_left_is_kept_when_the_run_ends(kept, keeper):
+    keeper.take(line("last words"))
+    await keeper.close()
+    assert kept.messages == ["last words"]
+    assert not kept.is_open
+
+
+# --- what callers see ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(kept):
+    levels = ("debug", "info", "warning", "error")
+    kept.lines = [
+        msgspec.json.encode(line(f"number {n} of http://H/{n}", levels[n % 4])) for n in range(1, 2501)
+    ]
+    return kept
+
+
+async def test_a_page_holds_what_is_chosen_and_the_next_goes_on_behind_it(filled):
+    view = LogView(lambda: filled, "warning", "")
+    page = await view.page(0, 3)
+    assert ([number for number, _ in page.lines], page.next) == ([2, 3, 6], 6)
+    page = await view.page(6, 2)
+    assert ([number for number, _ in page.lines], page.next) == ([7, 10], 10)
+    page = await LogView(lambda: filled, "debug", "HTTP://h/2400").page(0, 10)
+    assert ([number for number, _ in page.lines], page.next) == ([2400], 2500)
+    page = await LogView(lambda: filled, "critical", "").page(0, 10)
+    assert (page.lines, page.next) == ([], 2500)
+    assert not filled.is_open
+    page = await view.last(0, 2)
+    assert ([number for number, _ in page.lines], page.next) == ([2498, 2499], 2500)
+    page = await view.last(2498, 5)
+    assert ([number for number, _ in page.lines], page.next) == ([2499], 2500)
+
+
+async def test_all_lines_come_in_one_answer(filled):
+    view = LogView(lambda: filled, "debug", "")
+    found = [number async for lines in view.rest(await view.first(0, None)) for number, _ in lines]
+    assert found == list(range(1, 2501))
+    found = [number async for lines in view.rest(await view.first(0, 7)) for number, _ in lines]
+    assert found == list(range(2494, 2501))
+
+
+async def test_who_follows_gets_what_was_said_until_the_end_and_signs_of_life_meanwhile(filled, monkeypatch):
+    monkeypatch.setattr(log_view, "_LOOK_EVERY", 0.001)
+    monkeypatch.setattr(log_view, "_SIGN_EVERY", 0.0)
+    view, looks = LogView(lambda: filled, "debug", ""), 0
+
+    async def is_at_work():
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise StoreError("the store is away")
+        if looks == 5:
+            filled.lines.append(msgspec.json.encode(line("the last")))  # while it was asked
+        return looks < 5
+
+    answers = [
+        lines async for lines in view.follow(await view.first(2400, None), asyncio.Event(), is_at_work)
+    ]
+    assert [number for lines in answers for number, _ in lines] == list(range(2401, 2502))
+    assert answers[-1][-1][1].message == "the last"
+    assert [] in answers
+
+
+async def test_who_follows_is_let_go_when_the_node_leaves(filled):
+    leaving = asyncio.Event()
+    view = LogView(lambda: filled, "debug", "")
+
+    async def is_at_work():
+        leaving.set()
+        return True
+
+    answers = view.follow(await view.first(2490, None), leaving, is_at_work)
+    assert [number async for lines in answers for number, _ in lines] == list(range(2491, 2501))
+
+
+def test_a_page_that_was_crawled_can_neither_add_lines_nor_speak_to_a_terminal():
+    forged = "http://h/\n2026-11-22T00:00:00.000Z ERROR x: forged\r\x1b[2J\x9b2J\0end\n"
+    text = as_text([(1, line(forged, "error", node="n", traceback="Trace\n  of it"))]).decode()
+    assert text.splitlines() == [
+        "1970-01-01T00:00:01.000Z ERROR   n/w mine: http://h/",
+        "    2026-11-22T00:00:00.000Z ERROR x: forged\\x0d\\x1b[2J\\x9b2J\\x00end",
+        "    ",
+        "    Trace",
+        "      of it",
+    ]
+    assert as_text([]) == as_json_lines([]) == b"\n"
+    assert as_json_lines([(5, line("a\nb"))]).count(b"\n") == 1
+
+
+def test_a_level_that_nobody_knows_is_the_gravest():
+    assert severity_of("loud") == severity_of("critical") > severity_of("error") > severity_of("debug")
+
+
+def test_the_level_of_the_log_of_a_node_says_what_it_repeats():
+    assert {"debug", "critical"} < set(log_keeper._NUMBERS)
+    assert all(logging.getLevelName(number).lower() == name for name, number in log_keeper._NUMBERS.items())
