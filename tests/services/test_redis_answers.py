@@ -3,14 +3,18 @@
 import asyncio
 import random
 
+import pytest
+
+from services.as_on_disk import AsOnDisk
 from services.relay import Relay
 from services.requests import counts, done, entries
 from skitter.frontier.records import JobState, Outcome, Resolution, SeedMark
 
 
-async def test_a_commit_whose_answer_is_lost_is_answered_again_and_counts_once(server, join):
+@pytest.mark.parametrize("kind_of_url", [str, AsOnDisk])
+async def test_a_commit_whose_answer_is_lost_is_answered_again_and_counts_once(server, join, kind_of_url):
     async with Relay(server.port) as relay:
-        frontier = await join(relay.url)
+        frontier = await join(kind_of_url(relay.url))
         await frontier.add(entries("a"))
         (lease,) = (await frontier.lease("w", 1)).leases
         relay.lose_next()

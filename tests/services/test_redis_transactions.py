@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from services.as_on_disk import AsOnDisk
-from services.relay import Relay
 from services.requests import counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.redis.keys import keys_of
@@ -49,18 +48,6 @@ async def test_an_error_of_a_script_in_a_transaction_is_told_as_itself(server, i
     await frontier._job.erase()
     with pytest.raises(FrontierError, match="begun anew by somebody else"):
         await frontier.add(entries("a"))
-
-
-async def test_a_transaction_whose_answer_is_lost_is_answered_again_and_counts_once(server, in_transactions):
-    async with Relay(server.port) as relay:
-        frontier = await in_transactions(relay.url)
-        await frontier.add(entries("a"))
-        (lease,) = (await frontier.lease("w", 1)).leases
-        relay.lose_next()
-        assert await frontier.commit(done(lease, entries=entries("b"), counters={"pages": 1})) == [True]
-        assert relay.lost == 1
-        assert (await frontier.status()).counters == {"pages": 1}
-        await frontier.close()
 
 
 async def test_what_was_taken_from_a_set_lies_below_its_floor_and_nothing_else(server, in_transactions, ask):
