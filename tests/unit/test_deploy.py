@@ -14,7 +14,7 @@ import yaml
 
 from skitter.cli.main import skitter
 from skitter.engine.loading import find_spider
-from skitter.engine.orders import DRAIN_SECONDS
+from skitter.engine.pump import DRAIN_SECONDS
 from skitter.engine.seed_format import read_seed
 from skitter.store.outputs import open_output
 

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from skitter.engine.orders import DRAIN_SECONDS, ChildOrder
+from skitter.engine.orders import ChildOrder
+from skitter.engine.pump import DRAIN_SECONDS
 from skitter.engine.worker_process import WorkerProcess
 from skitter.errors import CrawlFailed, SkitterError
 

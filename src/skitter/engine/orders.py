@@ -11,9 +11,6 @@ READY = b"."
 HAD_WORK = b"+"
 """Second thing that a worker reports: from here on the frontier bounds how often it may die."""
 
-DRAIN_SECONDS = 15.0
-"""Longest wait for fetches in flight when a crawl is stopped; what is left is handed back."""
-
 
 class ChildEnd(msgspec.Struct):
     """How a worker process ended."""

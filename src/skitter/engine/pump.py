@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from skitter.engine.appetite import Appetite
-from skitter.engine.orders import DRAIN_SECONDS
 from skitter.engine.page import Page
 from skitter.frontier.base import Frontier
 from skitter.frontier.records import JobState, Landing, Lease
 
+DRAIN_SECONDS = 15.0
+"""Maximum time to wait for fetches in flight when a crawl stops; unfinished leases are released."""
 _LOOK_EVERY = 0.1
 """Seconds between two looks at the job while there is no room for more, or nothing is given out."""
 
@@ -246,7 +247,7 @@ class Pump:
     def drain(self) -> None:
         """Lease nothing more; :meth:`run` ends when what is in hand is committed.
 
-        Fetches that take longer than :data:`~skitter.engine.orders.DRAIN_SECONDS` are broken off and their leases handed back.
+        Fetches that take longer than :data:`~skitter.engine.pump.DRAIN_SECONDS` are broken off and their leases handed back.
         """
         if not self._draining:
             self._draining = True

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from skitter.engine.job import JobSpec
-from skitter.engine.orders import DRAIN_SECONDS
+from skitter.engine.pump import DRAIN_SECONDS
 from skitter.service.access import ENVIRONMENT
 from skitter.service.items import STORE
 from skitter.service.log_lines import LogLine
