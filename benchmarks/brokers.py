@@ -19,11 +19,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from services import nats_servers, nsq_servers, redis_servers
-from skitter.engine.process import run_async
 from skitter.frontier.options import FrontierContext, FrontierOptions
-from skitter.frontier.records import Entry, JobState, Landing, Outcome, Resolution, SeedMark
+from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.frontier.registry import make_frontier
 from skitter.politeness import Politeness, SlotPolicy
+from skitter.run.process import run_async
 
 GOAL = 0.6
 """Pages per second of NSQ, in those of Redis."""
@@ -43,18 +43,23 @@ def entry(number):
 async def work(url, pages, links):
     """Do a whole job; returns pages per second and per second of this process's CPU."""
     context = FrontierContext(
-        f"bench{uuid.uuid4().hex}", "", Politeness(SlotPolicy(delay=0.0, parallelism=8)), FrontierOptions()
+        f"bench{uuid.uuid4().hex}",
+        "",
+        Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=8)),
+        FrontierOptions(),
     )
     frontier = make_frontier(url, context)
     await frontier.open()
     claim = await frontier.claim_seeds("w")
-    await frontier.add([entry(number) for number in range(SEEDS)], SeedMark(claim.token, SEEDS, done=True))
+    await frontier.add(
+        [entry(number) for number in range(SEEDS)], SeedProgress(claim.token, SEEDS, done=True)
+    )
     begun, cpu = time.perf_counter(), time.process_time()
     added, landings = SEEDS, []
     known = [entry(number).fingerprint for number in range(SEEDS)]
     while True:
         result = await frontier.lease("w", AT_ONCE, landings)
-        landings = [Landing(lease.id, 0.01) for lease in result.leases]
+        landings = [FetchReport(lease.id, 0.01) for lease in result.leases]
         if result.state is JobState.FINISHED:
             break
         outcomes = []

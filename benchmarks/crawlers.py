@@ -37,7 +37,7 @@ def skitter(job):
     command = [str(Path(sys.executable).with_name("skitter")), "run", str(HERE / "skitter_spider.py")]
     command += ["-a", f"start={job.start}", "-o", str(job.output), "--job", "bench", "--quiet"]
     command += ["--no-robots", "--delay", "0", "--workers", str(job.workers)]
-    command += ["--concurrency", str(job.concurrency), "--parallelism", str(job.concurrency)]
+    command += ["--concurrency", str(job.concurrency), "--concurrency-per-slot", str(job.concurrency)]
     return [*command, "--limit", str(job.limit)] if job.limit else command
 
 

@@ -8,8 +8,8 @@ import asyncio
 import sys
 import time
 
+from skitter.frontier.embedded.frontier import SqliteFrontier
 from skitter.frontier.records import Entry
-from skitter.frontier.sqlite import SqliteFrontier
 from skitter.request import Request, encode_request, fingerprint_of_url
 
 OTHER_HOST = "preloaded.invalid"

@@ -16,7 +16,7 @@ from services.redis_servers import server_of
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, JobState, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
-from skitter.output_mark import OutputMark
+from skitter.item import OutputRange
 from skitter.politeness import Politeness, SlotPolicy
 from skitter.request import Request, encode_request, fingerprint_of_url
 
@@ -75,7 +75,7 @@ async def crawl(frontier, first_new, links, batch):
         await frontier.unknown([*asked, *(entry.fingerprint for entry in new)])
         outcomes = []
         for lease, entry in zip(leases, new, strict=True):
-            marks = [OutputMark("items.bench.part", position, position + 200)]
+            marks = [OutputRange("items.bench.part", position, position + 200)]
             outcomes.append(Outcome(lease.id, Resolution.DONE, [entry], COUNTERS, marks))
             position += 200
         if not all(await frontier.commit(outcomes)):
@@ -130,7 +130,7 @@ async def measure(kind, queued, options, append, links, batch):
         frontier = RedisFrontier(
             server.url,
             "bench",
-            Politeness(SlotPolicy(delay=0.0, parallelism=100)),
+            Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100)),
             FrontierOptions(**options),
         )
         await frontier.open()

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import xxhash
 
-from skitter.frontier.reckoning import LONGEST_WAIT
-from skitter.frontier.records import Landing
-from skitter.frontier.slots import SlotTable
+from skitter.frontier.embedded.scheduler import SlotTable
+from skitter.frontier.records import FetchReport
+from skitter.frontier.scheduling import LONGEST_WAIT
 from skitter.politeness import SlotPolicy
 
 BATCH_US, PAGE_US, EMPTY_US = 500.0, 95.0, 130.0
@@ -279,7 +279,7 @@ class Simulation:
 
     def _land(self, worker, landed, now):
         partition, slot, granted = landed
-        slot.land(now, granted, Landing(0, now - granted))
+        slot.land(now, granted, FetchReport(0, now - granted))
         partition.table.arm(slot)
         self._landed += 1
         self._free[worker] += 1

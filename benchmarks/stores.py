@@ -47,7 +47,7 @@ KINDS = {
 
 
 def groups(first, count):
-    from skitter.store.base import ItemGroup
+    from skitter.store.contract import ItemGroup
 
     return [
         ItemGroup(
@@ -90,7 +90,7 @@ class Run:
     """One output with one worker."""
 
     def __init__(self, place, folder):
-        from skitter.store.base import OutputContext
+        from skitter.store.contract import OutputContext
         from skitter.store.outputs import open_output
 
         self.place = place
@@ -100,7 +100,7 @@ class Run:
         self.written = 0
 
     async def open(self):
-        from skitter.store.base import StoreContext
+        from skitter.store.contract import StoreContext
 
         await self.output.check(self.context)
         self.store = self.output.store()

@@ -1,6 +1,6 @@
 """Hooks and signals: a header for each request, items changed before they are stored, an error that is none."""
 
-from skitter import Request, Signal, Spider
+from skitter import HookAction, Request, Spider
 
 
 class Stamp:
@@ -27,7 +27,7 @@ class Tokens(Spider):
 
     async def on_error(self, request, error):
         if request.url.endswith("/no-such-page") and getattr(error, "status", None) == 404:
-            return Signal.DROP  # we know; no dead letter
+            return HookAction.DROP  # we know; no dead letter
         return None
 
     def parse(self, response):

@@ -6,14 +6,14 @@ from skitter import Spider
 class Gentle(Spider):
     start_urls = ["http://127.0.0.1:8000/quotes/"]
     custom_settings = {
-        "parallelism": 8,
+        "concurrency_per_slot": 8,
         "limit_rules": [
             # No more than two in flight, 0.1 to 0.2 s apart, and never more than 5 in a second.
             {
                 "domain_glob": "127.0.0.1",
-                "parallelism": 2,
+                "concurrency_per_slot": 2,
                 "delay": 0.1,
-                "random_delay": 0.1,
+                "jitter": 0.1,
                 "rates": ["5/s"],
             },
             # One pool for all hosts of a provider.

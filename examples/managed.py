@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
-from skitter import Signal
-from skitter.lifecycle import Analyzer, CrawlArguments, Downloader, ManagedCrawl, Monitor, Pipeline
+from skitter import HookAction
+from skitter.frontends.lifecycle import Analyzer, CrawlArguments, Downloader, ManagedCrawl, Monitor, Pipeline
 
 
 def titles(response):
@@ -20,7 +20,7 @@ def tidy(item):
 
 
 def untitled(item):
-    return None if item["title"] else Signal.DROP
+    return None if item["title"] else HookAction.DROP
 
 
 async def main(site):

@@ -3,17 +3,16 @@
 import asyncio
 from collections import Counter
 
-from skitter.engine.assembly import Assembly, _scope
-from skitter.engine.at_work import AtWork
-from skitter.engine.job import JobFolder, JobSpec
 from skitter.errors import CrawlFailed, StoreError
-from skitter.frontier.client import RemoteFrontier
-from skitter.frontier.memory import MemoryFrontier
-from skitter.frontier.server import FrontierServer
-from skitter.frontier.sqlite import SqliteFrontier
+from skitter.frontier.embedded.frontier import SqliteFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.rpc.client import RemoteFrontier
+from skitter.frontier.rpc.server import FrontierServer
 from skitter.item import encode_item
+from skitter.run.builder import JobBuilder, WorkerSet, _scope
+from skitter.run.job import JobFolder, JobSpec
 from skitter.settings import build_settings
-from skitter.store.base import GroupError
+from skitter.store.contract import GroupError
 from skitter.testing import Answer
 
 QUICK = {"robots": False, "delay": 0, "retry_delay": 0.01, "connect_timeout": 2, "timeout": 5}
@@ -93,7 +92,7 @@ class Ran:
         self.counters = status.counters
 
 
-class Bench(Assembly):
+class Bench(JobBuilder):
     """A job without a command line: ``ran = await Bench(spider, folder, delay=1).run(workers=2)``."""
 
     def __init__(self, spider, folder, *, frontier="memory", fail_store=None, **settings):
@@ -103,7 +102,7 @@ class Bench(Assembly):
         self.settings = build_settings(QUICK, spider.custom_settings, settings)
         self.scope = _scope(spider, self.settings)
         self.groups = {}
-        self.running = AtWork()
+        self.running = WorkerSet()
         self._kind = frontier
         self._store = fail_store
         self.frontier = None

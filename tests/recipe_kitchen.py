@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 
 from engine_bench import Bench
+from skitter.frontends.recipe.plan import make_plan
+from skitter.frontends.recipe.source import Source
+from skitter.frontends.recipe.spider import recipe_class
 from skitter.item import encode_item
-from skitter.recipe.plan import make_plan
-from skitter.recipe.source import Source
-from skitter.recipe.spider import recipe_class
 
 RECIPES = Path(__file__).parent.parent / "examples" / "recipes"
 

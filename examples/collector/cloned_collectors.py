@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from skitter import Collector
-from skitter.collector import Css
+from skitter.frontends.collector import Css
 
 shelves = Collector("books")
 books = shelves.clone("book")

@@ -3,7 +3,7 @@
 import sys
 
 from skitter import Collector
-from skitter.collector import FormFile
+from skitter.frontends.collector import FormFile
 
 crawler = Collector()
 

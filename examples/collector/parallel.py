@@ -8,7 +8,7 @@ import sys
 from skitter import Collector
 
 crawler = Collector(concurrency=16)
-crawler.limit(domain_glob="*", parallelism=8, delay=0)
+crawler.limit(domain_glob="*", concurrency_per_slot=8, delay=0)
 
 
 @crawler.on_html("a[href]")

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
 
 
 class AuditFrontier(MemoryFrontier):

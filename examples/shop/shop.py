@@ -5,7 +5,7 @@ What gocrawler builds from a scheduler, hooks, getters and a store, here in sett
     skitter run shop.py -o 'mongodb://127.0.0.1/shop/{task}' -s proxies=file:proxies.txt -s proxy_rotation=random
 """
 
-from skitter import Request, Signal, Spider
+from skitter import HookAction, Request, Spider
 
 ADDRESS = "{site}/catalogue/product?id={number}&country=de&currency=EUR&view=full"
 
@@ -16,8 +16,8 @@ class Shop(Spider):
     custom_settings = {
         "user_agents": "random",  # a whole header set for each request
         "fingerprint_keys": ["task"],  # a product that two tasks ask for is two requests
-        "save_request_data": ["task"],  # every item says which task it belongs to
-        "task_key": "task",  # and every task is counted: `skitter counters JOB --by task`
+        "item_meta_fields": ["task"],  # every item says which task it belongs to
+        "group_key": "task",  # and every task is counted: `skitter counters JOB --by task`
         "max_retries": 5,
         "queues": {"products": {"concurrency": 16, "rates": ["50/s"]}},
     }
@@ -39,7 +39,7 @@ class Shop(Spider):
 
     def after_request(self, response):
         # 200 goes on, 404 is no more for sale, all else is tried again.
-        return {200: Signal.GO_ON, 404: Signal.DROP}.get(response.status, Signal.RETRY)
+        return {200: HookAction.CONTINUE, 404: HookAction.DROP}.get(response.status, HookAction.RETRY)
 
     def parse(self, response):
         yield {"name": response.css("h1::text").get(), "price": float(response.css("b.price::text").get())}

@@ -4,35 +4,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skitter.collector import Collector
-    from skitter.engine.crawl import Crawl, RunResult
-    from skitter.engine.hooks import Hooks, Signal
-    from skitter.engine.job import JobSpec
     from skitter.errors import SkitterError
-    from skitter.links import Links, Refused
+    from skitter.frontends.collector import Collector
+    from skitter.frontends.tasks.spider import TaskSpider
+    from skitter.frontends.tasks.task import Limits, Task
+    from skitter.links import Links, SkippedLinks
     from skitter.politeness import LimitRule, Rate
     from skitter.request import Request
     from skitter.response import Response
+    from skitter.run.crawl import Crawl, RunResult
+    from skitter.run.job import JobSpec
     from skitter.settings import Settings
     from skitter.spider import Spider
-    from skitter.tasks.spider import TaskSpider
-    from skitter.tasks.task import Limits, Task
+    from skitter.worker.hooks import HookAction, Hooks
 
 __all__ = [
     "Collector",
     "Crawl",
+    "HookAction",
     "Hooks",
     "JobSpec",
     "LimitRule",
     "Limits",
     "Links",
     "Rate",
-    "Refused",
     "Request",
     "Response",
     "RunResult",
     "Settings",
-    "Signal",
+    "SkippedLinks",
     "SkitterError",
     "Spider",
     "Task",
@@ -40,24 +40,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Collector": "collector",
-    "Crawl": "engine.crawl",
-    "Hooks": "engine.hooks",
-    "JobSpec": "engine.job",
+    "Collector": "frontends.collector",
+    "Crawl": "run.crawl",
+    "Hooks": "worker.hooks",
+    "JobSpec": "run.job",
     "LimitRule": "politeness",
-    "Limits": "tasks.task",
+    "Limits": "frontends.tasks.task",
     "Links": "links",
     "Rate": "politeness",
-    "Refused": "links",
+    "SkippedLinks": "links",
     "Request": "request",
     "Response": "response",
-    "RunResult": "engine.crawl",
+    "RunResult": "run.crawl",
     "Settings": "settings",
-    "Signal": "engine.hooks",
+    "HookAction": "worker.hooks",
     "SkitterError": "errors",
     "Spider": "spider",
-    "Task": "tasks.task",
-    "TaskSpider": "tasks.spider",
+    "Task": "frontends.tasks.task",
+    "TaskSpider": "frontends.tasks.spider",
 }
 
 

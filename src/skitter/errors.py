@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class SkitterError(Exception):
     """Base of every error that skitter raises on purpose.
@@ -43,11 +46,11 @@ class NoSeeds(SpiderError):
     """A spider that has nothing to start from. No error for a job that gets its seeds from outside."""
 
 
-class RetryLater(SkitterError):
+class RetryRequest(SkitterError):
     """Raised by a callback that wants its page again: the attempt counts and the back-off applies."""
 
 
-class Postponed(SkitterError):
+class DeferRequest(SkitterError):
     """Raised by a ``before_request`` hook that will not have the request fetched now: no attempt counts.
 
     ``seconds``: for how long. ``slot``: nothing else of its slot either (nothing that may be fetched waits there), so
@@ -86,3 +89,10 @@ class CrawlFailed(SkitterError):
 def is_usage(error: BaseException) -> bool:
     """Tell whether an error is a mistake of the caller, shown at once or on the way."""
     return isinstance(error, UsageError) or (isinstance(error, CrawlFailed) and error.is_usage)
+
+
+def did_you_mean(wrong: object, known: Iterable[str]) -> str:
+    """Return a remedy for a word that is none of the known ones."""
+    names = list(known)
+    near = difflib.get_close_matches(str(wrong), names, n=1)
+    return f"did you mean {near[0]}?" if near else f"one of: {', '.join(names)}"

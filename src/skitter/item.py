@@ -119,3 +119,11 @@ def without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {without_surrogates(key): without_surrogates(inner) for key, inner in value.items()}
     return value
+
+
+class OutputRange(msgspec.Struct, array_like=True, frozen=True):
+    """A byte range of a part file that holds the items of one outcome."""
+
+    part: str
+    start: int
+    end: int

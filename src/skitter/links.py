@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from skitter.request import Request
-from skitter.urls import join_all
+from skitter.web.urls import join_all
 
 
-class Refused(msgspec.Struct, frozen=True):
+class SkippedLinks(msgspec.Struct, frozen=True):
     """Links that user code itself leaves out: a callback gives it to have them counted as ``refused/REASON``."""
 
     reason: str

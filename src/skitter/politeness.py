@@ -1,6 +1,6 @@
 """Politeness: how gently each host is fetched.
 
-A *slot* is the unit of politeness: everything in it shares one delay, one parallelism and one set of
+A *slot* is the unit of politeness: everything in it shares one delay, one concurrency_per_slot and one set of
 rates, over all workers of the job. Normally a slot is a host; a :class:`LimitRule` may make it a
 registered domain or one pool for all hosts that the rule matches.
 """
@@ -17,11 +17,11 @@ import msgspec
 
 from skitter.errors import SettingsError
 from skitter.queues import queue_of, without_queue
-from skitter.urls import registered_domain
+from skitter.web.urls import registered_domain
 
 SlotUnit = Literal["host", "domain", "rule"]
 
-DEFAULT_PARALLELISM = 4
+DEFAULT_CONCURRENCY_PER_SLOT = 4
 """Fetches in flight per slot where nothing else is said."""
 
 
@@ -65,7 +65,7 @@ class SlotPolicy(msgspec.Struct, frozen=True):
     """Seconds between two requests. ``None``: adapt to the server's latency."""
     jitter: float = 0.0
     """Up to so many seconds more, uniformly random, at each fetch."""
-    parallelism: int = DEFAULT_PARALLELISM
+    concurrency_per_slot: int = DEFAULT_CONCURRENCY_PER_SLOT
     """Fetches in flight at once."""
     rates: tuple[Rate, ...] = ()
     """Layered limits beside the delay; all must agree."""
@@ -73,9 +73,10 @@ class SlotPolicy(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if (self.delay is not None and self.delay < 0) or self.jitter < 0:
             raise SettingsError("delay and jitter cannot be negative", remedy="use 0 for no delay")
-        if self.parallelism < 1:
+        if self.concurrency_per_slot < 1:
             raise SettingsError(
-                f"parallelism is {self.parallelism}", remedy="let at least one fetch be in flight"
+                f"concurrency_per_slot is {self.concurrency_per_slot}",
+                remedy="let at least one fetch be in flight",
             )
 
 
@@ -89,9 +90,9 @@ class LimitRule(msgspec.Struct, frozen=True):
     domain_glob: str | None = None
     domain_regexp: str | None = None
     delay: float | None = None
-    random_delay: float | None = None
+    jitter: float | None = None
     """Jitter in seconds."""
-    parallelism: int | None = None
+    concurrency_per_slot: int | None = None
     rates: tuple[Rate, ...] = ()
     unit: SlotUnit = "host"
     """``host``: each host by itself; ``domain``: each registered domain (Public Suffix List);
@@ -121,8 +122,10 @@ class LimitRule(msgspec.Struct, frozen=True):
         """Return the limits of a slot under this rule."""
         return SlotPolicy(
             delay=default.delay if self.delay is None else self.delay,
-            jitter=default.jitter if self.random_delay is None else self.random_delay,
-            parallelism=default.parallelism if self.parallelism is None else self.parallelism,
+            jitter=default.jitter if self.jitter is None else self.jitter,
+            concurrency_per_slot=default.concurrency_per_slot
+            if self.concurrency_per_slot is None
+            else self.concurrency_per_slot,
             rates=self.rates or default.rates,
         )
 
@@ -132,7 +135,7 @@ class QueueLimits(msgspec.Struct, frozen=True):
 
     delay: float | None = None
     jitter: float | None = None
-    parallelism: int | None = None
+    concurrency_per_slot: int | None = None
     rates: tuple[Rate, ...] = ()
 
     def __post_init__(self) -> None:
@@ -147,14 +150,16 @@ class QueueLimits(msgspec.Struct, frozen=True):
             )
 
         rates = tuple(dict.fromkeys((*self.rates, *other.rates)))
-        return QueueLimits(both(max, "delay"), both(max, "jitter"), both(min, "parallelism"), rates)
+        return QueueLimits(both(max, "delay"), both(max, "jitter"), both(min, "concurrency_per_slot"), rates)
 
     def policy(self, default: SlotPolicy) -> SlotPolicy:
         """Return the limits of a slot of the queue under no rule."""
         return SlotPolicy(
             delay=default.delay if self.delay is None else self.delay,
             jitter=default.jitter if self.jitter is None else self.jitter,
-            parallelism=default.parallelism if self.parallelism is None else self.parallelism,
+            concurrency_per_slot=default.concurrency_per_slot
+            if self.concurrency_per_slot is None
+            else self.concurrency_per_slot,
             rates=self.rates or default.rates,
         )
 

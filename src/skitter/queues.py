@@ -13,9 +13,9 @@ DEFAULT_QUEUE = "default"
 """Name of the queue of all requests that name none."""
 
 EVERY_OTHER = "*"
-"""In :data:`Shares`: each queue that is not named."""
+"""In :data:`QueueQuotas`: each queue that is not named."""
 
-Shares = Mapping[str, int]
+QueueQuotas = Mapping[str, int]
 """How many requests a worker takes of each queue at most. A queue that is neither named nor meant by
 :data:`EVERY_OTHER` is not served."""
 
@@ -46,7 +46,7 @@ def without_queue(slot: str) -> str:
     return slot.rpartition(_BAR)[2]
 
 
-def share_of(shares: Shares | None, queue: str, limit: int) -> int:
+def share_of(shares: QueueQuotas | None, queue: str, limit: int) -> int:
     """Return how many requests of a queue may be leased, of ``limit`` in all; ``None``: any number of any queue."""
     if shares is None:
         return limit

@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 
 from skitter.errors import MissingFingerprintKey, RequestError, UndecodableRecord
 from skitter.queues import NAME_RULE, is_queue_name
-from skitter.urls import canonical
+from skitter.web.urls import canonical
 
 RECORD_VERSION = 1
 """First byte of every stored record. A reader refuses versions that it does not know."""

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from skitter import media
-from skitter.encoding import decode, detect
 from skitter.errors import RequestError, UsageError
-from skitter.headers import Headers, find_header, parse_headers
+from skitter.html.parsel_adapter import is_parsel
+from skitter.html.selector import Selector, foreign_selector, from_parsel
+from skitter.html.selector_list import SelectorList
 from skitter.links import Links
-from skitter.markup.foreign import is_parsel
 from skitter.request import Request
-from skitter.selector import Selector, foreign_selector, from_parsel
-from skitter.selector_list import SelectorList
-from skitter.urls import join_all, normalize
+from skitter.web import media_types
+from skitter.web.encoding import decode, detect
+from skitter.web.headers import Headers, find_header, parse_headers
+from skitter.web.urls import join_all, normalize
 
 if TYPE_CHECKING:
     import parsel
@@ -146,29 +146,29 @@ class Response:
     def content_type(self) -> str:
         """Media type in lower case without parameters, such as ``text/html``; empty if none was sent."""
         if self._content_type is None:
-            self._content_type = media.media_type(self.header("content-type"))
+            self._content_type = media_types.media_type(self.header("content-type"))
         return self._content_type
 
     @property
     def is_html(self) -> bool:
         """Whether it is HTML or XHTML: by its type, or without one by how the body begins."""
-        return media.is_html(self.content_type, self.body)
+        return media_types.is_html(self.content_type, self.body)
 
     @property
     def is_xml(self) -> bool:
         """Whether it is XML other than XHTML."""
-        return media.is_xml(self.content_type)
+        return media_types.is_xml(self.content_type)
 
     @property
     def is_text(self) -> bool:
         """Whether ``text`` can be asked for."""
-        return media.is_text(self.content_type, self.body)
+        return media_types.is_text(self.content_type, self.body)
 
     # The body
 
     @property
     def encoding(self) -> str:
-        """Name of the Python codec that reads the body (see :mod:`skitter.encoding`)."""
+        """Name of the Python codec that reads the body (see :mod:`skitter.web.encoding`)."""
         if self._encoding is None:
             self._encoding = detect(self.body, self.header("content-type"))
         return self._encoding
@@ -207,20 +207,20 @@ class Response:
             text = self.text
             if self.is_xml:
                 self._selector = foreign_selector(text, "xml")
-            elif media.is_json(self.content_type):
+            elif media_types.is_json(self.content_type):
                 self._selector = foreign_selector(text, "json")
             else:
                 self._selector = Selector(text)
         return self._selector
 
     def css(self, query: str) -> SelectorList:
-        """Select by CSS; see :meth:`Selector.css <skitter.selector.Selector.css>`."""
+        """Select by CSS; see :meth:`Selector.css <skitter.html.selector.Selector.css>`."""
         return self.selector.css(query)
 
     def xpath(
         self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
     ) -> SelectorList:
-        """Select by XPath; see :meth:`Selector.xpath <skitter.selector.Selector.xpath>`."""
+        """Select by XPath; see :meth:`Selector.xpath <skitter.html.selector.Selector.xpath>`."""
         return self.selector.xpath(query, namespaces, **variables)
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:

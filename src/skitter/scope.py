@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal
 
 from skitter.errors import SettingsError
-from skitter.urls import host_of, normalize, registered_domain
+from skitter.web.urls import host_of, normalize, registered_domain
 
 _SCHEMES = ("http://", "https://")
 

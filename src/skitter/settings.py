@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from skitter._version import VERSION
 from skitter.errors import SettingsError
 from skitter.politeness import LimitRule, Politeness, Rate, SlotPolicy, SlotUnit
 from skitter.queue_settings import read_limits, read_size
-from skitter.version import VERSION
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # how much at once, and how gently
     concurrency: int = 32
     """Fetches in flight in one worker process."""
-    parallelism: int = 4
+    concurrency_per_slot: int = 4
     """Fetches in flight per slot (host) over all workers."""
     delay: float | None = None
     """Between two fetches of a slot; ``None``: adapt to the server's latency."""
@@ -38,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limit_rules: tuple[dict[str, Any], ...] = ()
     """Other limits for some hosts; see :class:`~skitter.politeness.LimitRule`. First match wins."""
     queues: dict[str, dict[str, Any]] = {}
-    """Sizes and limits of named queues: by name, any of ``concurrency``, ``delay``, ``jitter``, ``parallelism`` and
+    """Sizes and limits of named queues: by name, any of ``concurrency``, ``delay``, ``jitter``, ``concurrency_per_slot`` and
     ``rates``, which mean for the queue what they mean for the job."""
     robots: bool = True
     """Obey robots.txt (RFC 9309), Crawl-delay included."""
@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Proxy URL for all requests that name none themselves."""
     dns_cache_ttl: float = 60.0
     fetcher: Any = "http"
-    """What fetches: a name, ``package.module:Name``, or an object. See :mod:`skitter.fetch.base`."""
+    """What fetches: a name, ``package.module:Name``, or an object. See :mod:`skitter.fetch.contract`."""
 
     cache_dir: str | None = None
     """Folder in which answers are kept and found again: to try a spider out. ``None``: no cache."""
@@ -79,9 +79,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     proxies: Any = None
     """Proxies to go through: URLs, ``file:PATH`` or ``url:URL``."""
     proxy_rotation: Literal["round-robin", "random", "session", "host"] = "round-robin"
-    proxies_every: float = 300.0
+    proxy_refresh: float = 300.0
     """Between two readings of a list of proxies that may change."""
-    proxy_rest: float = 30.0
+    proxy_cooldown: float = 30.0
     """How long a proxy that failed is left alone; doubled at each failure in a row."""
     sessions: Any = None
     """Sessions that bind user agent, proxy and cookies: their number in each worker, or a mapping of options."""
@@ -92,7 +92,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # what becomes of an answer
     max_redirects: int = 20
-    accept_statuses: tuple[int, ...] = ()
+    allowed_statuses: tuple[int, ...] = ()
     """Statuses outside 2xx that are given to the callback like a page."""
     max_retries: int = 3
     """Tries again after a failure that may pass (5xx, time-outs, broken connections)."""
@@ -107,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # what belongs to the crawl
     fingerprint_keys: tuple[str, ...] = ()
     """Names of ``meta`` keys that are part of the identity of every request."""
-    save_request_data: tuple[str, ...] = ()
+    item_meta_fields: tuple[str, ...] = ()
     """Names in ``meta`` and ``cb_kwargs`` whose values are added to each item that has no such field; ``*``: all."""
     depth_limit: int | None = None
     """Links followed from a seed at most; 0: the seeds only."""
@@ -134,10 +134,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a visited page is not visited again; ``None``: never again, 0: no memory of visits."""
     failed_stay_known: bool = True
     lease_seconds: float = 60.0
-    max_lost: int = 5
+    max_worker_crashes: int = 5
     durability: Literal["process", "machine"] = "process"
     """What a crash may not take: ``process`` survives SIGKILL, ``machine`` power loss too."""
-    seen_in_memory: int = 20_000_000
+    seen_memory_limit: int = 20_000_000
     """Known URLs kept in memory (0.1 GB a million) before they move to disk."""
     max_queued: int | None = None
     """Requests waiting or at work from which on workers keep the links of further pages on their own disks."""
@@ -152,13 +152,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     in which there was nothing to do."""
     seed_keys: tuple[str, ...] = ()
     """Keys on the Redis server of the frontier from which seeds are taken: lists, sets or sorted sets."""
-    task_key: str | None = None
+    group_key: str | None = None
     """Key of ``meta`` by whose values pages and items are counted; what follows from a page inherits it."""
-    task_counter_prefix: str | None = None
+    group_counter_prefix: str | None = None
     """Redis frontier: also count the items of each task under this prefix and the task, as a plain number."""
-    task_counter_ttl: float | None = None
+    group_counter_ttl: float | None = None
     """How long such a number lives after it was last raised; ``None``: for ever."""
-    tallies_kept: int = 10_000
+    stats_max_keys: int = 10_000
     """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def politeness(self) -> Politeness:
         """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""
-        default = SlotPolicy(self.delay, self.jitter, self.parallelism, _rates(self.rates))
+        default = SlotPolicy(self.delay, self.jitter, self.concurrency_per_slot, _rates(self.rates))
         queues = {name: read_limits(name, fields) for name, fields in self.queues.items()}
         return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot, queues)
 
@@ -205,15 +205,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 _WORST_ERROR_RATE = 0.1
 _POSITIVE = (
-    "concurrency", "parallelism", "connect_timeout", "read_timeout", "timeout", "max_body",
+    "concurrency", "concurrency_per_slot", "connect_timeout", "read_timeout", "timeout", "max_body",
     "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
-    "seen_error_rate", "max_queued", "task_counter_ttl", "tallies_kept", "proxies_every", "proxy_rest",
+    "seen_error_rate", "max_queued", "group_counter_ttl", "stats_max_keys", "proxy_refresh", "proxy_cooldown",
     "cache_ttl",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",
-    "max_throttled", "retry_delay", "retry_delay_cap", "depth_limit", "visited_ttl", "max_lost",
-    "seen_in_memory", "wait_for_seeds",
+    "max_throttled", "retry_delay", "retry_delay_cap", "depth_limit", "visited_ttl", "max_worker_crashes",
+    "seen_memory_limit", "wait_for_seeds",
 )  # fmt: skip
 
 

@@ -21,8 +21,8 @@ PATIENCE = 100.0
 """Seconds for what comes by itself, on however busy a machine; a test as a whole has some more."""
 CONCURRENCY = 8
 FAST = {
-    "robots": "no", "delay": 0, "parallelism": CONCURRENCY, "concurrency": CONCURRENCY,
-    "deny": "outside.invalid", "max_lost": 100,
+    "robots": "no", "delay": 0, "concurrency_per_slot": CONCURRENCY, "concurrency": CONCURRENCY,
+    "deny": "outside.invalid", "max_worker_crashes": 100,
 }  # fmt: skip
 """Settings of a crawl that nothing but its servers holds up, and of which every worker may be killed often."""
 AHEAD = 30

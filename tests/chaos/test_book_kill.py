@@ -12,7 +12,7 @@ import pytest
 
 from cli_command import skitter
 from engine_bench import Scripted
-from skitter.tasks.book import TaskBook
+from skitter.frontends.tasks.book import TaskBook
 from skitter.testing import Answer
 
 RECIPE = """name: {name}
@@ -59,7 +59,7 @@ def test_a_watching_job_that_is_killed_goes_on_with_old_and_new_tasks(serve, tmp
     for name in "ab":
         book.add(RECIPE.format(name=name, url=url), f"{name}.yaml")
     command = [
-        sys.executable, "-m", "skitter", "run", "skitter.tasks.book_spider", "-a", "book=book", "-a", "watch=yes",
+        sys.executable, "-m", "skitter", "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "-a", "watch=yes",
         "--job", "job", "-o", "out.jsonl", "--delay", "0", "--no-robots", "-q", "--workers", "2",
     ]  # fmt: skip
     first = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.chaos
 PAGES, HOLES, HOSTS, KILLS = 300, 30, 2, 4
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 2000, "links_per_page": 20}
 SETTINGS = {
-    "robots": "no", "delay": 0, "parallelism": 8, "concurrency": 8, "deny": "outside.invalid", "max_lost": 100,
+    "robots": "no", "delay": 0, "concurrency_per_slot": 8, "concurrency": 8, "deny": "outside.invalid", "max_worker_crashes": 100,
 }  # fmt: skip
 
 

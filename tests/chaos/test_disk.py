@@ -13,7 +13,7 @@ from skitter.testing import GeneratedSite
 pytestmark = pytest.mark.chaos
 
 SITE = {"pages": 150, "page_bytes": 6000, "links_per_page": 20}
-SETTINGS = {"robots": "no", "delay": 0, "parallelism": 16, "deny": "outside.invalid"}
+SETTINGS = {"robots": "no", "delay": 0, "concurrency_per_slot": 16, "deny": "outside.invalid"}
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ async def test_tiny_crawls_end_exactly(serve, tmp_path, seed, frontier):
     graph = Graph(f"{seed} {frontier}")
     server = serve(Scripted(graph.pages()))
     spider = Follower(url=server.url_of("/0"))
-    bench = Bench(spider, tmp_path, frontier=frontier, max_retries=RETRIES, parallelism=4)
+    bench = Bench(spider, tmp_path, frontier=frontier, max_retries=RETRIES, concurrency_per_slot=4)
     ran = await bench.run(workers=1 + seed % 3)
     had, given_up = graph.truth()
     paths = sorted("/" + item["url"].rpartition("/")[2] for item in ran.items)
@@ -123,7 +123,7 @@ def test_ten_thousand_streamed_seeds_survive_kills(crawling, site_process):
     count = 10_000
     crawl = crawling(
         "ManySeeds", workers=2, arguments={"url": site.url_of("/0"), "count": count},
-        settings={"robots": "no", "delay": 0, "parallelism": 32},
+        settings={"robots": "no", "delay": 0, "concurrency_per_slot": 32},
     )  # fmt: skip
     crawl.start()
     for moment in (200, 2500):

@@ -10,7 +10,7 @@ from sites.faulty import BODY_LIMIT, READ_TIMEOUT, RETRIES, TOTAL_TIMEOUT, Fault
 pytestmark = pytest.mark.chaos
 
 SETTINGS = {
-    "robots": "no", "delay": 0, "parallelism": 32, "retry_delay": 0.2, "max_retries": RETRIES,
+    "robots": "no", "delay": 0, "concurrency_per_slot": 32, "retry_delay": 0.2, "max_retries": RETRIES,
     "read_timeout": READ_TIMEOUT, "timeout": TOTAL_TIMEOUT, "max_body": BODY_LIMIT,
     "deny": "outside.invalid",
 }  # fmt: skip

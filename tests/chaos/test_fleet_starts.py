@@ -39,7 +39,7 @@ class Shop(Spider):
 """
 WORDS = (
     "run", "shop.py", "-o", "items.jsonl", "--workers", 3, "--no-robots", "--delay", 0,
-    "-s", "parallelism=3", "-s", "concurrency=1",
+    "-s", "concurrency_per_slot=3", "-s", "concurrency=1",
 )  # fmt: skip
 SHORT = "workers die as soon as they start (status -9): the crawl goes on with 1 of 3"
 WHOLE = "all 3 workers are at work again"

@@ -26,8 +26,8 @@ AWAKENING = 0.5
 """Seconds in which a worker that was woken sends what it had begun."""
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 SETTINGS = {
-    "robots": "no", "delay": DELAY, "parallelism": PARALLELISM, "concurrency": 32, "deny": "outside.invalid",
-    "max_lost": 100, "lease_seconds": LEASE,
+    "robots": "no", "delay": DELAY, "concurrency_per_slot": PARALLELISM, "concurrency": 32, "deny": "outside.invalid",
+    "max_worker_crashes": 100, "lease_seconds": LEASE,
 }  # fmt: skip
 
 

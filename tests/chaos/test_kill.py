@@ -75,7 +75,7 @@ def test_nothing_is_lost_or_doubled_by_killing_the_only_process(job, site, truth
 def test_a_page_that_kills_its_workers_is_given_up_and_all_others_are_obtained(job, site, truth):
     pages, gone = truth
     poison = sorted(pages)[7]
-    crawl = job(spider="Poisoned", arguments={"poison": poison}, settings={"max_lost": 3})
+    crawl = job(spider="Poisoned", arguments={"poison": poison}, settings={"max_worker_crashes": 3})
     assert crawl.run() == 0, crawl.errors
     check_exact(crawl, pages - {poison}, gone | {poison})
     assert crawl.dead_letters()[poison].startswith("lost: ")
@@ -90,7 +90,7 @@ def test_many_pages_that_kill_workers_do_not_end_the_crawl(crawling, site_proces
     poisoned = {url for url in pages if url.endswith("3.html")}
     assert len(poisoned) == 10
     crawl = crawling(
-        "Poisoned", workers=2, settings={**FAST, "max_lost": 0, "concurrency": 1},
+        "Poisoned", workers=2, settings={**FAST, "max_worker_crashes": 0, "concurrency": 1},
         arguments={"url": site.url, "poison": "3.html"},
     )  # fmt: skip
     assert crawl.run() == 0, crawl.errors

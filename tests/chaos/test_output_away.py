@@ -31,7 +31,7 @@ def site(serve):
 
 def crawl(folder, site, *outputs):
     (folder / "shop.py").write_text(SHOP.format(url=site.server.url))
-    words = ("run", "shop.py", "--no-robots", "--delay", 0, "-s", "parallelism=2")
+    words = ("run", "shop.py", "--no-robots", "--delay", 0, "-s", "concurrency_per_slot=2")
     return Logged(*words, *(word for output in outputs for word in ("-o", output)), cwd=folder)
 
 

@@ -47,14 +47,14 @@ def check_rate(hits, count, per):
 
 
 def test_no_host_has_more_in_flight_than_its_parallelism(crawl_politely):
-    settings = {"delay": 0, "parallelism": 3, "robots": "no"}
+    settings = {"delay": 0, "concurrency_per_slot": 3, "robots": "no"}
     site, _ = crawl_politely(settings, hosts=2, pages=40, answer_after=0.03)
     for hits in by_host(site).values():
         assert max(hit.in_flight for hit in hits) == 3
 
 
 def test_no_host_is_asked_before_its_delay_is_over(crawl_politely):
-    site, _ = crawl_politely({"delay": 0.2, "parallelism": 4}, hosts=3, pages=8)
+    site, _ = crawl_politely({"delay": 0.2, "concurrency_per_slot": 4}, hosts=3, pages=8)
     for hits in by_host(site).values():
         assert {hit.target for hit in hits} >= {f"/p{number}" for number in range(8)}
         check_distance(hits, 0.2)
@@ -91,7 +91,7 @@ def test_an_own_delay_is_kept_to_the_robots_txt_too(crawl_politely):
 
 
 def test_retry_after_silences_the_whole_host_and_no_other(crawl_politely):
-    settings = {"delay": 0.02, "parallelism": 1, "robots": "no", "retry_delay": 0.1}
+    settings = {"delay": 0.02, "concurrency_per_slot": 1, "robots": "no", "retry_delay": 0.1}
     site, _ = crawl_politely(settings, hosts=2, pages=30, throttled="/p5")
     hits = site.hits()
     (refusal,) = [hit for hit in hits if hit.status == 429]
@@ -103,7 +103,7 @@ def test_retry_after_silences_the_whole_host_and_no_other(crawl_politely):
 def test_of_limit_rules_the_first_match_wins_and_a_rule_can_be_one_pool(crawl_politely):
     rules = [
         {"domain_glob": "127.0.0.1", "delay": 0.3},
-        {"domain_glob": "127.0.0.*", "delay": 0.1, "parallelism": 1, "unit": "rule"},
+        {"domain_glob": "127.0.0.*", "delay": 0.1, "concurrency_per_slot": 1, "unit": "rule"},
     ]
     settings = {"limit_rules": json.dumps(rules), "robots": "no", "delay": 0}
     site, _ = crawl_politely(settings, hosts=3, pages=5, answer_after=0.02)

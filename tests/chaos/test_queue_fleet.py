@@ -17,12 +17,12 @@ from services.redis_servers import running
 pytestmark = pytest.mark.chaos
 
 PACES = {
-    "list": {"delay": 0.5, "parallelism": 1},
-    "detail": {"delay": 0, "rates": ["8/1s"], "parallelism": 3},
+    "list": {"delay": 0.5, "concurrency_per_slot": 1},
+    "detail": {"delay": 0, "rates": ["8/1s"], "concurrency_per_slot": 3},
 }
 ON_THE_WAY = 0.2
 """Seconds by which one request may take longer from its worker to the server's log than another, on a busy machine."""
-FAST = {"robots": "no", "delay": 0, "parallelism": 8}
+FAST = {"robots": "no", "delay": 0, "concurrency_per_slot": 8}
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_two_machines_on_one_server_keep_to_their_queues_and_each_queue_to_its_p
 def test_nothing_is_lost_or_doubled_when_workers_of_queues_are_killed(staged):
     size = {"lists": 12, "details": 12}
     site, begin = staged(**size)
-    crawl = begin("--queue=list:1", "--queue=detail:2", settings={"parallelism": 4})
+    crawl = begin("--queue=list:1", "--queue=detail:2", settings={"concurrency_per_slot": 4})
     crawl.start()
     rng = random.Random(4)
     for count in (20, 60, 120, 180):

@@ -19,9 +19,9 @@ PAGES, HOLES, HOSTS = 240, 40, 2
 KILLS = 6
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 1000, "links_per_page": 12}
 SETTINGS = {
-    "robots": "no", "delay": 0, "parallelism": 8, "concurrency": 8, "max_lost": 100, "lease_seconds": 2,
-    "depth_limit": 0, "wait_for_seeds": "yes", "seed_keys": "urgent,seeds", "task_key": "task",
-    "task_counter_prefix": "count:",
+    "robots": "no", "delay": 0, "concurrency_per_slot": 8, "concurrency": 8, "max_worker_crashes": 100, "lease_seconds": 2,
+    "depth_limit": 0, "wait_for_seeds": "yes", "seed_keys": "urgent,seeds", "group_key": "task",
+    "group_counter_prefix": "count:",
 }  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def test_a_killed_process_loses_no_line_that_it_had_handed_over(serve, tmp_path,
     (tmp_path / "spiders" / "talker.py").write_text(TALKER.format(url=url, folder=tmp_path / "said"))
     options = ("--store", running("valkey").url.replace("/0", "/11"), "--spiders", str(tmp_path / "spiders"))
     with ServiceNode(tmp_path / "one", *options, "--job-log-size", "100000000") as node:
-        settings = {"robots": False, "lease_seconds": 1, "max_lost": 1000}
+        settings = {"robots": False, "lease_seconds": 1, "max_worker_crashes": 1000}
         node.done(
             "POST",
             "/jobs",

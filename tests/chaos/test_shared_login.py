@@ -9,8 +9,8 @@ from walled import urls
 pytestmark = pytest.mark.chaos
 
 SETTINGS = {
-    "robots": "no", "delay": 0, "parallelism": 12, "concurrency": 4, "cookies": "shared",
-    "sessions": '{"size": 5, "max_uses": 100000}', "max_lost": 100,
+    "robots": "no", "delay": 0, "concurrency_per_slot": 12, "concurrency": 4, "cookies": "shared",
+    "sessions": '{"size": 5, "max_uses": 100000}', "max_worker_crashes": 100,
 }  # fmt: skip
 
 

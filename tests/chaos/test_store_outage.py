@@ -21,7 +21,7 @@ AWAY = 20.0
 PAGES, HOLES = 240, 30
 SITE = {"pages": PAGES, "every": HOLES, "hosts": 1, "page_bytes": 2000, "links_per_page": 20}
 SETTINGS = {
-    "robots": "no", "delay": 0, "parallelism": 3, "concurrency": 3, "deny": "outside.invalid", "max_lost": 100,
+    "robots": "no", "delay": 0, "concurrency_per_slot": 3, "concurrency": 3, "deny": "outside.invalid", "max_worker_crashes": 100,
 }  # fmt: skip
 SERVERS = {
     "mongodb": lambda: MongoServer("--sync-on-commit"),

@@ -14,7 +14,7 @@ import pytest
 
 from cli_command import skitter, urls_of
 from engine_bench import Scripted
-from skitter.tasks.book import TaskBook
+from skitter.frontends.tasks.book import TaskBook
 from skitter.testing import Answer
 
 PAGES = 60
@@ -76,8 +76,8 @@ def test_each_output_has_exactly_the_items_of_its_tasks_after_kills(serve, tmp_p
     for name, more in OUTPUTS.items():
         book.add(RECIPE.format(name=name, url=url, more=more), f"{name}.yaml")
     command = [
-        sys.executable, "-m", "skitter", "run", "skitter.tasks.book_spider", "-a", "book=book", "--job", "job",
-        "-o", "job.jsonl", "--delay", "0", "-s", "parallelism=8", "--no-robots", "-q", "--workers", "2",
+        sys.executable, "-m", "skitter", "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "--job", "job",
+        "-o", "job.jsonl", "--delay", "0", "-s", "concurrency_per_slot=8", "--no-robots", "-q", "--workers", "2",
     ]  # fmt: skip
     try:
         for _ in range(12):

@@ -11,7 +11,7 @@ from skitter.testing import walk
 pytestmark = pytest.mark.chaos
 
 PAGES = 5000
-SETTINGS = {"robots": "no", "delay": 0, "parallelism": 32, "deny": "outside.invalid"}
+SETTINGS = {"robots": "no", "delay": 0, "concurrency_per_slot": 32, "deny": "outside.invalid"}
 
 
 @cache

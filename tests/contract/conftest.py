@@ -7,7 +7,7 @@ from frontier_job import Job
 from skitter.frontier.options import FrontierOptions
 from skitter.politeness import Politeness, SlotPolicy
 
-NO_LIMITS = SlotPolicy(delay=0.0, parallelism=100_000)
+NO_LIMITS = SlotPolicy(delay=0.0, concurrency_per_slot=100_000)
 
 
 @pytest.fixture(params=BACKENDS)

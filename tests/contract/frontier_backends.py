@@ -17,16 +17,16 @@ from services import nats_servers, nsq_servers
 from services.as_on_disk import AsOnDisk
 from services.redis_cluster import running_cluster
 from services.redis_servers import KVROCKS, running
+from skitter.brokers.address import parse_address
+from skitter.brokers.by_queue import BrokerFrontierByQueue
+from skitter.brokers.pending import BrokerTuning
+from skitter.brokers.sqlite_state import SqliteState
 from skitter.errors import FrontierError
-from skitter.frontier.broker.address import parse_address
-from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
-from skitter.frontier.broker.hand import Pace
-from skitter.frontier.broker.sqlite_state import SqliteState
-from skitter.frontier.client import RemoteFrontier
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import SqliteFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.server import FrontierServer
-from skitter.frontier.sqlite import SqliteFrontier
+from skitter.frontier.rpc.client import RemoteFrontier
+from skitter.frontier.rpc.server import FrontierServer
 from skitter.politeness import Politeness
 
 OWN_SERVER = os.environ.get("SKITTER_TEST_REDIS")
@@ -188,7 +188,9 @@ class OnCluster(Backend):
 
 
 # Everything stays in hand and is offered at each call, because the clock of the tests is not that of the broker.
-EAGER = Pace(hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.5, ready_for=0.0, patience=20.0)
+EAGER = BrokerTuning(
+    hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.5, ready_for=0.0, patience=20.0
+)
 
 
 class OverBroker(Backend):
@@ -217,7 +219,7 @@ class OverBroker(Backend):
 
 class OverNsq(OverBroker):
     def brokers(self, options):
-        from skitter.frontier.broker import nsq
+        from skitter.brokers import nsq
 
         url = f"nsq://127.0.0.1:{nsq_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
         address = parse_address(url, "job", nsq.RULE)
@@ -231,7 +233,7 @@ class OnSqliteState(OverBroker):
 
 class OnValkeyState(OverBroker):
     def state(self, politeness, options, clock):
-        from skitter.frontier.broker.redis_state import RedisState
+        from skitter.brokers.redis_state import RedisState
 
         return RedisState(running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
 
@@ -252,7 +254,7 @@ class JetStreamOnSqlite(OnSqliteState):
     name = "jetstream+sqlite"
 
     def brokers(self, options):
-        from skitter.frontier.broker import jetstream
+        from skitter.brokers import jetstream
 
         url = f"nats://127.0.0.1:{nats_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
         address = parse_address(url, "job", jetstream.RULE)

@@ -8,14 +8,14 @@ from frontier_backends import Backend, Clock
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import (
     Entry,
+    FetchReport,
     FrontierStatus,
     JobState,
-    Landing,
     Lease,
     LeaseResult,
     Outcome,
     Resolution,
-    SeedMark,
+    SeedProgress,
 )
 from skitter.politeness import Politeness
 
@@ -96,7 +96,7 @@ class Job:
 
     async def landed(self, lease: Lease, latency=0.1, **fields) -> None:
         """Report the end of a fetch, and ask for nothing."""
-        await self.lease(0, landed=[Landing(lease.id, latency, **fields)])
+        await self.lease(0, landed=[FetchReport(lease.id, latency, **fields)])
 
     async def done(self, *leases: Lease, **fields) -> list[bool]:
         return await self.frontier.commit([Outcome(n.id, Resolution.DONE, **fields) for n in leases])
@@ -138,7 +138,7 @@ class Job:
     async def seeds_done(self) -> None:
         """Say that there are no seeds (left) to load."""
         claim = await self.frontier.claim_seeds("seeder")
-        await self.frontier.add([], SeedMark(claim.token, claim.position, done=True))
+        await self.frontier.add([], SeedProgress(claim.token, claim.position, done=True))
 
     async def is_finished(self) -> bool:
         return (await self.status()).state is JobState.FINISHED

@@ -42,10 +42,10 @@ class Known:
 @dataclass
 class Model:
     lease_seconds: float
-    max_lost: int
+    max_worker_crashes: int
     ttl: float | None
     stay_known: bool
-    parallelism: int
+    concurrency_per_slot: int
     now: float = 0.0
     requests: dict[bytes, Known] = field(default_factory=dict)
     """By the record, of which each is unique."""
@@ -122,7 +122,7 @@ class Model:
         one = self.end(lease_id)
         one.lost += 1
         self.lost += 1
-        if one.lost > self.max_lost:
+        if one.lost > self.max_worker_crashes:
             self.fail(one)
         elif one.lost > 1:
             one.surely_due = self.now + 2.0**one.lost
@@ -179,7 +179,7 @@ class Model:
 
     def room(self, slot: str) -> int:
         in_flight = sum(one.entry.slot == slot and not one.landed for one in self.leases.values())
-        return self.parallelism - in_flight
+        return self.concurrency_per_slot - in_flight
 
     def take(self, leases, limit: int, worker: str, shares=None) -> None:
         """Check what was handed out, and take note of it."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from services.store_items import bucket_files, read_file, read_served, read_sqlite
 from services.store_servers import running
-from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
+from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
 from skitter.store.stdout import StdoutOutput
 

@@ -172,7 +172,7 @@ async def test_many_delayed_requests_become_due_together(job):
 
 
 async def test_ask_again_is_no_later_than_the_next_request(start):
-    job = await start(SlotPolicy(delay=2.0, parallelism=10))
+    job = await start(SlotPolicy(delay=2.0, concurrency_per_slot=10))
     await job.add("a", "b")
     await job.one()
     await job.add("c", host="other.test", delay=0.03125)
@@ -185,7 +185,7 @@ async def test_ask_again_is_no_later_than_the_next_request(start):
 
 async def test_ask_again_never_lets_a_worker_spin(start):
     """An answer without work is at least some milliseconds from the next question."""
-    job = await start(SlotPolicy(delay=100.0, parallelism=10))
+    job = await start(SlotPolicy(delay=100.0, concurrency_per_slot=10))
     assert (await job.ask()).ask_again > 0.001  # seeds are still loading
     await job.add("a", "b")
     assert (await job.ask()).ask_again > 0.001  # the host has to rest

@@ -6,8 +6,8 @@ import pytest
 
 from skitter.errors import FrontierError
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.records import JobState, Outcome, Resolution, SeedMark
-from skitter.output_mark import OutputMark
+from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress
+from skitter.item import OutputRange
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
 
@@ -116,7 +116,7 @@ async def test_a_lease_of_the_old_life_is_worth_nothing(job, next_life):
 
 
 async def test_a_request_that_kills_owners_becomes_a_dead_letter(start):
-    job = await start(max_lost=2)
+    job = await start(max_worker_crashes=2)
     await job.add("killer")
     for lost in range(3):
         _, lease = await job.wait_for_one()
@@ -131,7 +131,7 @@ async def test_a_request_that_kills_owners_becomes_a_dead_letter(start):
 
 async def test_ids_are_never_used_again_after_a_kill(start):
     """Even if the last that happened was that a lease ran out."""
-    job = await start(max_lost=0, lease_seconds=10.0)
+    job = await start(max_worker_crashes=0, lease_seconds=10.0)
     ids = set()
     for life in range(4):
         await job.add(f"a{life}", f"b{life}")
@@ -148,7 +148,7 @@ async def test_ids_are_never_used_again_after_a_kill(start):
 
 async def test_a_letter_never_gets_the_id_of_an_older_one(start):
     """Also if nothing was committed after many leases that ran out."""
-    job = await start(max_lost=0, lease_seconds=10.0)
+    job = await start(max_worker_crashes=0, lease_seconds=10.0)
     await job.add(*range(9))
     await job.lease(8)
     await job.clock.advance(10.0)
@@ -162,7 +162,7 @@ async def test_a_letter_never_gets_the_id_of_an_older_one(start):
 
 
 async def test_what_happens_at_once_leaves_each_request_in_one_place(start):
-    job = await start(max_lost=1, lease_seconds=10.0)
+    job = await start(max_worker_crashes=1, lease_seconds=10.0)
     await job.add(*range(4))
     await job.lease()
     await job.frontier.abandon("w")
@@ -200,11 +200,11 @@ async def test_a_finished_job_stays_finished(job, next_life):
 
 async def test_the_next_loader_goes_on_with_the_seeds(job, next_life):
     claim = await job.frontier.claim_seeds("w")
-    await job.frontier.add(job.entries("a", "b"), SeedMark(claim.token, 2))
+    await job.frontier.add(job.entries("a", "b"), SeedProgress(claim.token, 2))
     await live_again(job, next_life)
     again = await job.frontier.claim_seeds("w")
     assert again.position == 2
-    await job.frontier.add([], SeedMark(again.token, 2, done=True))
+    await job.frontier.add([], SeedProgress(again.token, 2, done=True))
     await live_again(job, next_life)
     assert await job.frontier.claim_seeds("w") is None
 
@@ -214,7 +214,7 @@ async def test_notes_counters_and_outputs_are_kept(job, next_life):
     await job.frontier.remember("robots:h.test", b"\x00rules", 100.0)
     marks = [(0, 10), (20, 30), (10, 15)]
     for lease, (begin, end) in zip(await job.lease(), marks, strict=True):
-        await job.done(lease, counters={"pages": 1}, outputs=[OutputMark("part", begin, end)])
+        await job.done(lease, counters={"pages": 1}, outputs=[OutputRange("part", begin, end)])
     await live_again(job, next_life)
     assert (await job.frontier.outputs())["part"] == [(0, 10), (10, 15), (20, 30)]
     assert (await job.status()).counters["pages"] == 3
@@ -226,7 +226,7 @@ async def test_notes_counters_and_outputs_are_kept(job, next_life):
 async def test_ranges_are_joined_across_lives(job, next_life):
     for begin in range(0, 40, 10):
         await job.add(f"{begin}")
-        await job.done(await job.one(), outputs=[OutputMark("part", begin, begin + 10)])
+        await job.done(await job.one(), outputs=[OutputRange("part", begin, begin + 10)])
         await live_again(job, next_life)
     assert await job.frontier.outputs() == {"part": [(0, 40)]}
 
@@ -285,7 +285,7 @@ async def test_a_fingerprint_seed_belongs_to_the_job(job, backend, next_life):
 
 @pytest.mark.parametrize("bound", [10, 100])
 async def test_a_seen_set_that_outgrows_memory_stays_exact(start, bound, next_life):
-    job = await start(seen_in_memory=bound)
+    job = await start(seen_memory_limit=bound)
     for begin in range(0, 300, 20):
         assert await job.add(*range(begin, begin + 20)) == 20
         assert await job.add(*range(begin + 5)) == 0
@@ -306,7 +306,7 @@ async def test_a_job_may_be_given_other_options_in_its_next_life(job):
 
 
 async def test_a_second_owner_is_refused_with_a_remedy(job, backend):
-    from skitter.frontier.sqlite import SqliteFrontier
+    from skitter.frontier.embedded.frontier import SqliteFrontier
 
     second = SqliteFrontier(backend.folder / "frontier.db")
     with pytest.raises(FrontierError, match="being run by process") as refusal:

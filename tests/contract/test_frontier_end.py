@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from skitter.frontier.options import Limits
-from skitter.frontier.records import JobState, SeedClaim, SeedMark
-from skitter.output_mark import OutputMark
+from skitter.frontier.options import CrawlLimits
+from skitter.frontier.records import JobState, SeedClaim, SeedProgress
+from skitter.item import OutputRange
 
 
 async def test_a_new_job_has_not_ended(job):
@@ -90,7 +90,7 @@ async def test_nobody_claims_seeds_that_are_done(job):
 @pytest.mark.parametrize("death", ["abandon", "expire"])
 async def test_the_next_loader_goes_on_where_a_dead_one_was(job, death):
     claim = await job.frontier.claim_seeds("dead")
-    await job.frontier.add(job.entries("a", "b"), SeedMark(claim.token, 2))
+    await job.frontier.add(job.entries("a", "b"), SeedProgress(claim.token, 2))
     if death == "abandon":
         await job.frontier.abandon("dead")
     else:
@@ -106,11 +106,11 @@ async def test_a_loader_that_gives_a_sign_of_life_keeps_its_claim(job, sign):
     for position in range(1, 4):
         await job.clock.advance(59.0)
         if sign == "add":
-            await job.frontier.add(job.entries(position), SeedMark(claim.token, position))
+            await job.frontier.add(job.entries(position), SeedProgress(claim.token, position))
         else:
             await job.frontier.renew("w", [])
     assert await job.frontier.claim_seeds("other") is None
-    assert (await job.frontier.add(job.entries("x"), SeedMark(claim.token, 9))).added == 1
+    assert (await job.frontier.add(job.entries("x"), SeedProgress(claim.token, 9))).added == 1
 
 
 async def test_abandoning_another_worker_leaves_the_claim(job):
@@ -122,13 +122,13 @@ async def test_abandoning_another_worker_leaves_the_claim(job):
 async def test_a_stale_token_adds_nothing(job):
     stale = await job.frontier.claim_seeds("dead")
     await job.frontier.abandon("dead")
-    mark = SeedMark(stale.token, 7, done=True)
+    mark = SeedProgress(stale.token, 7, done=True)
     assert (await job.frontier.add(job.entries("a"), mark)).added == 0
     fresh = await job.frontier.claim_seeds("alive")
     assert fresh.position == 0
     assert (await job.frontier.add(job.entries("b"), mark)).added == 0
     assert await job.counts() == {}
-    assert (await job.frontier.add(job.entries("a"), SeedMark(fresh.token, 1))).added == 1
+    assert (await job.frontier.add(job.entries("a"), SeedProgress(fresh.token, 1))).added == 1
 
 
 async def test_pause_hands_out_nothing_and_takes_what_is_in_hand(job):
@@ -163,7 +163,7 @@ async def test_a_job_can_end_while_it_is_paused_or_stopping(job, state):
 
 @pytest.mark.parametrize("name", ["pages", "items", "bytes"])
 async def test_a_limit_of_a_counter_stops_the_job_and_is_named(start, name):
-    job = await start(limits=Limits(**{name: 10}))
+    job = await start(limits=CrawlLimits(**{name: 10}))
     await job.add(*range(20))
     first, second = await job.lease(2)
     await job.done(first, counters={name: 9})
@@ -175,7 +175,7 @@ async def test_a_limit_of_a_counter_stops_the_job_and_is_named(start, name):
 
 
 async def test_a_limit_of_errors_counts_dead_letters(start):
-    job = await start(limits=Limits(errors=2))
+    job = await start(limits=CrawlLimits(errors=2))
     await job.add(*range(9))
     await job.fail(*await job.lease(2))
     answer = await job.ask()
@@ -185,7 +185,7 @@ async def test_a_limit_of_errors_counts_dead_letters(start):
 
 
 async def test_no_more_is_leased_than_the_limit_of_pages_leaves_room_for(start):
-    job = await start(limits=Limits(pages=3))
+    job = await start(limits=CrawlLimits(pages=3))
     await job.add(*range(9))
     first, second, third = await job.lease()
     answer = await job.ask()
@@ -244,7 +244,7 @@ async def test_of_many_who_swap_at_once_each_addition_is_kept(job):
 
 async def commit_range(job, *marks):
     await job.add("page", dedup=False)
-    await job.done(await job.one(), outputs=[OutputMark(*mark) for mark in marks])
+    await job.done(await job.one(), outputs=[OutputRange(*mark) for mark in marks])
 
 
 async def test_ranges_that_follow_each_other_are_joined_and_gaps_are_kept(job):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from skitter.frontier.records import Outcome, Resolution
-from skitter.output_mark import OutputMark
+from skitter.item import OutputRange
 
 LEASE = 60.0
 
@@ -46,7 +46,7 @@ async def test_an_expired_lease_goes_back_with_one_loss(job, held):
 
 
 async def test_losses_up_to_the_bound_go_back_and_one_more_is_a_dead_letter(start):
-    job = await start(max_lost=3, lease_seconds=10.0)
+    job = await start(max_worker_crashes=3, lease_seconds=10.0)
     await job.add("killer")
     for lost in range(4):
         _, lease = await job.wait_for_one()
@@ -105,7 +105,7 @@ async def test_a_late_commit_is_refused_as_a_whole(job, held):
     await job.clock.advance(LEASE)
     for resolution in Resolution:
         outcome = Outcome(
-            held.id, resolution, job.entries("child"), {"pages": 1}, [OutputMark("part", 0, 10)], "error"
+            held.id, resolution, job.entries("child"), {"pages": 1}, [OutputRange("part", 0, 10)], "error"
         )
         assert await job.frontier.commit([outcome]) == [False]
     assert await job.counts() == {"queued": 1}

@@ -17,9 +17,9 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
-from skitter.frontier import backlog
+from skitter.frontier.embedded import backlog
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.records import JobState, Landing, Outcome, Resolution
+from skitter.frontier.records import FetchReport, JobState, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 from skitter.queues import DEFAULT_QUEUE, queue_of, slot_in
 from skitter.request import Request, encode_request
@@ -71,15 +71,15 @@ class FrontierMachine(RuleBasedStateMachine):
     @initialize(
         ttl=st.sampled_from([None, 0.0, 20.0]),
         stay=st.booleans(),
-        parallelism=st.sampled_from([1, 2, 100]),
+        concurrency_per_slot=st.sampled_from([1, 2, 100]),
     )
-    def begin(self, ttl, stay, parallelism):
+    def begin(self, ttl, stay, concurrency_per_slot):
         options = FrontierOptions(
-            lease_seconds=LEASE_SECONDS, max_lost=2, visited_ttl=ttl, failed_stay_known=stay
+            lease_seconds=LEASE_SECONDS, max_worker_crashes=2, visited_ttl=ttl, failed_stay_known=stay
         )
-        politeness = Politeness(SlotPolicy(delay=0.0, parallelism=parallelism))
+        politeness = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=concurrency_per_slot))
         self.job = self.job_kind(self.backend, politeness, options)
-        self.model = Model(LEASE_SECONDS, 2, ttl, stay, parallelism, now=self.job.clock.now)
+        self.model = Model(LEASE_SECONDS, 2, ttl, stay, concurrency_per_slot, now=self.job.clock.now)
         self.run(self.job.open())
 
     def entries(self, found):
@@ -115,7 +115,7 @@ class FrontierMachine(RuleBasedStateMachine):
         for lease_id in ids:
             if lease_id in self.model.leases:
                 self.model.leases[lease_id].landed = True
-        landings = [Landing(lease_id, 0.1) for lease_id in ids]
+        landings = [FetchReport(lease_id, 0.1) for lease_id in ids]
         answer = self.run(self.job.frontier.lease(worker, limit, landings, shares))
         new = [lease.id for lease in answer.leases]
         assert len(set(new)) == len(new)

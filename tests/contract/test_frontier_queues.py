@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from skitter.frontier.records import JobState, Landing
+from skitter.frontier.records import FetchReport, JobState
 from skitter.politeness import LimitRule, Politeness, QueueLimits, Rate, SlotPolicy
 from skitter.queues import slot_in
 
-FREE = SlotPolicy(delay=0.0, parallelism=100_000)
+FREE = SlotPolicy(delay=0.0, concurrency_per_slot=100_000)
 ONLY_LIST, ONLY_DETAIL = {"list": 100}, {"detail": 100}
 
 
@@ -178,8 +178,11 @@ async def test_a_url_is_known_in_all_queues(start):
 
 
 async def test_each_queue_has_its_own_place_and_pace_at_a_host(begin):
-    limits = {"detail": QueueLimits(parallelism=2), "list": QueueLimits(delay=4.0, parallelism=1)}
-    job = await begin(limits, SlotPolicy(delay=0.0, parallelism=3))
+    limits = {
+        "detail": QueueLimits(concurrency_per_slot=2),
+        "list": QueueLimits(delay=4.0, concurrency_per_slot=1),
+    }
+    job = await begin(limits, SlotPolicy(delay=0.0, concurrency_per_slot=3))
     await job.frontier.add(
         [*entries(job, "detail", *range(9)), *entries(job, "list", 1, 2), *job.entries(*range(9))]
     )
@@ -187,13 +190,15 @@ async def test_each_queue_has_its_own_place_and_pace_at_a_host(begin):
     assert sorted(one.slot for one in first) == ["detail|h.test"] * 2 + ["h.test"] * 3 + ["list|h.test"]
     (page,) = [one for one in first if one.slot == "list|h.test"]
     assert page.start_within is not None
-    assert await lease(job, ONLY_LIST, landed=[Landing(page.id, 0.1)]) == []
+    assert await lease(job, ONLY_LIST, landed=[FetchReport(page.id, 0.1)]) == []
     await job.clock.advance(4.5)
     assert names(await lease(job, ONLY_LIST)) == ["list-2"]
 
 
 async def test_the_rate_of_a_queue_is_kept_beside_a_faster_one(begin):
-    job = await begin({"detail": QueueLimits(rates=(Rate(2, 8.0),))}, SlotPolicy(delay=0.0, parallelism=100))
+    job = await begin(
+        {"detail": QueueLimits(rates=(Rate(2, 8.0),))}, SlotPolicy(delay=0.0, concurrency_per_slot=100)
+    )
     await job.frontier.add([*entries(job, "detail", *range(6)), *job.entries(*range(6))])
     moments = []
     begun = job.clock.now
@@ -209,7 +214,9 @@ async def test_the_rate_of_a_queue_is_kept_beside_a_faster_one(begin):
 
 async def test_a_rule_of_a_host_is_stronger_than_the_limits_of_a_queue(begin):
     job = await begin(
-        {"detail": QueueLimits(parallelism=50)}, FREE, [LimitRule(domain_glob="slow.*", parallelism=1)]
+        {"detail": QueueLimits(concurrency_per_slot=50)},
+        FREE,
+        [LimitRule(domain_glob="slow.*", concurrency_per_slot=1)],
     )
     await job.frontier.add(
         entries(job, "detail", *range(3), host="slow.test")

@@ -6,9 +6,9 @@ import stat
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.client import OwnerGone, RemoteFrontier
 from skitter.frontier.records import Outcome, Resolution
-from skitter.frontier.server import FrontierServer
+from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier
+from skitter.frontier.rpc.server import FrontierServer
 
 pytestmark = pytest.mark.parametrize("backend", ["socket"], indirect=True)
 

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier import backlog, seen_disk
+from skitter.frontier.embedded import backlog, seen_disk
 from skitter.politeness import SlotPolicy
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
@@ -113,7 +113,7 @@ async def test_a_value_that_no_file_can_hold_is_an_error_and_no_wait_for_ever(jo
 
 async def test_a_seen_set_on_disk_stays_exact_while_its_recent_keys_change(start, monkeypatch):
     monkeypatch.setattr(seen_disk, "_RECENT", 4)
-    job = await start(seen_in_memory=5)
+    job = await start(seen_memory_limit=5)
     await job.add(*range(10))
     for first in range(0, 60, 3):
         assert await job.add(*range(first, first + 13)) == 3

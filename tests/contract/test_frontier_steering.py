@@ -7,11 +7,10 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from skitter.frontier.changes import Changes
-from skitter.frontier.options import Limits
+from skitter.frontier.options import CrawlLimits, SettingsChanges
 from skitter.frontier.records import JobState, Outcome, Resolution
-from skitter.frontier.roster import WorkerReport
-from skitter.frontier.tally import OTHERS, Tally, TallyGroup
+from skitter.frontier.stats import OTHERS, StatsGroup, StatsRow
+from skitter.frontier.workers import WorkerReport
 from skitter.politeness import LimitRule, QueueLimits, Rate, SlotPolicy
 
 
@@ -72,9 +71,9 @@ async def test_a_waiting_job_obeys_stop_and_pause(start, wish):
 
 async def test_a_job_can_be_told_to_wait_and_to_end(job):
     await job.seeds_done()
-    await job.frontier.change(Changes(wait_for_seeds=math.inf))
+    await job.frontier.change(SettingsChanges(wait_for_seeds=math.inf))
     assert (await job.status()).state is JobState.RUNNING
-    await job.frontier.change(Changes(wait_for_seeds=0.0))
+    await job.frontier.change(SettingsChanges(wait_for_seeds=0.0))
     assert await job.is_finished()
 
 
@@ -82,34 +81,34 @@ async def test_a_job_can_be_told_to_wait_and_to_end(job):
 
 
 async def test_a_changed_delay_holds_at_once_for_slots_under_way(start):
-    job = await start(SlotPolicy(delay=0.0, parallelism=10))
+    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(10))
     await job.done(*await job.lease(1))
-    await job.frontier.change(Changes(delay=10.0))
+    await job.frontier.change(SettingsChanges(delay=10.0))
     waited, lease = await job.wait_for_one()
     assert waited >= 10.0
     await job.done(lease)
-    await job.frontier.change(Changes(delay=1.0))
+    await job.frontier.change(SettingsChanges(delay=1.0))
     waited, _ = await job.wait_for_one()
     assert 0.9 <= waited <= 1.5, "a shorter delay does not wait for the end of the longer one"
 
 
 async def test_changed_parallelism_holds_for_slots_under_way(start):
-    job = await start(SlotPolicy(delay=0.0, parallelism=2))
+    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=2))
     await job.add(*range(20))
     first = await job.lease()
     assert len(first) == 2
-    await job.frontier.change(Changes(parallelism=5))
+    await job.frontier.change(SettingsChanges(concurrency_per_slot=5))
     assert len(await job.lease()) == 3
-    await job.frontier.change(Changes(parallelism=1))
+    await job.frontier.change(SettingsChanges(concurrency_per_slot=1))
     await job.done(*first)
     assert await job.lease() == []
 
 
 async def test_changed_rates_hold_for_slots_under_way(start):
-    job = await start(SlotPolicy(delay=0.0, parallelism=100))
+    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=100))
     await job.add(*range(20))
-    await job.frontier.change(Changes(rates=(Rate(3, 60.0),)))
+    await job.frontier.change(SettingsChanges(rates=(Rate(3, 60.0),)))
     assert len(await job.lease()) == 3
     await job.clock.advance(30)
     assert await job.lease() == []
@@ -119,8 +118,8 @@ async def test_changed_rates_hold_for_slots_under_way(start):
 
 async def test_what_a_limit_rule_says_itself_is_not_changed(start):
     rule = LimitRule(domain_glob="slow.test", delay=50.0)
-    job = await start(SlotPolicy(delay=0.0, parallelism=10), rules=[rule])
-    await job.frontier.change(Changes(delay=2.0, parallelism=1))
+    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), rules=[rule])
+    await job.frontier.change(SettingsChanges(delay=2.0, concurrency_per_slot=1))
     await job.add(1, 2, host="slow.test")
     await job.done(*await job.lease(1))
     waited, _ = await job.wait_for_one()
@@ -128,46 +127,48 @@ async def test_what_a_limit_rule_says_itself_is_not_changed(start):
 
 
 async def test_a_changed_limit_stops_the_job_and_a_larger_one_lets_it_go_on(start):
-    job = await start(limits=Limits(pages=2))
+    job = await start(limits=CrawlLimits(pages=2))
     await job.add(*range(5))
     await job.done(*await job.lease(2), counters={"pages": 1})
     assert ((await job.ask()).state, (await job.status()).reason) == (JobState.STOPPING, "2 pages")
-    await job.frontier.change(Changes(max_pages=4))
+    await job.frontier.change(SettingsChanges(max_pages=4))
     await job.done(*await job.lease(10), counters={"pages": 1})
     assert (await job.ask()).reason == "4 pages"
-    await job.frontier.change(Changes(max_pages=None))
+    await job.frontier.change(SettingsChanges(max_pages=None))
     assert len(await job.lease()) == 1
     assert (await job.ask()).state is JobState.RUNNING
 
 
 async def test_every_worker_hears_that_settings_were_changed_and_reads_them(job):
     assert (await job.ask()).revision == 0
-    assert await job.frontier.changes() == Changes()
-    await job.frontier.change(Changes(concurrency=3))
+    assert await job.frontier.changes() == SettingsChanges()
+    await job.frontier.change(SettingsChanges(concurrency=3))
     first = (await job.ask(worker="a")).revision
     assert first > 0
     assert (await job.ask(worker="b")).revision == first
-    await job.frontier.change(Changes(delay=None, concurrency=5))
+    await job.frontier.change(SettingsChanges(delay=None, concurrency=5))
     assert (await job.ask()).revision > first
-    assert await job.frontier.changes() == Changes(concurrency=5, delay=None)
+    assert await job.frontier.changes() == SettingsChanges(concurrency=5, delay=None)
 
 
 async def test_changes_come_on_top_of_earlier_ones_until_they_are_reset(job):
-    await job.frontier.change(Changes(max_pages=5, delay=3.0))
-    assert await job.frontier.change(Changes(max_pages=7)) == Changes(max_pages=7, delay=3.0)
-    assert await job.frontier.change(Changes(jitter=1.0), True) == Changes(jitter=1.0)
-    assert await job.frontier.change(Changes(), True) == Changes()
+    await job.frontier.change(SettingsChanges(max_pages=5, delay=3.0))
+    assert await job.frontier.change(SettingsChanges(max_pages=7)) == SettingsChanges(max_pages=7, delay=3.0)
+    assert await job.frontier.change(SettingsChanges(jitter=1.0), True) == SettingsChanges(jitter=1.0)
+    assert await job.frontier.change(SettingsChanges(), True) == SettingsChanges()
     await job.add(*range(3))
     assert len(await job.lease()) == 3
 
 
 @pytest.mark.parametrize("host", ["shop.test", "www.shop.test", "detail|shop.test"])
 async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(start, host):
-    job = await start(SlotPolicy(delay=0.0, parallelism=10))
+    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(10), host="myshop.test")
     plain = [job.entry(number, host.rpartition("|")[2]) for number in range(10)]
     await job.add(*(replace(entry, slot=host) for entry in plain))  # before anything is known of limits
-    await job.frontier.change(Changes(domain_limits={"shop.test": QueueLimits(delay=10.0, parallelism=1)}))
+    await job.frontier.change(
+        SettingsChanges(domain_limits={"shop.test": QueueLimits(delay=10.0, concurrency_per_slot=1)})
+    )
     leases = await job.lease()
     assert [lease.slot for lease in leases] == 10 * ["myshop.test"]
     await job.done(*leases)
@@ -175,18 +176,20 @@ async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(s
         waited, lease = await job.wait_for_one()
         assert (lease.slot, waited >= 10.0) == (host, True)
         await job.done(lease)
-    await job.frontier.change(Changes(domain_limits={"shop.test": QueueLimits(rates=(Rate(3, 60.0),))}))
+    await job.frontier.change(
+        SettingsChanges(domain_limits={"shop.test": QueueLimits(rates=(Rate(3, 60.0),))})
+    )
     await job.clock.advance(120)
     assert len(await job.lease()) == 3
-    await job.frontier.change(Changes(domain_limits={}))
+    await job.frontier.change(SettingsChanges(domain_limits={}))
     await job.clock.advance(1)
     assert len(await job.lease()) == 5
 
 
 async def test_limits_of_a_domain_are_those_of_new_hosts_too_and_of_the_longest_name(start):
-    job = await start(SlotPolicy(delay=0.0, parallelism=10))
-    limits = {"test": QueueLimits(parallelism=4), "shop.test": QueueLimits(parallelism=2)}
-    await job.frontier.change(Changes(domain_limits=limits))
+    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
+    limits = {"test": QueueLimits(concurrency_per_slot=4), "shop.test": QueueLimits(concurrency_per_slot=2)}
+    await job.frontier.change(SettingsChanges(domain_limits=limits))
     for host in ("a.test", "b.shop.test", "c.other"):
         await job.add(*range(20), host=host)
     slots = Counter(lease.slot for lease in await job.lease())
@@ -194,11 +197,14 @@ async def test_limits_of_a_domain_are_those_of_new_hosts_too_and_of_the_longest_
 
 
 async def test_a_limit_rule_is_stronger_than_limits_of_a_domain_and_they_than_changed_settings(start):
-    rule = LimitRule(domain_glob="slow.test", parallelism=3)
-    job = await start(SlotPolicy(delay=0.0, parallelism=10), rules=[rule])
-    limits = {"slow.test": QueueLimits(parallelism=1), "shop.test": QueueLimits(parallelism=5)}
-    await job.frontier.change(Changes(domain_limits=limits))
-    await job.frontier.change(Changes(parallelism=2))
+    rule = LimitRule(domain_glob="slow.test", concurrency_per_slot=3)
+    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), rules=[rule])
+    limits = {
+        "slow.test": QueueLimits(concurrency_per_slot=1),
+        "shop.test": QueueLimits(concurrency_per_slot=5),
+    }
+    await job.frontier.change(SettingsChanges(domain_limits=limits))
+    await job.frontier.change(SettingsChanges(concurrency_per_slot=2))
     for host in ("slow.test", "shop.test", "other.test"):
         await job.add(*range(20), host=host)
     slots = Counter(lease.slot for lease in await job.lease())
@@ -206,12 +212,12 @@ async def test_a_limit_rule_is_stronger_than_limits_of_a_domain_and_they_than_ch
 
 
 async def test_where_the_slot_is_a_registered_domain_the_strictest_limits_below_it_are_its_own(start):
-    job = await start(SlotPolicy(delay=0.0, parallelism=10), unit="domain")
+    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), unit="domain")
     limits = {
-        "a.shop.com:81": QueueLimits(parallelism=5, delay=0.0),
-        "b.shop.com": QueueLimits(parallelism=2),
+        "a.shop.com:81": QueueLimits(concurrency_per_slot=5, delay=0.0),
+        "b.shop.com": QueueLimits(concurrency_per_slot=2),
     }
-    await job.frontier.change(Changes(domain_limits=limits))
+    await job.frontier.change(SettingsChanges(domain_limits=limits))
     await job.add(*range(20), host="shop.com")
     assert len(await job.lease()) == 2
 
@@ -326,13 +332,13 @@ async def test_what_was_done_is_counted_per_worker_host_and_task(job):
     await job.retry(ben[0], counters={"bytes": 50}, task="films")
     await job.retry(ben[1], free=True)
     await job.fail(ben[2])
-    workers = await job.frontier.tallies(TallyGroup.WORKER)
-    assert workers == [Tally("ann", 3, 6, 300), Tally("ben", 0, 0, 50, failed=1, retried=1)]
-    assert await job.frontier.tallies(TallyGroup.TASK) == [
-        Tally("books", 3, 6, 300),
-        Tally("films", 0, 0, 50, 0, 1),
+    workers = await job.frontier.tallies(StatsGroup.WORKER)
+    assert workers == [StatsRow("ann", 3, 6, 300), StatsRow("ben", 0, 0, 50, failed=1, retried=1)]
+    assert await job.frontier.tallies(StatsGroup.TASK) == [
+        StatsRow("books", 3, 6, 300),
+        StatsRow("films", 0, 0, 50, 0, 1),
     ]
-    hosts = {tally.key: tally for tally in await job.frontier.tallies(TallyGroup.HOST)}
+    hosts = {tally.key: tally for tally in await job.frontier.tallies(StatsGroup.HOST)}
     assert hosts.keys() <= {"a.test", "b.test"}
     assert sum(tally.pages for tally in hosts.values()) == 3
     assert sum(tally.failed + tally.retried for tally in hosts.values()) == 2
@@ -344,12 +350,12 @@ async def test_a_late_outcome_is_not_counted(start):
     late = await job.one()
     await job.clock.advance(11)
     assert await job.done(late, counters={"pages": 1}, task="t") == [False]
-    for group in TallyGroup:
+    for group in StatsGroup:
         assert await job.frontier.tallies(group) == []
 
 
 async def test_of_many_hosts_the_small_ones_are_counted_together_and_the_sum_stays_exact(start):
-    job = await start(tallies_kept=50)
+    job = await start(stats_max_keys=50)
     big = ["big1.test", "big2.test"]
     for host in big:
         await job.add(*range(40), host=host)
@@ -363,13 +369,13 @@ async def test_of_many_hosts_the_small_ones_are_counted_together_and_the_sum_sta
             for lease in leases[start_at : start_at + 60]
         ]
         await job.frontier.commit(outcomes)
-    hosts = await job.frontier.tallies(TallyGroup.HOST, 10_000)
+    hosts = await job.frontier.tallies(StatsGroup.HOST, 10_000)
     assert len(hosts) <= 51
     assert [tally.key for tally in hosts[:2]] == big
     assert [tally.pages for tally in hosts[:2]] == [40, 40]
     assert hosts[-1].key == OTHERS
     assert (sum(tally.pages for tally in hosts), sum(tally.items for tally in hosts)) == (380, 1140)
-    assert (await job.frontier.tallies(TallyGroup.HOST, 1))[0].key in big
+    assert (await job.frontier.tallies(StatsGroup.HOST, 1))[0].key in big
 
 
 # --- another life ---------------------------------------------------------------------------------------------
@@ -379,17 +385,17 @@ async def test_of_many_hosts_the_small_ones_are_counted_together_and_the_sum_sta
 async def test_changes_bans_and_tallies_outlive_the_process(start, backend, end):
     if not backend.durable:
         return  # nothing outlives a process without a file; of a server no process is a part
-    job = await start(SlotPolicy(delay=0.0, parallelism=10), tallies_kept=3)
+    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), stats_max_keys=3)
     for number in range(8):
         await job.add("page", "more", host=f"host{number}.test")
     await job.done(*await job.lease(8, "w"), counters={"pages": 1}, task="t")
-    before = {group: await job.frontier.tallies(group) for group in TallyGroup}
-    assert sum(tally.pages for tally in before[TallyGroup.HOST]) == 8
-    await job.frontier.change(Changes(delay=9.0, max_pages=100))
+    before = {group: await job.frontier.tallies(group) for group in StatsGroup}
+    assert sum(tally.pages for tally in before[StatsGroup.HOST]) == 8
+    await job.frontier.change(SettingsChanges(delay=9.0, max_pages=100))
     await job.frontier.drop_slot("host3.test", True)
     await getattr(job, end)()
-    assert {group: await job.frontier.tallies(group) for group in TallyGroup} == before
-    assert await job.frontier.changes() == Changes(delay=9.0, max_pages=100)
+    assert {group: await job.frontier.tallies(group) for group in StatsGroup} == before
+    assert await job.frontier.changes() == SettingsChanges(delay=9.0, max_pages=100)
     assert (await job.ask(0)).revision > 0
     assert await job.frontier.banned() == ["host3.test"]
     assert await job.add("new", host="host3.test") == 0

@@ -7,7 +7,7 @@ import pytest
 from store_job import EVERY, LOCAL_RANGED, RANGED, RANGED_FILES, REMOTE, Job, page, pages_in
 
 from skitter.errors import StoreError
-from skitter.store.base import GroupError, ItemGroup, OutputContext
+from skitter.store.contract import GroupError, ItemGroup, OutputContext
 from skitter.store.outputs import open_output
 
 

@@ -16,9 +16,9 @@ from store_job import Job, page, pages_in, place_for, server_port
 
 from services.processes import free_port
 from services.store_servers import BUCKET, MongoServer, PostgresServer, S3Server, running
+from skitter._utils import backoff
 from skitter.errors import StoreError
-from skitter.store import patience
-from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
+from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
 
 SERVERS = {
@@ -31,7 +31,7 @@ SERVERS = {
 @pytest.fixture
 def told(monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger("skitter"), "propagate", True)
-    monkeypatch.setattr(patience, "LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE", 0.2)
     return lambda: [record.getMessage() for record in caplog.records if record.name == "skitter.store"]
 
 

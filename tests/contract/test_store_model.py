@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_job import DATABASES, EVERY, REMOTE, Job
 
-from skitter.store.base import ItemGroup
+from skitter.store.contract import ItemGroup
 
 steps = st.lists(
     st.tuples(

@@ -1,10 +1,10 @@
 """A server that is treated as one that keeps its data on disk: the scripts for such, each in a transaction of its own."""
 
 from skitter.frontier.redis.address import parse_address
-from skitter.frontier.redis.server import Server
+from skitter.frontier.redis.server import RedisServer
 
 
-class AsOnDisk(Server):
+class AsOnDisk(RedisServer):
     """Takes a Valkey or Redis server for a Kvrocks."""
 
     def __init__(self, url: str) -> None:

@@ -5,7 +5,7 @@ import hashlib
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 
-FREE = Politeness(SlotPolicy(delay=0.0, parallelism=1000))
+FREE = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=1000))
 
 
 def entries(*names, host="h.test", **fields) -> list[Entry]:

@@ -6,9 +6,9 @@ import pytest
 
 from cli_command import complaint, skitter
 from services import nats_servers, nsq_servers
+from skitter.brokers.address import channel_of, parse_address
+from skitter.brokers.nsq import RULE
 from skitter.errors import FrontierError
-from skitter.frontier.broker.address import channel_of, parse_address
-from skitter.frontier.broker.nsq import RULE
 from skitter.testing import GeneratedSite
 
 URL = "http://127.0.0.1:9/"
@@ -65,7 +65,7 @@ def test_a_missing_client_names_the_extra(monkeypatch):
     from skitter.frontier.registry import make_frontier
     from skitter.politeness import Politeness
 
-    monkeypatch.setitem(sys.modules, "skitter.frontier.broker.jetstream", None)
+    monkeypatch.setitem(sys.modules, "skitter.brokers.jetstream", None)
     with pytest.raises(FrontierError) as error:
         make_frontier("nats://h/t?state=sqlite:", FrontierContext("job", "", Politeness()))
     assert error.value.remedy == 'pip install "skitter[nats]"'

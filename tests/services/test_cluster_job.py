@@ -4,14 +4,13 @@ import pytest
 
 from services.cluster_jobs import PARTITIONS, host_in, keys_of, node_of
 from services.requests import FREE, counts, done, entries
-from skitter.engine.reach import jobs_on
 from skitter.errors import FrontierError
-from skitter.frontier.base import NoSuchJob
-from skitter.frontier.changes import Changes
-from skitter.frontier.options import FrontierOptions, Limits
-from skitter.frontier.records import JobState, SeedMark
+from skitter.frontier.contract import NoSuchJob
+from skitter.frontier.options import CrawlLimits, FrontierOptions, SettingsChanges
+from skitter.frontier.records import JobState, SeedProgress
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
-from skitter.frontier.tally import Tally, TallyGroup
+from skitter.frontier.stats import StatsGroup, StatsRow
+from skitter.run.control import jobs_on
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ async def attach(cluster):
 async def test_who_knows_its_name_only_finds_a_job_with_all_its_partitions(
     cluster, join_cluster, attach, job_name
 ):
-    frontier = await join_cluster(cluster.url, job_name, partitions=5, limits=Limits(pages=3))
+    frontier = await join_cluster(cluster.url, job_name, partitions=5, limits=CrawlLimits(pages=3))
     await frontier.add([e for n in range(PARTITIONS) for e in entries("a", "b", host=host_in(n))])
     found = await attach(job_name)
     assert await counts(found) == {"queued": 12}
@@ -71,10 +70,10 @@ async def test_a_changed_limit_holds_for_workers_that_were_there_before(cluster,
     one, other = [await join_cluster(cluster.url, job_name) for _ in range(2)]
     await one.add([e for n in range(PARTITIONS) for e in entries("a", "b", host=host_in(n))])
     await one.commit(done(*(await one.lease("w", 4)).leases, counters={"pages": 1}))
-    await other.change(Changes(max_pages=4))
+    await other.change(SettingsChanges(max_pages=4))
     answers = [await one.lease("w", 4) for _ in range(2)]
     assert (answers[-1].state, answers[-1].reason) == (JobState.STOPPING, "4 pages")
-    await other.change(Changes(max_pages=None))
+    await other.change(SettingsChanges(max_pages=None))
     assert (await one.lease("w", 4)).state is JobState.RUNNING
 
 
@@ -82,7 +81,9 @@ async def test_a_change_that_did_not_reach_all_partitions_does_when_the_job_is_o
     cluster, join_cluster, job_name
 ):
     frontier = await join_cluster(cluster.url, job_name)
-    await frontier._parts.home.change(Changes(parallelism=1))  # and then whoever changed it died
+    await frontier._parts.home.change(
+        SettingsChanges(concurrency_per_slot=1)
+    )  # and then whoever changed it died
     later = await join_cluster(cluster.url, job_name)
     await later.add(entries("a", "b", host=host_in(3)))
     assert len((await later.lease("w", 10)).leases) == 1
@@ -92,8 +93,8 @@ async def test_what_is_counted_by_worker_is_the_sum_over_all_partitions(cluster,
     frontier = await join_cluster(cluster.url, job_name)
     await frontier.add([e for n in range(PARTITIONS) for e in entries("a", host=host_in(n))])
     await frontier.commit(done(*(await frontier.lease("w", 10)).leases, counters={"pages": 1, "items": 2}))
-    assert await frontier.tallies(TallyGroup.WORKER) == [Tally("w", pages=6, items=12)]
-    assert len(await frontier.tallies(TallyGroup.HOST)) == PARTITIONS
+    assert await frontier.tallies(StatsGroup.WORKER) == [StatsRow("w", pages=6, items=12)]
+    assert len(await frontier.tallies(StatsGroup.HOST)) == PARTITIONS
 
 
 async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
@@ -102,7 +103,7 @@ async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
     key = f"{{{job_name}/0}}:seeds"
     frontier = await join_cluster(cluster.url, job_name, seed_keys=(key,))
     claim = await frontier.claim_seeds("w")
-    await frontier.add([], SeedMark(claim.token, 0, done=True))
+    await frontier.add([], SeedProgress(claim.token, 0, done=True))
     node_of(cluster, job_name, 0).ask("LPUSH", key, "one", "two")
     assert (await frontier.status()).state is JobState.RUNNING
     batch = await frontier.take_seeds(10)
@@ -113,7 +114,7 @@ async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
     assert await counts(frontier) == {"queued": PARTITIONS}
 
 
-@pytest.mark.parametrize("options", [{"seed_keys": ("somewhere:seeds",)}, {"task_counter_prefix": "tasks:"}])
+@pytest.mark.parametrize("options", [{"seed_keys": ("somewhere:seeds",)}, {"group_counter_prefix": "tasks:"}])
 async def test_keys_that_would_lie_on_other_nodes_are_refused(cluster, job_name, options):
     frontier = RedisClusterFrontier(cluster.url, job_name, FREE, FrontierOptions(**options))
     with pytest.raises(FrontierError, match="node"):

@@ -11,8 +11,8 @@ from redis.crc import key_slot
 from services.cluster_jobs import PARTITIONS, apart, eventually, finish_all, host_in, keys_of, node_of
 from services.redis_cluster import follows
 from services.requests import counts, done, entries
-from skitter.frontier.records import JobState, SeedMark
-from skitter.frontier.redis.cluster import Cluster, PartitionServer
+from skitter.frontier.records import JobState, SeedProgress
+from skitter.frontier.redis.cluster import ClusterClient, PartitionServer
 from skitter.frontier.redis.cluster_address import parse_cluster
 
 LOGGED = ("--appendonly", "yes", "--appendfsync", "always")
@@ -25,7 +25,7 @@ def kind():
 
 async def no_seeds(frontier):
     claim = await frontier.claim_seeds("seeder")
-    await frontier.add([], SeedMark(claim.token, claim.position, done=True))
+    await frontier.add([], SeedProgress(claim.token, claim.position, done=True))
 
 
 async def lease_from_each(frontier):
@@ -113,7 +113,7 @@ async def test_a_replica_takes_over_and_nothing_is_lost(own_cluster, join_cluste
 @pytest.mark.parametrize("patient", [True, False])
 async def test_who_joins_with_an_old_view_of_the_cluster_looks_again(own_cluster, job_name, patient):
     servers = own_cluster()
-    cluster = Cluster(parse_cluster(servers.url))
+    cluster = ClusterClient(parse_cluster(servers.url))
     key = keys_of(job_name, 0)
     await cluster.node_of(key)
     master = node_of(servers, job_name, 0)

@@ -7,8 +7,8 @@ import pytest
 
 from services.cluster_jobs import eventually, finish_all, host_in
 from services.requests import counts, done, entries
-from skitter.frontier.options import Limits
-from skitter.frontier.records import JobState, SeedMark
+from skitter.frontier.options import CrawlLimits
+from skitter.frontier.records import JobState, SeedProgress
 
 HERE, THERE = 1, 2
 
@@ -25,7 +25,7 @@ async def has_empty_outbox(frontier):
 
 async def no_seeds(frontier):
     claim = await frontier.claim_seeds("seeder")
-    await frontier.add([], SeedMark(claim.token, claim.position, done=True))
+    await frontier.add([], SeedProgress(claim.token, claim.position, done=True))
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ async def test_seeds_of_all_partitions_come_with_their_progress(cluster, join_cl
     frontier = await join_cluster(cluster.url, job_name)
     claim = await frontier.claim_seeds("w")
     seeds = [entry for number in range(6) for entry in entries("a", host=host_in(number))]
-    assert (await frontier.add(seeds, SeedMark(claim.token, 6))).added == 6
-    assert (await frontier.add(seeds, SeedMark(claim.token + 1, 12, done=True))).added == 0
+    assert (await frontier.add(seeds, SeedProgress(claim.token, 6))).added == 6
+    assert (await frontier.add(seeds, SeedProgress(claim.token + 1, 12, done=True))).added == 0
     other = await join_cluster(cluster.url, job_name)
     assert await counts(other) == {"queued": 6}
     assert (await other.status()).seeds_loading
@@ -141,7 +141,7 @@ async def test_workers_of_several_processes_see_one_end(cluster, join_cluster, j
 
 async def test_a_limit_of_pages_over_partitions_is_met_and_never_missed(cluster, join_cluster, job_name):
     limit, each = 30, 4
-    frontiers = [await join_cluster(cluster.url, job_name, limits=Limits(pages=limit)) for _ in range(3)]
+    frontiers = [await join_cluster(cluster.url, job_name, limits=CrawlLimits(pages=limit)) for _ in range(3)]
     await frontiers[0].add([e for n in range(6) for e in entries(*range(40), host=host_in(n))])
 
     async def work(frontier, worker):

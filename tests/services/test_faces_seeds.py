@@ -7,7 +7,7 @@ import pytest
 
 from cli_command import lines_of, skitter
 from engine_bench import QUICK, Scripted
-from skitter.lifecycle import Analyzer, CrawlArguments, ManagedCrawl
+from skitter.frontends.lifecycle import Analyzer, CrawlArguments, ManagedCrawl
 
 SEEDS = ["/1", "/2", "/3", "/4"]
 FACES = {
@@ -81,7 +81,7 @@ def test_each_face_takes_seeds_from_a_key_in_the_order_that_the_job_wants(
     server.ask("LPUSH", key, *seeds_for(face, url))
     told = skitter(
         "run", face, "--job", f"job{uuid.uuid4().hex}", "--frontier", server.url, "--seed-key", key, "-o", "out.jsonl",
-        "-s", f"queue_order={order}", "-s", "concurrency=1", "-s", "parallelism=1", "--delay", 0, "--no-robots", "-q",
+        "-s", f"queue_order={order}", "-s", "concurrency=1", "-s", "concurrency_per_slot=1", "--delay", 0, "--no-robots", "-q",
         cwd=tmp_path,
     )  # fmt: skip
     assert told.returncode == 0, told.stderr

@@ -12,7 +12,7 @@ from services.redis_servers import PASSWORD, server_of
 from services.relay import Relay
 from services.requests import counts, done, entries
 from skitter.errors import FrontierError
-from skitter.frontier.records import JobState, SeedMark
+from skitter.frontier.records import JobState, SeedProgress
 
 PAGES = 1_000
 
@@ -36,7 +36,7 @@ async def test_nothing_is_lost_or_doubled_while_the_server_is_killed_in_the_midd
     server = start()
     frontier = await join(server.url, lease_seconds=2)
     claim = await frontier.claim_seeds("w")
-    await frontier.add(entries(0), SeedMark(claim.token, 1, done=True))
+    await frontier.add(entries(0), SeedProgress(claim.token, 1, done=True))
     accepted = [0]
 
     async def work(name):

@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 
 from engine_bench import QUICK, Scripted
-from skitter.lifecycle import Analyzer, CrawlArguments, ManagedCrawl, Monitor, Status
+from skitter.frontends.lifecycle import Analyzer, CrawlArguments, ManagedCrawl, Monitor, Status
 
 PAGES = {"/": [f"/{number}" for number in range(60)], **{f"/{number}": [] for number in range(60)}}
 

@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from services.nsq_servers import Nsqd, NsqLookupd
-from skitter.nsq import (
+from skitter.brokers.nsq_client import (
     Connection,
     ConnectionFailed,
     Consumer,

@@ -8,7 +8,7 @@ import pytest
 from services.as_on_disk import AsOnDisk
 from services.relay import Relay
 from services.requests import counts, done, entries
-from skitter.frontier.records import JobState, Outcome, Resolution, SeedMark
+from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress
 
 
 @pytest.mark.parametrize("kind_of_url", [str, AsOnDisk])
@@ -66,7 +66,7 @@ async def test_nothing_is_lost_or_doubled_while_answers_are_lost_again_and_again
     async with Relay(server.port) as relay:
         frontier = await join(relay.url)
         claim = await frontier.claim_seeds("w")
-        await frontier.add(entries(0), SeedMark(claim.token, 1, done=True))
+        await frontier.add(entries(0), SeedProgress(claim.token, 1, done=True))
         accepted = 0
         while True:
             if rng.random() < 0.3:

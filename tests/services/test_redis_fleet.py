@@ -36,16 +36,16 @@ async def test_other_rules_hold_for_hosts_that_wait_already(server, join):
     one = await join(server.url)
     await one.add(entries(*range(5), host="slow.test"))
     await one.add(entries(*range(5), host="fast.test"))
-    slow = LimitRule(domain_glob="slow.*", parallelism=1)
-    other = await join(server.url, Politeness(SlotPolicy(delay=0.0, parallelism=1000), [slow]))
+    slow = LimitRule(domain_glob="slow.*", concurrency_per_slot=1)
+    other = await join(server.url, Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=1000), [slow]))
     hosts = [lease.slot for lease in (await other.lease("w", 100)).leases]
     assert (hosts.count("slow.test"), hosts.count("fast.test")) == (1, 5)
 
 
 async def test_a_rule_holds_for_what_is_delayed_while_its_host_is_tidied_away(server, join):
-    slow = LimitRule(domain_glob="slow.*", parallelism=1)
+    slow = LimitRule(domain_glob="slow.*", concurrency_per_slot=1)
     now = [1_700_000_000.0]
-    rules = Politeness(SlotPolicy(delay=0.0, parallelism=1000), [slow])
+    rules = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=1000), [slow])
     frontier = await join(server.url, rules, clock=lambda: now[0])
     await frontier.add(entries(*range(5), host="slow.test", delay=30.0))
     await frontier.renew("w", [])

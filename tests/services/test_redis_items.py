@@ -7,8 +7,8 @@ import pytest
 
 from services.relay import Relay
 from skitter.errors import StoreError
-from skitter.store.base import ItemGroup, OutputContext, StoreContext
 from skitter.store.committed import Committed
+from skitter.store.contract import ItemGroup, OutputContext, StoreContext
 from skitter.store.files import PartFileStore
 from skitter.store.outputs import open_output
 

@@ -8,9 +8,9 @@ import redis.asyncio
 
 from services.requests import counts, done, entries
 from skitter.errors import FrontierError
-from skitter.frontier.records import Landing, SeedMark
+from skitter.frontier.records import FetchReport, SeedProgress
 from skitter.frontier.redis.address import parse_address
-from skitter.frontier.redis.server import Server
+from skitter.frontier.redis.server import RedisServer
 
 
 async def test_an_outage_is_waited_for_and_told_once(own_server, join, caplog):
@@ -41,7 +41,7 @@ async def test_who_joins_a_crawl_waits_until_the_server_is_a_primary_again(own_s
     caplog.set_level(logging.WARNING, "skitter")
     primary, server = own_server(), own_server()
     server.ask("REPLICAOF", "127.0.0.1", primary.port)
-    joining = Server(parse_address(server.url))
+    joining = RedisServer(parse_address(server.url))
     connecting = asyncio.create_task(joining.connect(patient=True))
     done_early, _ = await asyncio.wait([connecting], timeout=0.3)
     assert not done_early
@@ -120,11 +120,11 @@ async def test_a_setback_is_told_with_the_first_leases_after_it(set_back):
 async def test_seeds_that_were_lost_are_not_skipped(set_back):
     frontier = set_back.frontier
     claim = await frontier.claim_seeds("w")
-    await frontier.add(entries("a"), SeedMark(claim.token, 1))
+    await frontier.add(entries("a"), SeedProgress(claim.token, 1))
     await set_back.remember()
-    await frontier.add(entries("b"), SeedMark(claim.token, 2))
+    await frontier.add(entries("b"), SeedProgress(claim.token, 2))
     await set_back.go_back()
-    assert (await frontier.add(entries("c"), SeedMark(claim.token, 3))).added == 0
+    assert (await frontier.add(entries("c"), SeedProgress(claim.token, 3))).added == 0
     again = await frontier.claim_seeds("w")
     assert again.position == 1
 
@@ -142,7 +142,7 @@ async def test_while_the_memory_is_full_adding_waits_and_all_else_goes_on(own_se
         other = await join(server.url)
         assert await other.renew("w", [first.id, second.id]) == []
         assert await other.commit(done(second)) == [True]
-        assert len((await other.lease("w", 5, [Landing(first.id, 0.1)])).leases) == 1
+        assert len((await other.lease("w", 5, [FetchReport(first.id, 0.1)])).leases) == 1
         assert not adding.done()
         assert not committing.done()
         await client.config_set("maxmemory", "0")

@@ -7,18 +7,18 @@ import pytest
 from engine_bench import Bench, Scripted
 from services.requests import counts, done, entries
 from skitter import Request, Spider
-from skitter.engine.gather import Gatherer
-from skitter.engine.outside import OutsideSeeds
 from skitter.errors import FrontierError
-from skitter.frontier.records import JobState, Outcome, OutputMark, Resolution, SeedMark
+from skitter.frontier.records import JobState, Outcome, OutputMark, Resolution, SeedProgress
 from skitter.frontier.redis import seed_keys
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.politeness import Politeness, SlotPolicy
 from skitter.request import decode_request
 from skitter.scope import Scope
+from skitter.worker.links import LinkCollector
+from skitter.worker.seeds import SeedKeyReader
 
 KEYS = ("t:first", "t:second")
-ALL = Politeness(SlotPolicy(delay=0.0, parallelism=1000))
+ALL = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=1000))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def begin(server, join, ask):
         given = {"seed_keys": KEYS, "lease_seconds": 10.0, **options}
         frontier = await join(server.url, ALL, clock=lambda: now[0], **given)
         claim = await frontier.claim_seeds("w")
-        await frontier.add([], SeedMark(claim.token, 0, done=True))
+        await frontier.add([], SeedProgress(claim.token, 0, done=True))
         frontier.now = now
         return frontier
 
@@ -39,12 +39,12 @@ def begin(server, join, ask):
 
 
 def gatherer():
-    return Gatherer(Scope(allowed_domains=["a.test", "b.test"]), ALL, 42)
+    return LinkCollector(Scope(allowed_domains=["a.test", "b.test"]), ALL, 42)
 
 
 async def settle_all(frontier):
     """Do what a worker does until there is nothing more."""
-    outside = OutsideSeeds(frontier, gatherer())
+    outside = SeedKeyReader(frontier, gatherer())
     while (batch := await frontier.take_seeds(3)) is not None:
         await outside._settle(batch)
 
@@ -165,7 +165,7 @@ async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkey
     await ask.lpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     monkeypatch.setattr(seed_keys, "_ENOUGH_QUEUED", 1)
     batch = await frontier.take_seeds(1)
-    await OutsideSeeds(frontier, gatherer())._settle(batch)
+    await SeedKeyReader(frontier, gatherer())._settle(batch)
     assert await frontier.take_seeds(1) is None
     assert await ask.llen(KEYS[0]) == 1
 
@@ -208,7 +208,7 @@ async def test_a_worker_crawls_what_comes_by_the_keys_until_it_is_told_to_stop(s
     site = Scripted({f"/{n}": [] for n in range(20)})
     url = serve(site).url
     await ask.delete("live")
-    crawl = Bench(Nothing(), tmp_path, seed_keys=["live"], wait_for_seeds=True, task_key="task")
+    crawl = Bench(Nothing(), tmp_path, seed_keys=["live"], wait_for_seeds=True, group_key="task")
     context = crawl.frontier_context()
     crawl.frontier = RedisFrontier(server.url, f"job{tmp_path.name}", context.politeness, context.options)
     running = asyncio.create_task(crawl.run())
@@ -228,7 +228,7 @@ async def test_a_worker_crawls_what_comes_by_the_keys_until_it_is_told_to_stop(s
 
 
 async def test_items_of_a_task_are_counted_in_a_plain_key_that_runs_out(begin, ask):
-    frontier = await begin(task_counter_prefix="shop:count:", task_counter_ttl=50.0)
+    frontier = await begin(group_counter_prefix="shop:count:", group_counter_ttl=50.0)
     await ask.delete("shop:count:books")
     for name in "ab":
         await frontier.add(entries(name))
@@ -241,7 +241,7 @@ async def test_items_of_a_task_are_counted_in_a_plain_key_that_runs_out(begin, a
 
 
 async def test_a_plain_counter_that_cannot_be_raised_breaks_no_commit_off(begin, ask):
-    frontier = await begin(task_counter_prefix="shop:count:", task_counter_ttl=50.0)
+    frontier = await begin(group_counter_prefix="shop:count:", group_counter_ttl=50.0)
     await ask.set("shop:count:books", "many")
     await frontier.add(entries("a"))
     (lease,) = (await frontier.lease("w", 1)).leases

@@ -6,10 +6,10 @@ import pytest
 
 from services.redis_servers import running
 from skitter import Spider
-from skitter.engine.crawl import Crawl
-from skitter.engine.job import JobSpec
 from skitter.fetch.http import HttpFetcher
 from skitter.frontier.records import JobState
+from skitter.run.crawl import Crawl
+from skitter.run.job import JobSpec
 
 
 class SlowOpening(HttpFetcher):

@@ -11,7 +11,7 @@ from redis import Redis
 from cli_command import SHOP, Running, SlowingSite, complaint, skitter, truth_of
 from services.redis_servers import RedisServer
 from services.store_servers import running
-from skitter.engine.job import JobFolder, JobSpec
+from skitter.run.job import JobFolder, JobSpec
 from skitter.testing import GeneratedSite
 
 HIDDEN = "hidden/word"
@@ -42,7 +42,7 @@ class Crawl:
         self.truth = truth
 
     def words(self, *more):
-        return ("run", "shop.py", "--no-robots", "--delay", 0, "-s", "parallelism=4", *more)
+        return ("run", "shop.py", "--no-robots", "--delay", 0, "-s", "concurrency_per_slot=4", *more)
 
 
 def in_list(server):

@@ -16,7 +16,7 @@ from skitter.testing import GeneratedSite, SiteProcess
 PAGES = 100
 RECIPE = """name: web
 start: {url}
-settings: {{robots: false, delay: 0, parallelism: 8, lease_seconds: 3, retry_delay: 0.1}}
+settings: {{robots: false, delay: 0, concurrency_per_slot: 8, lease_seconds: 3, retry_delay: 0.1}}
 pages:
   p: {{items: {{fields: {{url: {{value: "{{url}}"}}}}}}, follow: [a]}}
 """

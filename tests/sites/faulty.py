@@ -16,7 +16,7 @@ READ_TIMEOUT = 1.0
 TOTAL_TIMEOUT = 5.0
 RETRIES = 2
 BODY_LIMIT = 64_000_000
-"""The truth holds for a crawler with these settings, with parallelism 16 or more and no delay."""
+"""The truth holds for a crawler with these settings, with concurrency_per_slot 16 or more and no delay."""
 
 _PER_LIST = 25
 

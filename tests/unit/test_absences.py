@@ -3,8 +3,8 @@
 import asyncio
 import logging
 
-from skitter.frontier.redis import absences
-from skitter.frontier.redis.absences import Absences
+from skitter.frontier.redis import outages
+from skitter.frontier.redis.outages import OutageTracker
 
 BEGUN, ENDED = (
     "frontier c: a part of the cluster is not there",
@@ -23,7 +23,7 @@ def begin_and_end(parts, *names):
 
 async def test_parts_that_go_and_come_in_one_outage_are_told_once(caplog):
     caplog.set_level(logging.WARNING, "skitter.frontier")
-    parts = Absences("c")
+    parts = OutageTracker("c")
     begin_and_end(parts, "1", "2")
     begin_and_end(parts, "3")
     begin_and_end(parts, "1")
@@ -37,8 +37,8 @@ async def test_parts_that_go_and_come_in_one_outage_are_told_once(caplog):
 
 async def test_an_outage_is_over_once_all_has_been_there_for_a_while(caplog, monkeypatch):
     caplog.set_level(logging.WARNING, "skitter.frontier")
-    monkeypatch.setattr(absences, "SETTLED", 0.01)
-    parts = Absences("c")
+    monkeypatch.setattr(outages, "SETTLED", 0.01)
+    parts = OutageTracker("c")
     for outage in (1, 2):
         begin_and_end(parts, "1")
         async with asyncio.timeout(10):

@@ -89,11 +89,11 @@ def test_arguments_that_the_spider_does_not_take(here):
 
 
 def test_unknown_setting_and_values_that_it_cannot_have(here):
-    assert "there is no setting 'paralelism'; did you mean parallelism?" in complaint(
-        "run", "first.py", "-s", "paralelism=2", cwd=here
+    assert "there is no setting 'concurency_per_slot'; did you mean concurrency_per_slot?" in complaint(
+        "run", "first.py", "-s", "concurency_per_slot=2", cwd=here
     )
-    assert "setting parallelism cannot be 'two'" in complaint(
-        "run", "first.py", "-s", "parallelism=two", cwd=here
+    assert "setting concurrency_per_slot cannot be 'two'" in complaint(
+        "run", "first.py", "-s", "concurrency_per_slot=two", cwd=here
     )
     assert "setting delay is -1" in complaint("run", "first.py", "--delay", "-1", cwd=here)
     assert "setting max_pages is 0" in complaint("crawl", URL, "--limit", 0, cwd=here)

@@ -5,17 +5,17 @@ import asyncio
 import pytest
 
 from broker_double import BrokerDouble
+from skitter.brokers.frontier import BrokerFrontier
+from skitter.brokers.message import bare_ticket, mark_of, ticket_of
+from skitter.brokers.pending import LONGEST_DEFERRAL, BrokerTuning
+from skitter.brokers.sqlite_state import SqliteState
 from skitter.errors import FrontierError
-from skitter.frontier.broker.frontier import BrokerFrontier
-from skitter.frontier.broker.hand import LONGEST_DEFERRAL, Pace
-from skitter.frontier.broker.sqlite_state import SqliteState
-from skitter.frontier.broker.ticket import bare_ticket, mark_of, ticket_of
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.records import Entry, JobState, Landing, Outcome, Resolution, SeedMark
+from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.politeness import Politeness, SlotPolicy
 
-FREE = SlotPolicy(delay=0.0, parallelism=100)
-QUICK = Pace(hold=0.5, dry_after=0.0, ready_for=0.0, patience=0.0)
+FREE = SlotPolicy(delay=0.0, concurrency_per_slot=100)
+QUICK = BrokerTuning(hold=0.5, dry_after=0.0, ready_for=0.0, patience=0.0)
 
 
 def entry(name, host="h.test", **fields):
@@ -119,20 +119,20 @@ async def test_a_message_delivered_twice_leases_nothing_twice(make):
     broker.deliver(broker.published[0].body, attempts=2)
     (a,) = await lease(frontier)
     await frontier.commit(done(a))
-    assert await lease(frontier, landed=[Landing(a.id, 0.1)]) == []
+    assert await lease(frontier, landed=[FetchReport(a.id, 0.1)]) == []
     broker.deliver(broker.published[0].body, attempts=3)
-    assert await lease(frontier, landed=[Landing(a.id, 0.1)]) == []
+    assert await lease(frontier, landed=[FetchReport(a.id, 0.1)]) == []
     assert (await frontier.status()).done == 1
     assert "finish" in broker.delivered[0].said
     assert broker.delivered[-1].said == ["finish"]
 
 
 async def test_a_message_whose_page_is_at_work_elsewhere_is_kept_or_put_back(make):
-    frontier, broker = await make(pace=Pace(hold=0.0))
+    frontier, broker = await make(pace=BrokerTuning(hold=0.0))
     await frontier.add([entry("a")])
     assert len(await lease(frontier)) == 1
     broker.deliver(broker.published[0].body, attempts=2)
-    assert await lease(frontier, landed=[Landing(0)]) == []
+    assert await lease(frontier, landed=[FetchReport(0)]) == []
     ((word, seconds),) = broker.delivered[1].said
     assert word == "requeue"
     assert 0 < seconds < 20
@@ -141,14 +141,14 @@ async def test_a_message_whose_page_is_at_work_elsewhere_is_kept_or_put_back(mak
 async def test_what_the_state_has_lost_is_added_again_from_its_message(make):
     frontier, broker = await make()
     broker.deliver(ticket_of(broker.mark, entry("lost", priority=3), 0.0))
-    assert await lease(frontier, landed=[Landing(0)]) == []
+    assert await lease(frontier, landed=[FetchReport(0)]) == []
     await frontier._outbox.wait_below(1)
-    (again,) = await lease(frontier, landed=[Landing(0)])
+    (again,) = await lease(frontier, landed=[FetchReport(0)])
     assert again.url == "http://h.test/lost"
 
 
 async def test_a_slow_host_is_put_back_until_it_is_ready_one_behind_the_other(make):
-    frontier, broker = await make(SlotPolicy(delay=60.0, parallelism=1))
+    frontier, broker = await make(SlotPolicy(delay=60.0, concurrency_per_slot=1))
     await frontier.add([entry(number) for number in range(50)])
     assert len(await lease(frontier)) == 1
     waits = [message.said[0][1] for message in broker.delivered if message.said]
@@ -159,16 +159,18 @@ async def test_a_slow_host_is_put_back_until_it_is_ready_one_behind_the_other(ma
 
 
 async def test_a_host_that_is_ready_in_a_moment_is_waited_for_in_hand(make):
-    frontier, broker = await make(SlotPolicy(delay=0.0, parallelism=1))
+    frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     (a,) = await lease(frontier)
-    (b,) = await lease(frontier, landed=[Landing(a.id, 0.1)])
+    (b,) = await lease(frontier, landed=[FetchReport(a.id, 0.1)])
     assert b.url != a.url
     assert [message.said for message in broker.delivered] == [[], []]
 
 
 async def test_no_more_is_kept_in_hand_than_there_is_room_for(make):
-    frontier, broker = await make(SlotPolicy(delay=0.0, parallelism=1), pace=Pace(room=4, hold=1e6))
+    frontier, broker = await make(
+        SlotPolicy(delay=0.0, concurrency_per_slot=1), pace=BrokerTuning(room=4, hold=1e6)
+    )
     await frontier.add([entry(number) for number in range(30)])
     assert len(await lease(frontier)) == 1
     assert sum(not message.said for message in broker.delivered) == 1 + 4
@@ -179,11 +181,11 @@ async def test_messages_come_as_they_are_needed(make):
     await frontier.add([entry(number) for number in range(3)])
     leases = await lease(frontier, 10)
     assert broker.allowed[0] == 10
-    await lease(frontier, 7, landed=[Landing(one.id, 0.1) for one in leases])
+    await lease(frontier, 7, landed=[FetchReport(one.id, 0.1) for one in leases])
     assert broker.allowed[-1] == len(leases) + 1  # one to look: no slot has anything ready
     await frontier.control(JobState.PAUSED)
-    await lease(frontier, 7, landed=[Landing(0)])
-    await lease(frontier, 7, landed=[Landing(0)])
+    await lease(frontier, 7, landed=[FetchReport(0)])
+    await lease(frontier, 7, landed=[FetchReport(0)])
     assert broker.allowed[-1] == len(leases)
 
 
@@ -208,12 +210,12 @@ async def test_the_next_messages_may_come_while_pages_are_committed_and_no_more_
 
 
 async def test_what_was_not_looked_at_for_want_of_room_stays_in_hand_and_counts_as_needed(make):
-    frontier, broker = await make(pace=Pace(room=4, hold=0.5))
+    frontier, broker = await make(pace=BrokerTuning(room=4, hold=0.5))
     await frontier.add([entry(number) for number in range(30)])
     leases = await lease(frontier, 2)
     assert [message.said for message in broker.delivered] == [[]] * 30
     broker.allowed.clear()
-    await lease(frontier, 5, landed=[Landing(one.id, 0.1) for one in leases])
+    await lease(frontier, 5, landed=[FetchReport(one.id, 0.1) for one in leases])
     assert set(broker.allowed) == {2 + 28, 7 + 23}
 
 
@@ -223,12 +225,12 @@ async def test_lost_messages_are_published_again_when_the_broker_is_dry(make):
     broker.inbox.clear()
     assert await lease(frontier) == []
     await frontier._sweeping
-    leases = await lease(frontier, landed=[Landing(0)])
+    leases = await lease(frontier, landed=[FetchReport(0)])
     assert len({one.url for one in leases}) == 10
 
 
 async def test_nothing_is_published_again_while_messages_come(make):
-    frontier, broker = await make(pace=Pace(dry_after=1e6, ready_for=0.0))
+    frontier, broker = await make(pace=BrokerTuning(dry_after=1e6, ready_for=0.0))
     await frontier.add([entry(number) for number in range(10)])
     broker.inbox.clear()
     assert await lease(frontier) == []
@@ -237,7 +239,7 @@ async def test_nothing_is_published_again_while_messages_come(make):
 
 
 async def test_closing_puts_back_what_is_in_hand_and_at_work(make):
-    frontier, broker = await make(SlotPolicy(delay=0.0, parallelism=1))
+    frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     await lease(frontier)
     await frontier.close()
@@ -245,14 +247,14 @@ async def test_closing_puts_back_what_is_in_hand_and_at_work(make):
 
 
 async def test_closing_a_finished_job_lets_go_of_what_is_left(make):
-    frontier, broker = await make(pace=Pace(hold=1e6))
+    frontier, broker = await make(pace=BrokerTuning(hold=1e6))
     claim = await frontier.claim_seeds("w")
-    await frontier.add([entry("a")], SeedMark(claim.token, 1, done=True))
+    await frontier.add([entry("a")], SeedProgress(claim.token, 1, done=True))
     (a,) = await lease(frontier)
     broker.deliver(bare_ticket(broker.mark, "h.test"))
-    await lease(frontier, landed=[Landing(0)])
+    await lease(frontier, landed=[FetchReport(0)])
     await frontier.commit(done(a))
-    answer = await frontier.lease("w", 0, [Landing(0)])
+    answer = await frontier.lease("w", 0, [FetchReport(0)])
     assert answer.state is JobState.FINISHED
     await frontier.close()
     assert [message.said for message in broker.delivered] == [["finish"]] * 2
@@ -291,7 +293,7 @@ class AwayFirst(BrokerDouble):
 
 @pytest.mark.parametrize("patient", [True, False])
 async def test_only_who_joins_a_crawl_waits_for_a_broker_that_is_away(tmp_path, monkeypatch, patient):
-    monkeypatch.setattr("skitter.frontier.broker.frontier._OPEN_AGAIN", 0.0)
+    monkeypatch.setattr("skitter.brokers.frontier._OPEN_AGAIN", 0.0)
     broker = AwayFirst()
     frontier = BrokerFrontier(SqliteState(tmp_path / "f.db", Politeness(FREE)), broker, patient=patient)
     if patient:

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from broker_double import BrokerDouble
-from skitter.frontier.broker.by_queue import BrokerFrontierByQueue
-from skitter.frontier.broker.hand import Pace
-from skitter.frontier.broker.sqlite_state import SqliteState
-from skitter.frontier.records import Entry, Landing, Outcome, Resolution
+from skitter.brokers.by_queue import BrokerFrontierByQueue
+from skitter.brokers.pending import BrokerTuning
+from skitter.brokers.sqlite_state import SqliteState
+from skitter.frontier.records import Entry, FetchReport, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 
-QUICK = Pace(hold=0.5, dry_after=1000.0, ready_for=1000.0, patience=0.0)
+QUICK = BrokerTuning(hold=0.5, dry_after=1000.0, ready_for=1000.0, patience=0.0)
 
 
 class OpenState:
@@ -41,7 +41,9 @@ async def job(tmp_path):
         def topic(queue):
             return topics.setdefault(queue, BrokerDouble())
 
-        state = SqliteState(tmp_path / "frontier.db", Politeness(SlotPolicy(delay=0.0, parallelism=100)))
+        state = SqliteState(
+            tmp_path / "frontier.db", Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100))
+        )
         frontier = BrokerFrontierByQueue(state, topic, pace=QUICK)
         info = await frontier.open()
         opened.append(frontier)
@@ -124,7 +126,7 @@ async def test_landings_find_their_queue_also_when_it_is_served_no_more(job):
     frontier, _, _ = await job()
     await frontier.add([entry("detail|h.test", "a"), entry("h.test", "b")])
     (lease,) = (await frontier.lease("w", 10, (), {"detail": 10})).leases
-    await frontier.lease("w", 10, [Landing(lease.id, 0.1)], {"default": 10})
+    await frontier.lease("w", 10, [FetchReport(lease.id, 0.1)], {"default": 10})
     assert next(iter(frontier._state._leases)).landed
     assert await frontier.renew("w", [lease.id]) == []
     await frontier.release([lease.id])

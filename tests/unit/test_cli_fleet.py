@@ -185,7 +185,7 @@ MISUSE = {
     ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "belongs to one machine",
     ("set", "shop", "user_agent=x"): "cannot be changed",
     ("set", "shop", "dealy=1"): "there is no setting",
-    ("set", "shop", "parallelism=0"): "parallelism",
+    ("set", "shop", "concurrency_per_slot=0"): "concurrency_per_slot",
     ("set", "shop", "delay=fast"): "cannot be",
     ("set", "shop", "delay"): "has no value",
     ("drop-host", "shop", "h", "--ban", "--unban"): "do not go together",
@@ -214,7 +214,18 @@ def test_misuse_is_one_line(shop, monkeypatch, capsys):
 def test_settings_are_changed_under_way_and_hold_for_later_runs(site, serve, tmp_path):
     slow = SlowingSite(site, after=5, delay=1.0)
     server = serve(slow)
-    command = ("crawl", server.url, "--delay", 0, "--parallelism", 1, "--job", "shop", "-o", "items.jsonl")
+    command = (
+        "crawl",
+        server.url,
+        "--delay",
+        0,
+        "--concurrency-per-slot",
+        1,
+        "--job",
+        "shop",
+        "-o",
+        "items.jsonl",
+    )
     with Running(*command, cwd=tmp_path) as running:
         assert slow.reached.wait(60)
         assert skitter("pause", "shop", cwd=tmp_path).returncode == 0
@@ -312,7 +323,7 @@ def test_items_are_counted_per_task_and_links_stay_in_the_task_of_their_page(sit
         "        yield {'url': response.url}\n"
         "        yield response.follow_all('a')\n"
     )
-    command = ("run", "spider.py", "-o", "i.jsonl", "--no-robots", "--delay", 0, "-s", "task_key=task", "-s", "scope=any",
+    command = ("run", "spider.py", "-o", "i.jsonl", "--no-robots", "--delay", 0, "-s", "group_key=task", "-s", "scope=any",
            "-s", f"allow={server.url}")  # fmt: skip
     assert skitter(*command, cwd=tmp_path).returncode == 0
     (task,) = json.loads(skitter("counters", "tasks", "--by", "task", "--json", cwd=tmp_path).stdout)

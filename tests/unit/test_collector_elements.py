@@ -8,7 +8,8 @@ import pydantic
 import pytest
 
 from skitter import Collector, Request, Response
-from skitter.collector import (
+from skitter.errors import UsageError
+from skitter.frontends.collector import (
     CollectorRequest,
     CollectorResponse,
     Css,
@@ -17,7 +18,6 @@ from skitter.collector import (
     XmlElement,
     XPath,
 )
-from skitter.errors import UsageError
 
 BOOK = b"""<html><body><div class="book" data-id=" 7 "><h3><a href="/7" title="A title">A t...</a></h3>
 <p class="price"> 12.50 EUR </p><span class="tag"> a </span><span class="tag">b</span>

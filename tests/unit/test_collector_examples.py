@@ -19,7 +19,7 @@ from skitter.testing import SiteProcess
 EXAMPLES = ROOT / "examples" / "collector"
 RUN_HERE = {
     "basic", "cloned_collectors", "error_handling", "local_files", "login", "max_depth", "multipart", "parallel",
-    "proxy_switcher", "random_delay", "rate_limit", "redis_backend", "request_context", "scraper_server", "url_filter",
+    "proxy_switcher", "jitter", "rate_limit", "redis_backend", "request_context", "scraper_server", "url_filter",
     "url_queue",
 }  # fmt: skip
 
@@ -116,9 +116,9 @@ def begun(site, since):
     return [hit.received for hit in site.hits()[since:] if "/book/" in hit.target]
 
 
-def test_random_delay_keeps_its_distance(run, site):
+def test_jitter_keeps_its_distance(run, site):
     before = len(site.hits())
-    assert run("random_delay") == ["6"]
+    assert run("jitter") == ["6"]
     times = begun(site, before)
     assert len(times) == 6
     assert min(late - early for early, late in pairwise(times)) >= 0.08

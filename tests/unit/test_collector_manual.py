@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from manual import ROOT
-from skitter.collector.options import PREFIX, VARIABLES, Options
+from skitter.frontends.collector.options import PREFIX, VARIABLES, Options
 
 COLLY = ROOT / "docs" / "seed-systems" / "colly.md"
 

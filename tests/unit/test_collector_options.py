@@ -3,8 +3,8 @@
 import pytest
 
 from skitter import Collector
-from skitter.collector.options import OF_A_CLONE, Options, read_options
 from skitter.errors import SettingsError
+from skitter.frontends.collector.options import OF_A_CLONE, Options, read_options
 from skitter.settings import build_settings
 
 
@@ -15,7 +15,7 @@ def settings_of(crawler):
 def test_options_become_settings_of_the_job():
     crawler = Collector(
         user_agent="bot/1", headers={"X": "1"}, max_depth=2, max_requests=9, max_body_size=1000, ignore_robots_txt=True,
-        request_timeout=3, proxy="http://p:1", concurrency=5, settings={"delay": 1, "concurrency": 6},
+        timeout=3, proxy="http://p:1", concurrency=5, settings={"delay": 1, "concurrency": 6},
     )  # fmt: skip
     found = settings_of(crawler)
     assert (found.user_agent, found.headers, found.depth_limit, found.max_pages) == (
@@ -44,7 +44,7 @@ def test_the_environment_wins_over_the_code(monkeypatch):
     assert crawler.__spider__("crawler", "test").allowed_domains == ("a.com", "b.com")
     assert (found.user_agent, found.depth_limit, found.max_pages, found.max_body) == ("env/1", 2, 8, 100)
     assert (found.robots, len(found.deny), found.cookies) == (False, 1, "none")
-    assert {302, 404, 503} <= set(found.accept_statuses)
+    assert {302, 404, 503} <= set(found.allowed_statuses)
     assert crawler.clone(user_agent="clone/1").options.user_agent == "clone/1"
 
 

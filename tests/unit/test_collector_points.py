@@ -6,8 +6,8 @@ import pytest
 
 from engine_bench import Bench, Scripted, redirect
 from skitter import Collector
-from skitter.collector import LogDebugger
 from skitter.errors import UsageError
+from skitter.frontends.collector import LogDebugger
 from skitter.testing import Answer
 
 HTML = Answer(b'<p class="a">one</p><p>two</p><a href="/b">b</a>')
@@ -306,7 +306,7 @@ async def test_the_debugger_hears_of_every_event(bench, caplog):
     crawler.on_html("p.a", lambda element: element.request.visit("/no"))
     crawler.on_xml("//a", lambda element: None)
     crawler.on_error(lambda response, error: None)
-    with caplog.at_level(logging.INFO, "skitter.collector"):
+    with caplog.at_level(logging.INFO, "skitter.frontends.collector"):
         await bench(crawler, {"/": HTML})
     kinds = [record.getMessage().split("[")[1].split("]")[0] for record in caplog.records]
     first = ["request", "request_headers", "response_headers", "response", "html", "xml", "scraped"]

@@ -13,10 +13,10 @@ import pytest
 from cli_command import SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
 from engine_bench import QUICK, Scripted
 from skitter import Collector, JobSpec, Request
-from skitter.collector.spider import frozen, thawed
-from skitter.engine.job import JobFolder
 from skitter.errors import SkitterError, SpiderError, UsageError
+from skitter.frontends.collector.spider import frozen, thawed
 from skitter.frontier.records import JobState
+from skitter.run.job import JobFolder
 from skitter.testing import GeneratedSite
 
 FILE = """
@@ -24,7 +24,7 @@ import sys
 from skitter import Collector
 
 crawler = Collector(allowed_domains=["127.0.0.1"], settings={"delay": 0, "robots": False})
-crawler.limit(domain_glob="*", parallelism=8)
+crawler.limit(domain_glob="*", concurrency_per_slot=8)
 
 
 @crawler.on_response
@@ -53,7 +53,7 @@ if __name__ == "__main__":
 @pytest.fixture(autouse=True)
 def uvloop_looks_at_the_socket(no_blocking_calls):
     """uvloop asks once what stands where the socket of a job is to be."""
-    no_blocking_calls.functions["os.stat"].can_block_in("skitter/frontier/server.py", "start")
+    no_blocking_calls.functions["os.stat"].can_block_in("skitter/frontier/rpc/server.py", "start")
 
 
 @pytest.fixture
@@ -377,7 +377,7 @@ def test_a_job_spec_names_a_collector_like_a_spider(serve, tmp_path, file):
 
 
 def test_running_while_a_file_is_imported_is_a_spider_error(file, tmp_path, monkeypatch):
-    from skitter.engine.loading import load_spider_class
+    from skitter.run.loader import load_spider_class
 
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "runs_itself.py"

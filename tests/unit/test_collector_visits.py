@@ -8,9 +8,9 @@ import pytest
 
 from engine_bench import Bench, Scripted, page
 from skitter import Collector, LimitRule, Rate, Request
-from skitter.collector import FormFile, extensions
-from skitter.collector.forms import encode_multipart
 from skitter.errors import RequestError, SettingsError, UsageError
+from skitter.frontends.collector import FormFile, extensions
+from skitter.frontends.collector.forms import encode_multipart
 from skitter.testing import Answer
 
 
@@ -125,13 +125,13 @@ async def test_fields_of_a_request_can_be_given_with_a_visit(bench):
         for number in range(3):
             response.request.visit(f"/{number}", priority=number)
 
-    ran = await bench(crawler, {"/": [], "/0": [], "/1": [], "/2": []}, concurrency=1, parallelism=1)
+    ran = await bench(crawler, {"/": [], "/0": [], "/1": [], "/2": []}, concurrency=1, concurrency_per_slot=1)
     assert [visit.target for visit in ran.site.visits] == ["/", "/2", "/1", "/0"]
 
 
 async def test_many_links_of_a_page_travel_as_one_batch():
-    from skitter.collector.request import CollectorRequest
-    from skitter.collector.visits import Visits
+    from skitter.frontends.collector.request import CollectorRequest
+    from skitter.frontends.collector.visits import Visits
 
     crawler, visits = Collector(), Visits(lambda: "http://h/")
     request = CollectorRequest(crawler, Request("http://h/"), visits)
@@ -260,7 +260,7 @@ async def test_bounds_refuse_urls_and_count_them(bench, options, refused):
 
 
 async def test_a_disallowed_domain_is_that_of_the_url_and_nothing_else_in_it():
-    from skitter.collector.options import read_options
+    from skitter.frontends.collector.options import read_options
 
     scope = read_options({"disallowed_domains": ["example.com"]}, {}).scope()
     for url in (
@@ -455,12 +455,12 @@ async def test_urls_that_are_too_long_are_refused_before_they_are_queued(bench):
 
 async def test_limit_rules_become_settings_of_the_job(bench):
     crawler = Collector()
-    crawler.limit(domain_glob="*.example.com", delay=2, random_delay=1, parallelism=1)
+    crawler.limit(domain_glob="*.example.com", delay=2, jitter=1, concurrency_per_slot=1)
     crawler.clone().limit(LimitRule(domain_regexp=".*", rates=(Rate(1, 0.5),), unit="rule"))
     spider = crawler.__spider__("crawler", "test")()
     politeness = Bench(spider, ".").settings.politeness()
     slow = politeness.policy_of(politeness.slot_of("a.example.com"))
-    assert (slow.delay, slow.jitter, slow.parallelism) == (2, 1, 1)
+    assert (slow.delay, slow.jitter, slow.concurrency_per_slot) == (2, 1, 1)
     assert politeness.slot_of("x.org") == politeness.slot_of("y.org")
     assert politeness.policy_of(politeness.slot_of("x.org")).rates == (Rate(1, 0.5),)
     with pytest.raises(SettingsError, match="domain_glob"):

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from skitter.cli.main import skitter
-from skitter.engine.loading import find_spider
-from skitter.engine.pump import DRAIN_SECONDS
-from skitter.engine.seed_format import read_seed
+from skitter.run.loader import find_spider
 from skitter.store.outputs import open_output
+from skitter.worker import DRAIN_SECONDS
+from skitter.worker.seed_format import read_seed
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "skitter@.service"

@@ -15,8 +15,8 @@ import pytest
 from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links
 from services.processes import free_port
 from skitter.cli.main import skitter
-from skitter.engine.job import JobSpec
 from skitter.politeness import LimitRule
+from skitter.run.job import JobSpec
 from skitter.settings import Settings
 from skitter.testing import Answer
 from skitter.testing.demo_site import DemoSite, demo_server

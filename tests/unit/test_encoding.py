@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from skitter import encoding
-from skitter.encoding import decode, detect, portable_detector, statistical_detector
+from skitter.web import encoding
+from skitter.web.encoding import decode, detect, portable_detector, statistical_detector
 
 RUSSIAN = "<p>Съешь же ещё этих мягких французских булок, да выпей чаю. Москва - столица России.</p>"
 FRENCH = "<p>Les élèves français étaient très étonnés par la beauté de la forêt où ils marchèrent.</p>"

@@ -7,7 +7,7 @@ import pytest
 from engine_bench import Bench, Kept, Scripted
 from skitter import Request, Spider
 from skitter.frontier.records import JobState
-from skitter.store.base import Buffering, GroupError
+from skitter.store.contract import Buffering, GroupError
 from skitter.testing import Answer
 
 LEAVES = [f"/{number}" for number in range(100)]
@@ -41,7 +41,7 @@ class Buffered(Kept):
 @pytest.fixture
 def bench(serve, tmp_path):
     def make(pages=PAGES, **settings):
-        return Bench(Follower(url=serve(Scripted(pages)).url), tmp_path, parallelism=64, **settings)
+        return Bench(Follower(url=serve(Scripted(pages)).url), tmp_path, concurrency_per_slot=64, **settings)
 
     return make
 

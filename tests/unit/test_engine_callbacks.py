@@ -7,10 +7,10 @@ import pytest
 
 from engine_bench import Bench, Scripted, page
 from skitter import Request, Spider
-from skitter.engine.callbacks import describe, find_callback, run_callback
 from skitter.errors import SpiderError
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
+from skitter.worker.callbacks import describe, find_callback, run_callback
 
 ITEM, REQUEST = {"a": 1}, Request("http://h.test/")
 
@@ -253,7 +253,7 @@ async def test_of_requests_that_wait_the_one_of_highest_priority_is_fetched_firs
             yield {"url": response.url}
 
     pages = {"/": [], **{f"/{number}": [] for number in (1, -3, 7, 0)}}
-    ran = await run(pages, Choosy, concurrency=1, parallelism=1)
+    ran = await run(pages, Choosy, concurrency=1, concurrency_per_slot=1)
     assert [visit.target for visit in ran.site.visits] == ["/", "/7", "/1", "/0", "/-3"]
 
 

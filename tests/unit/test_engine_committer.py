@@ -8,7 +8,7 @@ import pytest
 from engine_bench import Bench, Kept, Scripted
 from skitter import Request, Spider
 from skitter.errors import FrontierError, StoreError
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.records import JobState, Outcome, Resolution
 from skitter.testing import Answer
 
@@ -115,7 +115,8 @@ async def test_a_page_whose_items_cannot_be_written_follows_no_links_and_counts_
 
 async def test_many_pages_are_committed_together(bench):
     crawl = bench(
-        {"/": [f"/{n}" for n in range(100)], **{f"/{n}": Answer(b"x") for n in range(100)}}, parallelism=64
+        {"/": [f"/{n}" for n in range(100)], **{f"/{n}": Answer(b"x") for n in range(100)}},
+        concurrency_per_slot=64,
     )
     context = crawl.frontier_context()
 

@@ -4,14 +4,14 @@ import pytest
 
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
-from skitter.engine.gather import Gatherer
 from skitter.errors import RequestError, SpiderError
 from skitter.frontier.records import Entry
 from skitter.links import Links
 from skitter.politeness import LimitRule, Politeness
 from skitter.request import decode_request, fingerprint
 from skitter.scope import Scope
-from skitter.urls import normalize
+from skitter.web.urls import normalize
+from skitter.worker.links import LinkCollector
 
 BASE = "http://h.test/dir/page.html"
 PARENT = Request(BASE, depth=3)
@@ -20,7 +20,7 @@ PARENT = Request(BASE, depth=3)
 @pytest.fixture
 def gatherer():
     def make(scope=None, politeness=None):
-        return Gatherer(scope or Scope(), politeness or Politeness(), 42)
+        return LinkCollector(scope or Scope(), politeness or Politeness(), 42)
 
     return make
 

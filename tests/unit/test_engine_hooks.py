@@ -4,10 +4,10 @@ import pytest
 
 from engine_bench import Bench, Scripted, page, redirect
 from skitter import Request, Spider
-from skitter.engine.hooks import POINTS, Hooks, Signal
-from skitter.errors import Postponed, SpiderError
+from skitter.errors import DeferRequest, SpiderError
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
+from skitter.worker.hooks import POINTS, HookAction, Hooks
 
 PAGES = {"/": ["/a", "/b"], "/a": [], "/b": []}
 
@@ -88,12 +88,12 @@ async def test_hooks_of_one_point_run_in_order_and_the_first_decision_ends_the_r
 
     async def coroutine(_request):
         order.append("coroutine")
-        return Signal.DROP
+        return HookAction.DROP
 
     hooks.register("on_error", plain)
     hooks.register("on_error", coroutine)
     hooks.register("on_error", plain)
-    assert await hooks.ask("on_error", None) is Signal.DROP
+    assert await hooks.ask("on_error", None) is HookAction.DROP
     assert order == ["plain", "coroutine"]
 
 
@@ -106,13 +106,13 @@ async def test_each_hook_gets_the_request_as_the_one_before_it_left_it():
 
     hooks.register("before_request", second)
     request, signal = await hooks.rewrite(Request("http://h.test/"))
-    assert (request.priority, request.depth, signal) == (1, 2, Signal.GO_ON)
+    assert (request.priority, request.depth, signal) == (1, 2, HookAction.CONTINUE)
 
 
 async def test_the_name_of_a_signal_is_as_good_as_the_signal():
     hooks = Hooks()
     hooks.register("on_error", lambda: "retry")
-    assert await hooks.ask("on_error") is Signal.RETRY
+    assert await hooks.ask("on_error") is HookAction.RETRY
 
 
 async def test_an_answer_that_is_no_signal_names_the_hook():
@@ -186,14 +186,17 @@ async def test_after_request_may_put_another_response_in_place(run):
 @pytest.mark.parametrize(
     ("status", "answer", "end"),
     [
-        (404, Signal.DROP, "dropped"),
-        (404, Signal.IGNORE, "page"),
-        (403, [Signal.RETRY], "page"),
+        (404, HookAction.DROP, "dropped"),
+        (404, HookAction.IGNORE, "page"),
+        (403, [HookAction.RETRY], "page"),
         (404, None, "letter"),
     ],
 )
 async def test_after_request_decides_over_any_status(run, status, answer, end):
-    pages = {**PAGES, "/a": (page(status=status), page(status=status if answer is Signal.IGNORE else 200))}
+    pages = {
+        **PAGES,
+        "/a": (page(status=status), page(status=status if answer is HookAction.IGNORE else 200)),
+    }
     ran = await run({("after_request", "/a"): answer}, pages=pages)
     assert ("/a" in paths(ran)) == (end == "page")
     assert (ran.letters != {}) == (end == "letter")
@@ -202,7 +205,7 @@ async def test_after_request_decides_over_any_status(run, status, answer, end):
 
 @pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])
 async def test_drop_finishes_a_request_without_output(run, point):
-    ran = await run({(point, "/a"): Signal.DROP})
+    ran = await run({(point, "/a"): HookAction.DROP})
     assert paths(ran) == ["/", "/b"]
     assert (ran.status.done, ran.status.failed, ran.letters) == (3, 0, {})
     assert ran.counters["refused/hook"] == 1
@@ -211,7 +214,7 @@ async def test_drop_finishes_a_request_without_output(run, point):
 
 @pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])
 async def test_retry_tries_again_and_counts_once(run, point):
-    ran = await run({(point, "/a"): [Signal.RETRY, Signal.RETRY]})
+    ran = await run({(point, "/a"): [HookAction.RETRY, HookAction.RETRY]})
     assert paths(ran) == ["/", "/a", "/b"]
     assert ran.counters[f"retried/hook/{point}"] == 2
     assert (ran.counters["pages"], ran.counters["items"], ran.counters["links"]) == (3, 3, 2)
@@ -220,14 +223,14 @@ async def test_retry_tries_again_and_counts_once(run, point):
 
 @pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])
 async def test_retry_without_end_is_given_up(run, point):
-    ran = await run({(point, "/a"): Signal.RETRY}, max_retries=2)
+    ran = await run({(point, "/a"): HookAction.RETRY}, max_retries=2)
     assert ran.letters == {"/a": f"hook/{point}: asked for a retry"}
     assert paths(ran) == ["/", "/b"]
 
 
 @pytest.mark.parametrize("slot", [False, True])
 async def test_what_is_postponed_before_its_request_comes_back_and_no_attempt_counts(run, slot):
-    wish = Postponed("not now", 0.02, slot=slot)
+    wish = DeferRequest("not now", 0.02, slot=slot)
     answers = {("before_request", "/a"): [wish, wish, wish]}
     ran = await run(answers, max_retries=0)
     assert (ran.letters, ran.site.counts["/a"]) == ({}, 1)
@@ -240,7 +243,7 @@ async def test_what_is_postponed_before_its_request_comes_back_and_no_attempt_co
 
 @pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "after_save"])
 async def test_stop_goes_on_with_the_request_and_stops_the_crawl(run, point):
-    ran = await run({(point, "/a"): Signal.STOP}, pages={**PAGES, "/a": ["/c"], "/c": []}, concurrency=1)
+    ran = await run({(point, "/a"): HookAction.STOP}, pages={**PAGES, "/a": ["/c"], "/c": []}, concurrency=1)
     assert ran.state is JobState.STOPPING
     assert "/a" in paths(ran)
     assert "/c" not in paths(ran)
@@ -253,7 +256,7 @@ async def test_stop_goes_on_with_the_request_and_stops_the_crawl(run, point):
 )
 async def test_fail_fails_the_crawl_and_a_rerun_resumes(run, point):
     pages = {**PAGES, "/a": (Answer(status=500), page())} if point == "on_error" else PAGES
-    ran = await run({(point, "/a"): [Signal.FAIL]}, pages=pages)
+    ran = await run({(point, "/a"): [HookAction.FAIL]}, pages=pages)
     assert f"hook {point} at" in str(ran.failure)
     assert ran.failure.remedy
     assert (ran.status.leased, ran.state) == (0, JobState.RUNNING)
@@ -264,7 +267,7 @@ async def test_fail_fails_the_crawl_and_a_rerun_resumes(run, point):
 
 
 async def test_ignore_gives_a_bad_status_to_the_callback(run):
-    ran = await run({("on_error", "/a"): Signal.IGNORE}, pages={**PAGES, "/a": page(status=404)})
+    ran = await run({("on_error", "/a"): HookAction.IGNORE}, pages={**PAGES, "/a": page(status=404)})
     assert {"/" + item["url"].rpartition("/")[2]: item["status"] for item in ran.items} == {
         "/": 200, "/a": 404, "/b": 200,
     }  # fmt: skip
@@ -272,25 +275,25 @@ async def test_ignore_gives_a_bad_status_to_the_callback(run):
 
 
 async def test_ignore_after_a_fetch_gives_any_status_to_the_callback(run):
-    ran = await run({("after_request", "/a"): Signal.IGNORE}, pages={**PAGES, "/a": page(status=503)})
+    ran = await run({("after_request", "/a"): HookAction.IGNORE}, pages={**PAGES, "/a": page(status=503)})
     assert paths(ran) == ["/", "/a", "/b"]
 
 
 async def test_ignore_lets_a_failed_callback_pass_without_a_dead_letter(run):
     pages = {"/": ["/raise"], "/raise": []}
-    ran = await run({("on_error", "/raise"): Signal.IGNORE}, pages=pages)
+    ran = await run({("on_error", "/raise"): HookAction.IGNORE}, pages=pages)
     assert (paths(ran), ran.letters) == (["/"], {})
     assert (ran.counters["errors/ignored"], ran.status.done) == (1, 2)
 
 
 async def test_drop_in_on_error_spares_the_dead_letters(run):
-    ran = await run({("on_error", "/a"): Signal.DROP}, pages={**PAGES, "/a": page(status=404)})
+    ran = await run({("on_error", "/a"): HookAction.DROP}, pages={**PAGES, "/a": page(status=404)})
     assert (ran.letters, ran.counters["refused/hook"], ran.status.done) == ({}, 1, 3)
 
 
 async def test_retry_in_on_error_tries_what_would_have_been_given_up(run):
     pages = {**PAGES, "/a": (Answer(status=404), page())}
-    ran = await run({("on_error", "/a"): [Signal.RETRY]}, pages=pages)
+    ran = await run({("on_error", "/a"): [HookAction.RETRY]}, pages=pages)
     assert (paths(ran), ran.letters) == (["/", "/a", "/b"], {})
 
 
@@ -341,7 +344,7 @@ async def test_an_error_text_that_is_no_valid_unicode_is_kept_readable(run, capl
 
 async def test_on_error_hears_of_what_is_already_decided_and_changes_nothing_about_it(run):
     """A redirect that leads nowhere; the hook fails besides, and its answer would be an IGNORE."""
-    for answer in (ValueError("in the hook"), Signal.IGNORE):
+    for answer in (ValueError("in the hook"), HookAction.IGNORE):
         ran = await run({("on_error", "/loop"): answer}, {"/": ["/loop"], "/loop": redirect("/loop")})
         assert ("on_error", "/loop") in ran.spider.calls
         assert ran.letters["/loop"].startswith("redirect/loop: ")

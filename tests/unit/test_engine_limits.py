@@ -6,9 +6,9 @@ import pytest
 
 from engine_bench import Bench, Scripted, page
 from skitter import Request, Spider
-from skitter.engine.crawl import Crawl
-from skitter.engine.job import JobSpec
 from skitter.frontier.records import JobState
+from skitter.run.crawl import Crawl
+from skitter.run.job import JobSpec
 from skitter.testing import Answer
 
 WIDE = {"/": [f"/{number}" for number in range(40)], **{f"/{number}": [] for number in range(40)}}
@@ -38,7 +38,7 @@ def bench(serve, tmp_path):
 @pytest.mark.parametrize("frontier", ["memory", "sqlite", "socket"])
 @pytest.mark.parametrize("workers", [1, 3])
 async def test_the_limit_of_pages_is_exact(bench, frontier, workers):
-    crawl = bench(WIDE, frontier=frontier, max_pages=17, parallelism=8)
+    crawl = bench(WIDE, frontier=frontier, max_pages=17, concurrency_per_slot=8)
     ran = await crawl.run(workers)
     assert (len(ran.items), ran.counters["pages"], ran.state) == (17, 17, JobState.STOPPING)
     assert ran.status.reason == "17 pages"
@@ -108,7 +108,7 @@ def test_the_time_limit_stops_a_run_gracefully_and_the_next_one_goes_on(serve, t
     for (
         function
     ) in no_blocking_calls.functions.values():  # a run begins and ends with a few calls to the disk
-        function.can_block_in("skitter/engine/crawl.py", {"_run"})
+        function.can_block_in("skitter/run/crawl.py", {"_run"})
     released = []
 
     def wait_or_not(visit):
@@ -122,7 +122,7 @@ def test_the_time_limit_stops_a_run_gracefully_and_the_next_one_goes_on(serve, t
     spec = JobSpec(
         job="timed", spider=f"{__name__}:Follower", arguments={"url": server.url}, home=str(tmp_path / "jobs"),
         outputs=[str(tmp_path / "items.jsonl")],
-        settings={"robots": False, "delay": 0, "parallelism": 2, "time_limit": 0.5},
+        settings={"robots": False, "delay": 0, "concurrency_per_slot": 2, "time_limit": 0.5},
     )  # fmt: skip
     first = asyncio.run(Crawl(spec).run())
     assert (first.state, first.reason) == (JobState.STOPPING, "time limit of 0.5 s")

@@ -6,15 +6,15 @@ import sys
 import pytest
 
 from skitter import Spider
-from skitter.engine.assembly import Assembly, worker_name
-from skitter.engine.job import JobSpec
-from skitter.engine.loading import build_spider, find_spider, load_spider_class
 from skitter.errors import SettingsError, SpiderError
-from skitter.page_spider import PageSpider
+from skitter.frontends.page_spider import PageSpider
+from skitter.run.builder import JobBuilder, worker_name
+from skitter.run.job import JobSpec
+from skitter.run.loader import build_spider, find_spider, load_spider_class
 
 ONE = """
 from skitter import Spider
-from skitter.page_spider import PageSpider
+from skitter.frontends.page_spider import PageSpider
 
 class One(Spider):
     start_urls = ["http://h.test/"]
@@ -42,7 +42,7 @@ def test_a_spider_is_found_by_its_name_also_if_it_is_imported_there(file):
     path = file(TWO)
     assert load_spider_class(f"{path}:Two").__name__ == "Two"
     assert load_spider_class(f"{path}:PageSpider") is PageSpider
-    assert load_spider_class("skitter.page_spider:PageSpider") is PageSpider
+    assert load_spider_class("skitter.frontends.page_spider:PageSpider") is PageSpider
 
 
 def test_a_file_may_import_its_neighbours(file):
@@ -93,7 +93,7 @@ def test_a_spider_that_cannot_be_built_says_why():
 
 
 def assemble(path, **fields):
-    return Assembly(JobSpec(job="j", spider=str(path), **fields))
+    return JobBuilder(JobSpec(job="j", spider=str(path), **fields))
 
 
 def test_the_command_line_is_stronger_than_the_spiders_settings(file):
@@ -102,13 +102,19 @@ def test_the_command_line_is_stronger_than_the_spiders_settings(file):
 
 
 def test_the_frontier_is_told_the_limits_and_the_politeness(file):
-    settings = {"max_pages": 5, "max_errors": 6, "lease_seconds": 9, "queue_order": "lifo", "parallelism": 3}
+    settings = {
+        "max_pages": 5,
+        "max_errors": 6,
+        "lease_seconds": 9,
+        "queue_order": "lifo",
+        "concurrency_per_slot": 3,
+    }
     context = assemble(file(ONE), settings=settings, home="/h").frontier_context()
     options = context.options
     assert (options.limits.pages, options.limits.errors, options.lease_seconds) == (5, 6, 9)
     assert (options.order, context.directory) == ("lifo", "/h/j")
     slot = context.politeness.policy_of("h.test")
-    assert (slot.delay, slot.parallelism) == (2.0, 3)
+    assert (slot.delay, slot.concurrency_per_slot) == (2.0, 3)
 
 
 def test_the_scope_comes_from_the_start_urls(file):

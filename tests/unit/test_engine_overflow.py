@@ -6,11 +6,10 @@ import pytest
 
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
-from skitter.engine import overflow as overflow_module
-from skitter.engine.outside import OutsideSeeds
-from skitter.engine.overflow import Aside, Overflow
-from skitter.engine.room import Room
 from skitter.frontier.records import Entry, JobState, Outcome, Resolution
+from skitter.worker import backpressure as overflow_module
+from skitter.worker.backpressure import Overflow, QueueCapacity, SpilledPage
+from skitter.worker.seeds import SeedKeyReader
 
 
 class Follower(Spider):
@@ -60,12 +59,12 @@ class Watched:
 @pytest.fixture
 def bench(serve, tmp_path):
     def make(pages, spider=Follower, **settings):
-        made = Bench(spider(url=serve(Scripted(pages)).url), tmp_path, parallelism=100, **settings)
+        made = Bench(spider(url=serve(Scripted(pages)).url), tmp_path, concurrency_per_slot=100, **settings)
         made.frontier = Watched(make_memory(made))
         return made
 
     def make_memory(made):
-        from skitter.frontier.memory import MemoryFrontier
+        from skitter.frontier.embedded.memory import MemoryFrontier
 
         context = made.frontier_context()
         return MemoryFrontier(context.politeness, context.options)
@@ -117,9 +116,9 @@ async def test_seeds_from_outside_stay_in_their_keys_until_there_is_room():
         async def take_seeds(self, _limit):
             self.asked += 1
 
-    keys, room = Keys(), Room()
+    keys, room = Keys(), QueueCapacity()
     room.told(0)
-    watching = asyncio.create_task(OutsideSeeds(keys, None, room).run())
+    watching = asyncio.create_task(SeedKeyReader(keys, None, room).run())
     for _ in range(5):
         await asyncio.sleep(0)
     assert keys.asked == 0
@@ -132,7 +131,7 @@ async def test_seeds_from_outside_stay_in_their_keys_until_there_is_room():
 
 def outcome(number, links=2):
     entries = [Entry(b"%016d" % n, "h.test", f"http://h.test/{number}/{n}", b"\x01") for n in range(links)]
-    return Aside(f"http://h.test/{number}", Outcome(number, Resolution.DONE, entries, {"pages": 1}))
+    return SpilledPage(f"http://h.test/{number}", Outcome(number, Resolution.DONE, entries, {"pages": 1}))
 
 
 async def test_what_is_put_comes_back_in_order_from_memory_and_disk(monkeypatch):
@@ -156,7 +155,7 @@ async def test_what_is_put_comes_back_in_order_from_memory_and_disk(monkeypatch)
 
 
 async def test_room_is_used_up_and_found_again():
-    room = Room()
+    room = QueueCapacity()
     assert room.take(10**9)
     room.told(5)
     assert room.take(3)

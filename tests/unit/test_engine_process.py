@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-from skitter.engine.process import run_async
+from skitter.run.process import run_async
 
 
 def test_a_run_keeps_nothing_from_the_collector_in_a_program_that_goes_on():

@@ -6,10 +6,10 @@ import pytest
 
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
-from skitter.engine import pump
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.records import JobState, Lease
 from skitter.testing import Answer, WireAnswer
+from skitter.worker import leaser
 
 
 class Follower(Spider):
@@ -64,7 +64,7 @@ def wide(count, answer):
 
 
 async def test_a_worker_that_is_busy_does_not_keep_asking(bench):
-    crawl = bench(wide(12, Answer(delay=0.5)), concurrency=4, parallelism=8)
+    crawl = bench(wide(12, Answer(delay=0.5)), concurrency=4, concurrency_per_slot=8)
     ran = await crawl.run()
     assert len(ran.items) == 13
     assert len(crawl.frontier.asked) < 100
@@ -87,14 +87,14 @@ async def test_a_paused_job_is_not_asked_all_the_time_and_goes_on_when_it_is_res
 
 
 async def test_a_crawl_at_its_limit_does_not_keep_asking(bench):
-    crawl = bench(wide(12, Answer(delay=0.5)), concurrency=8, parallelism=8, max_pages=3)
+    crawl = bench(wide(12, Answer(delay=0.5)), concurrency=8, concurrency_per_slot=8, max_pages=3)
     ran = await crawl.run()
     assert len(ran.items) == 3
     assert len(crawl.frontier.asked) < 60
 
 
 async def test_no_more_is_in_hand_than_twice_the_concurrency(bench):
-    crawl = bench(wide(60, []), concurrency=4, parallelism=100)
+    crawl = bench(wide(60, []), concurrency=4, concurrency_per_slot=100)
     await crawl.run()
     assert 4 <= crawl.frontier.most_leased <= 8
 
@@ -102,7 +102,7 @@ async def test_no_more_is_in_hand_than_twice_the_concurrency(bench):
 async def test_the_frontier_hears_how_a_fetch_ended_before_its_commit(bench):
     """Otherwise a refusal or a latency would be lost: a commit ends the lease."""
     pages = wide(20, (Answer(status=429, headers={"Retry-After": "0"}), []))
-    crawl = bench(pages, max_throttled=3, parallelism=32, retry_delay=0.01)
+    crawl = bench(pages, max_throttled=3, concurrency_per_slot=32, retry_delay=0.01)
     ran = await crawl.run()
     assert ran.state is JobState.FINISHED
     assert crawl.frontier.unannounced == []
@@ -120,7 +120,7 @@ async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_re
 
 
 async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopped(bench, monkeypatch):
-    monkeypatch.setattr(pump, "DRAIN_SECONDS", 0.3)
+    monkeypatch.setattr(leaser, "DRAIN_SECONDS", 0.3)
     crawl = bench(wide(4, WireAnswer([], end="stall")), timeout=60)
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
@@ -136,10 +136,10 @@ async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopp
 async def test_nothing_is_sent_for_a_turn_that_has_landed():
     landings = []
     frontier = MemoryFrontier()
-    made = pump.Pump("w", frontier, 1)
+    made = leaser.Leaser("w", frontier, 1)
     made.land = landings.append
     granted = Lease(1, bytes(16), "h.test", "http://h.test/", b"", 0, 0, 0.0, start_within=60.0)
-    turn = pump.Turn(made, granted, asyncio.get_running_loop().time())
+    turn = leaser.Turn(made, granted, asyncio.get_running_loop().time())
     assert turn.may_start(connecting=0.5)
     turn.land()
     assert not turn.may_start(connecting=0.75)

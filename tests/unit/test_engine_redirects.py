@@ -4,9 +4,9 @@ import pytest
 
 from engine_bench import Bench, Scripted, page, redirect
 from skitter import Request, Response, Spider
-from skitter.engine.redirect import RedirectError, redirected
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
+from skitter.worker.retry import RedirectError, redirected
 
 
 def follow(status=302, location="/b", url="http://h.test/a", limit=5, set_cookie="", **fields):

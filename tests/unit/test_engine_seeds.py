@@ -6,14 +6,14 @@ import pytest
 
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
-from skitter.engine.gather import Gatherer
-from skitter.engine.seeds import SeedLoader
 from skitter.errors import FrontierError, SpiderError
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.records import JobState
 from skitter.politeness import Politeness
 from skitter.scope import Scope
 from skitter.testing import Answer
+from skitter.worker.links import LinkCollector
+from skitter.worker.seeds import SeedLoader
 
 
 class Starting(Spider):
@@ -200,7 +200,7 @@ class Breaking(MemoryFrontier):
 
 
 def loader(frontier, spider, worker):
-    return SeedLoader(spider, frontier, Gatherer(Scope(), Politeness(), 1), worker)
+    return SeedLoader(spider, frontier, LinkCollector(Scope(), Politeness(), 1), worker)
 
 
 async def test_an_interrupted_loader_is_taken_over_where_it_was():
@@ -221,7 +221,9 @@ async def test_a_spider_without_seeds_of_its_own_has_loaded_them_where_they_come
     with pytest.raises(SpiderError, match="nothing to start from"):
         await loader(frontier, Spider(), "w").run()
     await frontier.abandon("w")
-    from_outside = SeedLoader(Spider(), frontier, Gatherer(Scope(), Politeness(), 1), "w", others_come=True)
+    from_outside = SeedLoader(
+        Spider(), frontier, LinkCollector(Scope(), Politeness(), 1), "w", others_come=True
+    )
     assert not await from_outside.run()
     assert not (await frontier.status()).seeds_loading
 

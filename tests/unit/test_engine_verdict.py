@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from engine_bench import Bench, Scripted, page
 from skitter import Request, Spider
-from skitter.engine.verdict import after_failure, after_status, backoff
 from skitter.frontier.records import Resolution
 from skitter.settings import Settings
 from skitter.testing import Answer
+from skitter.worker.retry import backoff, decide_after_failure, decide_after_status
 
 REQUEST = Request("http://h.test/")
 
@@ -28,30 +28,30 @@ def test_the_wait_doubles_up_to_a_cap_and_half_of_it_is_chance(attempt, first, c
 def test_what_may_pass_is_retried_as_often_as_the_settings_say():
     settings = Settings(max_retries=2)
     verdicts = [
-        after_failure(settings, REQUEST, n, "timeout: x", retryable=True).resolution for n in range(4)
+        decide_after_failure(settings, REQUEST, n, "timeout: x", retryable=True).resolution for n in range(4)
     ]
     assert verdicts == [Resolution.RETRY, Resolution.RETRY, Resolution.FAILED, Resolution.FAILED]
 
 
 def test_what_will_not_pass_is_given_up_at_once():
-    verdict = after_failure(Settings(), REQUEST, 0, "tls: x", retryable=False)
+    verdict = decide_after_failure(Settings(), REQUEST, 0, "tls: x", retryable=False)
     assert (verdict.resolution, verdict.error) == (Resolution.FAILED, "tls: x")
 
 
 @pytest.mark.parametrize("status", [429, 503, 500])
 def test_a_request_may_have_its_own_number_of_retries(status):
-    verdict = after_status(Settings(), REQUEST.replace(max_retries=0), 0, status, None)
+    verdict = decide_after_status(Settings(), REQUEST.replace(max_retries=0), 0, status, None)
     assert verdict.resolution is Resolution.FAILED
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 504, 520, 524])
 def test_statuses_that_may_pass_are_retried(status):
-    assert after_status(Settings(), REQUEST, 0, status, None).resolution is Resolution.RETRY
+    assert decide_after_status(Settings(), REQUEST, 0, status, None).resolution is Resolution.RETRY
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451, 501, 505, 304, 999])
 def test_statuses_that_stay_are_given_up(status):
-    verdict = after_status(Settings(), REQUEST, 0, status, None)
+    verdict = decide_after_status(Settings(), REQUEST, 0, status, None)
     assert (verdict.resolution, verdict.error) == (
         Resolution.FAILED,
         f"status/{status}: the server answered {status}",
@@ -61,10 +61,10 @@ def test_statuses_that_stay_are_given_up(status):
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_asks_for_less_is_given_more_patience_and_its_wish(status):
     settings = Settings(max_retries=0, max_throttled=2, retry_delay=1)
-    first = after_status(settings, REQUEST, 0, status, 30.0)
+    first = decide_after_status(settings, REQUEST, 0, status, 30.0)
     assert (first.resolution, first.after) == (Resolution.RETRY, 30.0)
-    assert after_status(settings, REQUEST, 1, status, 0.0).after >= 1.0
-    assert after_status(settings, REQUEST, 2, status, None).resolution is Resolution.FAILED
+    assert decide_after_status(settings, REQUEST, 1, status, 0.0).after >= 1.0
+    assert decide_after_status(settings, REQUEST, 2, status, None).resolution is Resolution.FAILED
 
 
 class Plain(Spider):
@@ -100,7 +100,7 @@ async def test_a_page_that_always_fails_becomes_a_dead_letter_with_its_last_erro
 
 
 async def test_a_status_can_be_accepted_like_a_page(run):
-    ran = await run(Answer(status=404), accept_statuses=[404])
+    ran = await run(Answer(status=404), allowed_statuses=[404])
     assert (ran.items, ran.letters) == ([{"status": 404}], {})
 
 

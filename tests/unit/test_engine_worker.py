@@ -6,10 +6,10 @@ import pytest
 
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
-from skitter.engine.gather import Gatherer
-from skitter.frontier.memory import MemoryFrontier
-from skitter.frontier.records import Entry, JobState, SeedMark
+from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.records import Entry, JobState, SeedProgress
 from skitter.testing import Answer
+from skitter.worker.links import LinkCollector
 
 
 class Follower(Spider):
@@ -62,7 +62,7 @@ async def test_workers_share_a_robots_txt_through_the_frontier(bench):
     crawl = bench({"/": [], "/more": ["/no"], "/robots.txt": rules}, robots=True)
     await crawl.run()
     info = await crawl.frontier.open()
-    gatherer = Gatherer(crawl.scope, crawl.settings.politeness(), info.fingerprint_seed)
+    gatherer = LinkCollector(crawl.scope, crawl.settings.politeness(), info.fingerprint_seed)
     await crawl.frontier.add([gatherer.entry(Request(f"{crawl.spider.url}more"))])
     ran = await crawl.run()  # by a worker that has never met the host
     assert (paths(ran), ran.counters["refused/robots"]) == (["/", "/more"], 1)
@@ -140,6 +140,6 @@ async def test_the_crawl_waits_for_seeds_that_another_worker_is_loading(bench):
     running = asyncio.create_task(crawl.run())
     await asyncio.sleep(0.3)
     assert not running.done()
-    await crawl.frontier.add([], SeedMark(claim.token, 0, done=True))
+    await crawl.frontier.add([], SeedProgress(claim.token, 0, done=True))
     ran = await running
     assert (ran.state, ran.items) == (JobState.FINISHED, [])

@@ -5,8 +5,8 @@ import pytest
 from engine_bench import Bench, Scripted
 from servers.fetch_raw import RawServer, page
 from skitter import Collector, Request
-from skitter.fetch.base import Aborted
 from skitter.fetch.cache import CachingFetcher
+from skitter.fetch.contract import Aborted
 from skitter.fetch.http import HttpFetcher
 from skitter.testing import Answer
 

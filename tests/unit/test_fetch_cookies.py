@@ -2,7 +2,7 @@
 
 import pytest
 
-from skitter.fetch.base import UnsendableRequest
+from skitter.fetch.contract import UnsendableRequest
 from skitter.fetch.cookies import MAX_COOKIES_A_SITE, CookieJars
 from skitter.request import Request
 from skitter.response import Response

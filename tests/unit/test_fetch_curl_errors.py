@@ -3,7 +3,7 @@
 import pycurl
 import pytest
 
-from skitter.fetch.base import (
+from skitter.fetch.contract import (
     BehindProxy,
     ConnectError,
     Disconnected,

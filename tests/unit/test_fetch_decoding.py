@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skitter.fetch.base import BodyTooLarge, UndecodableBody
+from skitter.fetch.contract import BodyTooLarge, UndecodableBody
 from skitter.fetch.decoding import decode_body, zstd
 
 TEXT = "".join(f"<p>paragraph {number} of a page</p>\n" for number in range(2000)).encode()

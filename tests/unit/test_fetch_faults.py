@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from servers.fetch_raw import RawServer, page
-from skitter.fetch.base import (
+from skitter.fetch.contract import (
     BodyTooLarge,
     ConnectError,
     Disconnected,
@@ -146,7 +146,7 @@ async def test_a_trickle_is_ended_by_the_total_timeout():
             await asyncio.sleep(0.05)
 
     with pytest.raises(TimedOut):
-        await ask(answer, total_timeout=0.5)
+        await ask(answer, timeout=0.5)
 
 
 async def test_a_request_may_have_a_timeout_of_its_own():
@@ -154,7 +154,7 @@ async def test_a_request_may_have_a_timeout_of_its_own():
         await wire.gone()
 
     async with RawServer({"/": hang, "/ok": page(b"x")}) as server:
-        fetcher = HttpFetcher(FetchSettings(total_timeout=60))
+        fetcher = HttpFetcher(FetchSettings(timeout=60))
         await fetcher.open()
         with pytest.raises(TimedOut):
             await fetcher.fetch(Request(server.url(), timeout=0.2))

@@ -6,8 +6,8 @@ import pytest
 
 from engine_bench import Bench, Scripted
 from servers.fetch_raw import RawServer, page
-from skitter import Request, Signal, Spider
-from skitter.fetch.base import Aborted, Disconnected
+from skitter import HookAction, Request, Spider
+from skitter.fetch.contract import Aborted, Disconnected
 from skitter.fetch.http import HttpFetcher
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
@@ -128,7 +128,7 @@ async def test_cancelling_ends_transfer_and_hook(fetcher):
 
 
 class Looking(Spider):
-    signal = Signal.DROP
+    signal = HookAction.DROP
 
     async def start(self):
         yield Request(self.url)
@@ -159,14 +159,14 @@ async def test_a_hook_drops_an_answer_by_its_headers(serve, tmp_path, site):
 
 
 async def test_a_retry_by_the_headers_counts_as_an_attempt(serve, tmp_path, site):
-    spider = Looking(url=serve(site).url, signal=Signal.RETRY)
+    spider = Looking(url=serve(site).url, signal=HookAction.RETRY)
     ran = await Bench(spider, tmp_path, max_retries=2).run()
     assert site.counts["/a.png"] == 3
     assert ran.letters == {"/a.png": "hook/on_headers: asked for a retry"}
 
 
 async def test_a_hook_that_fails_the_crawl_by_the_headers_hands_the_page_back(serve, tmp_path, site):
-    ran = await Bench(Looking(url=serve(site).url, signal=Signal.FAIL), tmp_path).run()
+    ran = await Bench(Looking(url=serve(site).url, signal=HookAction.FAIL), tmp_path).run()
     assert "on_headers" in str(ran.failure)
     assert ran.status.failed == 0
 
@@ -174,7 +174,7 @@ async def test_a_hook_that_fails_the_crawl_by_the_headers_hands_the_page_back(se
 async def test_a_dropped_request_is_not_sent(serve, tmp_path, site):
     class Refusing(Looking):
         def before_send(self, request):
-            return Signal.DROP if request.url.endswith("/b") else None
+            return HookAction.DROP if request.url.endswith("/b") else None
 
     ran = await Bench(Refusing(url=serve(site).url), tmp_path).run()
     assert (site.counts["/b"], ran.state) == (0, JobState.FINISHED)
@@ -210,7 +210,7 @@ async def test_a_fetcher_that_cannot_stop_early_is_asked_when_it_is_through(serv
 
 
 async def test_a_callback_that_asks_for_a_retry_gets_its_page_again_and_gives_nothing_before(serve, tmp_path):
-    from skitter.errors import RetryLater
+    from skitter.errors import RetryRequest
 
     class Again(Looking):
         tries = 0
@@ -219,7 +219,7 @@ async def test_a_callback_that_asks_for_a_retry_gets_its_page_again_and_gives_no
             yield {"try": self.tries}
             self.tries += 1
             if self.tries < 3:
-                raise RetryLater("not yet")
+                raise RetryRequest("not yet")
 
     site = Scripted({"/": []})
     ran = await Bench(Again(url=serve(site).url), tmp_path).run()

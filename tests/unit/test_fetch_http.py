@@ -6,7 +6,7 @@ import pytest
 
 from servers.fetch_raw import RawServer, page
 from skitter.errors import SettingsError, UsageError
-from skitter.fetch.base import ConnectError, UnsendableRequest
+from skitter.fetch.contract import ConnectError, UnsendableRequest
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.options import FetchSettings
 from skitter.request import Request
@@ -273,7 +273,7 @@ async def test_cookies_come_back_within_their_session_only(open_fetcher):
     assert explicit.header("Cookie") == "only=this"
 
 
-@pytest.mark.parametrize("name", ["connect_timeout", "read_timeout", "total_timeout", "max_body"])
+@pytest.mark.parametrize("name", ["connect_timeout", "read_timeout", "timeout", "max_body"])
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_a_limit_that_is_not_positive_is_refused(name, value):
     with pytest.raises(SettingsError, match=name):

@@ -8,7 +8,7 @@ from test_fetch_tls import server_side
 
 from servers.fetch_h2 import Http2Server
 from skitter import Request
-from skitter.fetch.base import MAY_START, TooLate
+from skitter.fetch.contract import MAY_START, TooLate
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.options import FetchSettings
 from skitter.testing import Answer

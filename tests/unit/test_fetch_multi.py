@@ -8,7 +8,7 @@ import pytest
 
 from servers.fetch_raw import RawServer, page
 from skitter.fetch import multi as multi_module
-from skitter.fetch.base import ConnectError, TimedOut
+from skitter.fetch.contract import ConnectError, TimedOut
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.multi import EpollWatch, LoopWatch
 from skitter.fetch.options import FetchSettings
@@ -120,7 +120,7 @@ async def test_a_total_time_out_is_kept_although_shorter_ones_were_set_before(wa
             await wire.send(b".")
             await asyncio.sleep(0.02)
 
-    fetcher = HttpFetcher(FetchSettings(total_timeout=60.0, read_timeout=30.0))
+    fetcher = HttpFetcher(FetchSettings(timeout=60.0, read_timeout=30.0))
     await fetcher.open()
     async with RawServer({"/drip": drip, "/": page(b"d")}) as server:
         await fetcher.fetch(Request(server.url()))

@@ -7,7 +7,7 @@ import trustme
 
 from servers.fetch_proxy import Proxy
 from servers.fetch_raw import RawServer, page
-from skitter.fetch.base import BehindProxy, ProxyError
+from skitter.fetch.contract import BehindProxy, ProxyError
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.options import FetchSettings
 from skitter.request import Request

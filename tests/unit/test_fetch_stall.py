@@ -5,7 +5,7 @@ import asyncio
 import pycurl
 import pytest
 
-from skitter.fetch.base import TimedOut
+from skitter.fetch.contract import TimedOut
 from skitter.fetch.stall import StallWatch
 
 

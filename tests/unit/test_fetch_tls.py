@@ -8,7 +8,7 @@ import trustme
 
 from servers.fetch_h2 import Http2Server
 from servers.fetch_raw import RawServer, page
-from skitter.fetch.base import ConnectError, TlsError
+from skitter.fetch.contract import ConnectError, TlsError
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.options import FetchSettings
 from skitter.request import Request

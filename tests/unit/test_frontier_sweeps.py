@@ -4,10 +4,10 @@ import sqlite3
 
 import pytest
 
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.cleanup import CleanupSchedule
+from skitter.frontier.embedded.frontier import SqliteFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.sqlite import SqliteFrontier
-from skitter.frontier.sweeps import Sweeps
 from skitter.politeness import Politeness
 
 
@@ -78,7 +78,7 @@ async def test_what_ran_out_between_two_runs_is_gone_when_the_next_begins(tmp_pa
 
 
 def test_a_sweep_is_due_after_as_many_additions_as_the_last_one_left():
-    sweeps = Sweeps()
+    sweeps = CleanupSchedule()
     assert [sweeps.is_due() for _ in range(1_000)] == [False] * 999 + [True]
     sweeps.done(3_000)
     assert [sweeps.is_due() for _ in range(3_000)] == [False] * 2_999 + [True]

@@ -7,7 +7,7 @@ import pytest
 
 from skitter.errors import SettingsError
 from skitter.fetch.identity.agents import AgentFile, AgentList, RandomAgents, options_of
-from skitter.fetch.identity.base import SourceError
+from skitter.fetch.identity.contract import SourceError
 from skitter.request import Request
 
 PAGE = Request("http://site.test/")

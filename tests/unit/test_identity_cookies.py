@@ -7,13 +7,13 @@ import pytest
 
 from skitter.errors import UndecodableRecord
 from skitter.fetch.cookies import CookieJars, NoCookies
-from skitter.fetch.identity.base import SourceError
+from skitter.fetch.identity.contract import SourceError
 from skitter.fetch.identity.cookie_file import CookieFile, read_cookies
 from skitter.fetch.identity.jar_cookies import JarCookies
 from skitter.fetch.identity.shared_cookies import SharedCookies
 from skitter.request import Request
 from skitter.response import Response
-from skitter.urls import registered_domain
+from skitter.web.urls import registered_domain
 
 FAR = 4_000_000_000
 NETSCAPE = f"""# Netscape HTTP Cookie File

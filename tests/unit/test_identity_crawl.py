@@ -10,9 +10,9 @@ import pytest
 
 from engine_bench import Bench, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
-from skitter import Request, Signal, Spider
+from skitter import HookAction, Request, Spider
 from skitter.errors import SettingsError
-from skitter.fetch.base import BehindProxy, ProxyError
+from skitter.fetch.contract import BehindProxy, ProxyError
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.fetcher import IdentityFetcher
 from skitter.fetch.options import FetchSettings
@@ -133,7 +133,7 @@ async def test_a_proxy_that_wants_another_login_is_left_alone(run, proxies_of):
 async def test_requests_wait_while_all_proxies_rest_and_nothing_is_given_up(run, proxies_of):
     (proxy,) = await proxies_of(1)
     proxy.refuse_first(2)
-    ran = await run(proxies=[proxy.http], max_retries=0, proxy_rest=0.05, concurrency=2)
+    ran = await run(proxies=[proxy.http], max_retries=0, proxy_cooldown=0.05, concurrency=2)
     assert (ran.letters, len(ran.items), ran.state) == ({}, 13, JobState.FINISHED)
     assert ran.counters["free/proxy"] >= 1
 
@@ -148,7 +148,7 @@ async def test_a_server_that_is_away_is_not_taken_for_proxies_that_are(run, prox
                 yield Request(f"https://127.0.0.1:{free_port}/away{number}")
 
     ran = await run(
-        spider_class=Away, proxies=[proxy.http for proxy in proxies], max_retries=1, proxy_rest=100.0
+        spider_class=Away, proxies=[proxy.http for proxy in proxies], max_retries=1, proxy_cooldown=100.0
     )
     assert len(ran.items) == 13
     assert set(ran.letters) == {f"/away{number}" for number in range(6)}
@@ -244,7 +244,7 @@ async def test_with_shared_cookies_what_one_worker_gets_all_workers_send(run, fr
         **dict.fromkeys(list(PAGES)[1:], member),
     }
     ran = await run(
-        pages, LogsIn, workers=3, frontier=frontier, cookies="shared", concurrency=1, parallelism=12
+        pages, LogsIn, workers=3, frontier=frontier, cookies="shared", concurrency=1, concurrency_per_slot=12
     )
     assert (ran.letters, len(ran.items)) == ({}, 13)
 
@@ -266,7 +266,7 @@ async def test_sessions_with_shared_cookies_are_the_same_in_every_worker(run):
         return page(*PAGES["/"], headers={"Set-Cookie": f"as={visit.headers['user-agent']}"})
 
     ran = await run(
-        {"/": root, **dict.fromkeys(list(PAGES)[1:], member)}, Bound, workers=3, concurrency=1, parallelism=12,
+        {"/": root, **dict.fromkeys(list(PAGES)[1:], member)}, Bound, workers=3, concurrency=1, concurrency_per_slot=12,
         cookies="shared", sessions=5, user_agents=[f"A{number}" for number in range(50)],
     )  # fmt: skip
     assert (ran.letters, len(ran.items), len(agents(ran))) == ({}, 13, 1)
@@ -330,7 +330,7 @@ async def test_a_source_that_takes_longer_than_the_distance_allows_sends_nothing
 async def test_hooks_that_look_at_headers_do_so_through_the_sources_too(run, own):
     class Looking(Seen):
         def on_headers(self, response):
-            return Signal.DROP if response.url.endswith("/2") else None
+            return HookAction.DROP if response.url.endswith("/2") else None
 
     ran = await run(spider_class=Looking, user_agents=["A/1"], **({"fetcher": Canned()} if own else {}))
     assert (ran.letters, ran.counters["refused/hook"]) == ({}, 1)

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from skitter.errors import SettingsError
-from skitter.fetch.base import BehindProxy, BodyTooLarge, ProxyError, TimedOut
-from skitter.fetch.identity.base import AllProxiesRest, SourceError
+from skitter.fetch.contract import BehindProxy, BodyTooLarge, ProxyError, TimedOut
+from skitter.fetch.identity.contract import AllProxiesRest, SourceError
 from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import FileList, GivenList, UrlList
 from skitter.fetch.identity.proxy_url import label, parse_list, parse_proxy

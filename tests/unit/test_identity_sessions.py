@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from skitter.errors import SettingsError
-from skitter.fetch.base import ProxyError, TimedOut, TlsError
+from skitter.fetch.contract import ProxyError, TimedOut, TlsError
 from skitter.fetch.identity.sessions import PoolOptions, SessionPool, pool_of
 from skitter.request import Request
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 
-from skitter.version import VERSION
+from skitter._version import VERSION
 
 HEAVY = ("pycurl", "turbohtml", "lxml", "parsel", "selectolax", "redis", "IPython")
 
@@ -12,7 +12,7 @@ HEAVY = ("pycurl", "turbohtml", "lxml", "parsel", "selectolax", "redis", "IPytho
 def test_the_owner_of_a_fleet_loads_neither_fetcher_nor_parser():
     """It would take a fifth of its memory, and time at each start."""
     program = (
-        "import sys, skitter.engine.crawl, skitter.page_spider; from skitter import Spider;"
+        "import sys, skitter.run.crawl, skitter.frontends.page_spider; from skitter import Spider;"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -20,15 +20,15 @@ def test_the_owner_of_a_fleet_loads_neither_fetcher_nor_parser():
 
 
 def test_a_worker_of_this_machine_does_not_load_the_frontier_that_its_owner_has():
-    program = "import sys, skitter.engine.child; print([name for name in sys.modules if name == 'skitter.frontier.journal'])"
+    program = "import sys, skitter.run.child; print([name for name in sys.modules if name == 'skitter.frontier.embedded.journal'])"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
 
 
 def test_a_worker_loads_nothing_of_the_life_cycle_that_it_does_not_use():
     program = (
-        "import sys, skitter.engine.crawl, skitter.engine.worker, skitter.cli.main, skitter.collector;"
-        "print([name for name in sys.modules if name.startswith('skitter.lifecycle')])"
+        "import sys, skitter.run.crawl, skitter.worker.worker, skitter.cli.main, skitter.frontends.collector;"
+        "print([name for name in sys.modules if name.startswith('skitter.frontends.lifecycle')])"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

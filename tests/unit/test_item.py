@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skitter.errors import StoreError
+from skitter.html.selector import Selector
 from skitter.item import encode_item, is_item, item_fields
 from skitter.request import Request
-from skitter.selector import Selector
 
 
 @dataclasses.dataclass

@@ -13,7 +13,7 @@ import pytest
 from engine_bench import QUICK, Scripted
 from manual import ROOT
 from skitter.errors import FrontierError, SpiderError, UsageError
-from skitter.lifecycle import (
+from skitter.frontends.lifecycle import (
     Analyzer,
     CrawlArguments,
     Downloader,
@@ -178,11 +178,11 @@ async def test_what_keeps_a_run_from_beginning_leaves_the_status_as_it_was(made,
 
 
 async def test_initialize_takes_all_of_its_arguments_or_none(made, serve):
-    crawl = await made(accepted_domains=["example.com"])
+    crawl = await made(allowed_domains=["example.com"])
     before = await crawl.summary()
     with pytest.raises(SpiderError):
         await crawl.initialize(
-            CrawlArguments(job="other", spider="there_is_no.py", accepted_domains=["a.net"])
+            CrawlArguments(job="other", spider="there_is_no.py", allowed_domains=["a.net"])
         )
     assert await crawl.summary() == before
     await crawl.initialize(CrawlArguments(job="other", analyzers=[Analyzer(follow)], settings=QUICK))
@@ -233,7 +233,7 @@ async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve)
 async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_text(made, serve):
     halting = Halting(1)
     crawl = await made(
-        parser=halting, settings={"wait_for_seeds": True}, accepted_domains=["www.bbc.co.uk:8080"]
+        parser=halting, settings={"wait_for_seeds": True}, allowed_domains=["www.bbc.co.uk:8080"]
     )
     fresh = await crawl.summary()
     assert fresh == await crawl.summary()
@@ -244,7 +244,7 @@ async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_t
     assert (busy == await crawl.summary(), busy == fresh) == (True, False)
     told = json.loads(busy.json())
     assert (told["status"], told["done"], told["added"], told["idle"]) == ("started", 1, 1, True)
-    assert told["accepted_domains"] == ["127.0.0.1", "bbc.co.uk"]
+    assert told["allowed_domains"] == ["127.0.0.1", "bbc.co.uk"]
     [module] = told["modules"]
     assert module == {
         "id": "analyzer-1", "component": "analyzer", "called": 1, "accepted": 1, "completed": 1, "handling": 0,

@@ -5,12 +5,19 @@ import asyncio
 import pytest
 
 from engine_bench import QUICK, Bench, Scripted, redirect
-from skitter import Request, Signal, Spider
-from skitter.frontier.memory import MemoryFrontier
-from skitter.frontier.records import Entry, SeedMark
-from skitter.lifecycle import Analyzer, Component, CrawlArguments, Downloader, ManagedCrawl, Pipeline
-from skitter.lifecycle.feed import ErrorFeed
-from skitter.lifecycle.observer import Observer
+from skitter import HookAction, Request, Spider
+from skitter.frontends.lifecycle import (
+    Analyzer,
+    Component,
+    CrawlArguments,
+    Downloader,
+    ManagedCrawl,
+    Pipeline,
+)
+from skitter.frontends.lifecycle.feed import ErrorFeed
+from skitter.frontends.lifecycle.observer import Observer
+from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.records import Entry, SeedProgress
 from skitter.testing import Answer
 
 
@@ -164,7 +171,7 @@ async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_pat
     bench.frontier = MemoryFrontier(context.politeness, context.options)
     claim = await bench.frontier.claim_seeds("w0")
     await bench.frontier.add(
-        [Entry(b"x" * 16, "127.0.0.1", "http://127.0.0.1/odd", b"")], SeedMark(claim.token, 0, done=True)
+        [Entry(b"x" * 16, "127.0.0.1", "http://127.0.0.1/odd", b"")], SeedProgress(claim.token, 0, done=True)
     )
     await bench.run()
     feed.close()
@@ -185,7 +192,7 @@ class Unstorable(Spider):
         return {"response": response}
 
     def on_error(self, request, error):
-        return Signal.IGNORE
+        return HookAction.IGNORE
 
 
 async def test_what_a_store_cannot_take_is_an_error_of_the_pipeline(serve, tmp_path):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 from engine_bench import QUICK, Scripted
-from skitter import Request, Signal, Spider
+from skitter import HookAction, Request, Spider
 from skitter.errors import UsageError
-from skitter.fetch.base import ConnectError
-from skitter.lifecycle import (
+from skitter.fetch.contract import ConnectError
+from skitter.frontends.lifecycle import (
     Analyzer,
     CrawlArguments,
     Downloader,
@@ -112,7 +112,7 @@ def look(item):
 
 
 async def drop_b(item):
-    return Signal.DROP if item["path"] == "/B" else item | {"kept": True}
+    return HookAction.DROP if item["path"] == "/B" else item | {"kept": True}
 
 
 def fail_on_c(item):
@@ -183,7 +183,7 @@ class Own(Spider):
 
     def before_save(self, response, items):
         items[:] = [item | {"seen": item["path"]} for item in items]
-        return Signal.STOP
+        return HookAction.STOP
 
 
 async def test_pipelines_go_with_any_spider_before_its_own_hooks(crawled, serve):
@@ -315,7 +315,7 @@ async def test_cookies_are_the_same_for_all_downloaders(crawled):
 
 class Choosy(Own):
     def on_headers(self, response):
-        return Signal.DROP
+        return HookAction.DROP
 
     def before_save(self, response, items):
         raise AssertionError("there is no page")
@@ -341,7 +341,7 @@ async def test_first_requests_and_what_is_named_are_accepted_and_all_else_is_cou
 ):
     page = b'<a href="http://www.example.org/">x</a><a href="http://b.a.example.net:99/">x</a>'
     _, result, _, _ = await crawled(
-        {}, downloaders=[Downloader(lambda context: Local(Counter(), page))], accepted_domains=accepted
+        {}, downloaders=[Downloader(lambda context: Local(Counter(), page))], allowed_domains=accepted
     )
     assert (result.status.done, result.counters.get("refused/host", 0) > 0) == (3 - refused, refused > 0)
 
@@ -369,7 +369,7 @@ async def test_accepted_domains_take_the_place_of_those_of_a_spider(tmp_path, ac
     crawl = ManagedCrawl()
     await crawl.initialize(
         CrawlArguments(
-            job="wide", spider=Wide, accepted_domains=accepted, settings=QUICK, home=str(tmp_path),
+            job="wide", spider=Wide, allowed_domains=accepted, settings=QUICK, home=str(tmp_path),
             downloaders=[Downloader(lambda context: Local(Counter()))],
         )
     )  # fmt: skip

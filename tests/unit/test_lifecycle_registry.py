@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from skitter.errors import UsageError
-from skitter.lifecycle import (
+from skitter.frontends.lifecycle import (
     Analyzer,
     Component,
     Counts,
@@ -16,7 +16,7 @@ from skitter.lifecycle import (
     primary_domain,
     seed_score,
 )
-from skitter.lifecycle.registry import Registry
+from skitter.frontends.lifecycle.registry import Registry
 
 # --- registration ------------------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from skitter.errors import SkitterError, UsageError
-from skitter.lifecycle import LEGAL, CrawlArguments, IllegalTransition, ManagedCrawl, Status
-from skitter.lifecycle.status import StatusMachine
+from skitter.frontends.lifecycle import LEGAL, CrawlArguments, IllegalTransition, ManagedCrawl, Status
+from skitter.frontends.lifecycle.status import StatusMachine
 
 WISHES = (Status.INITIALIZING, Status.STARTING, Status.STOPPING)
 ALLOWED = {
@@ -130,12 +130,12 @@ async def test_before_initialize_a_crawl_refuses_its_calls_and_can_be_summed_up(
         ({"spider": "x.py", "pipelines": [None]}, "pipelines has"),
         ({"spider": "x.py", "max_depth": -1}, "max_depth is -1"),
         ({"spider": "x.py", "workers": 0}, "workers is 0"),
-        ({"spider": "x.py", "workers": 2, "accepted_domains": ["example.com"]}, "of this process"),
-        ({"spider": "x.py", "accepted_domains": ["co.uk"]}, "public suffix"),
+        ({"spider": "x.py", "workers": 2, "allowed_domains": ["example.com"]}, "of this process"),
+        ({"spider": "x.py", "allowed_domains": ["co.uk"]}, "public suffix"),
         ({"spider": "x.py", "error_capacity": 0}, "room for 0 errors"),
         ({"spider": "there_is_no.py"}, "no file"),
-        ({"spider": "skitter.page_spider:PageSpider", "settings": {"concurency": 3}}, "concurency"),
-        ({"spider": "skitter.page_spider:PageSpider", "outputs": ["x.what"]}, "x.what"),
+        ({"spider": "skitter.frontends.page_spider:PageSpider", "settings": {"concurency": 3}}, "concurency"),
+        ({"spider": "skitter.frontends.page_spider:PageSpider", "outputs": ["x.what"]}, "x.what"),
     ],
 )
 async def test_arguments_that_do_not_fit_are_refused_by_name_and_change_nothing(tmp_path, wrong, told):

@@ -1,8 +1,8 @@
-"""Mask: no secret is left in what people will read, and the rest of it is as it was."""
+"""Redactor: no secret is left in what people will read, and the rest of it is as it was."""
 
 import pytest
 
-from skitter.mask import Mask, secrets_among
+from skitter._utils.redaction import Redactor, secrets_among
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from skitter.mask import Mask, secrets_among
     ],
 )  # fmt: skip
 def test_what_looks_like_a_secret_by_its_place_is_masked(text):
-    masked = Mask().of_text(text)
+    masked = Redactor().of_text(text)
     assert "hidden" not in masked
     assert "***" in masked
 
@@ -29,7 +29,7 @@ def test_what_looks_like_a_secret_by_its_place_is_masked(text):
     ],
 )  # fmt: skip
 def test_other_text_stays_as_it_is(text):
-    assert Mask().of_text(text) == text
+    assert Redactor().of_text(text) == text
 
 
 def test_secrets_of_the_environment_and_of_urls_are_masked_wherever_they_stand(tmp_path):
@@ -39,7 +39,9 @@ def test_secrets_of_the_environment_and_of_urls_are_masked_wherever_they_stand(t
         "DB_PASSWORD_FILE": str(tmp_path / "word"), "OTHER_PASSWORD_FILE": str(tmp_path / "none"), "PIP_INDEX_URL": "https://u:of-index@h/",
         "HOME": "/home/me", "PIN_PASSWORD": "123",
     }  # fmt: skip
-    mask = Mask.of_process(environment, ["redis://:of%2Fstore@h/0", "s3://b/x?key=id-of-key&secret=of-s3"])
+    mask = Redactor.of_process(
+        environment, ["redis://:of%2Fstore@h/0", "s3://b/x?key=id-of-key&secret=of-s3"]
+    )
     for secret in (
         "p/w d", "p%2Fw%20d", "p/w%20d", "token-of-serve", "awsaws", "from-a-file", "of-index", "of/store", "of%2Fstore", "id-of-key", "of-s3",
     ):  # fmt: skip
@@ -48,13 +50,13 @@ def test_secrets_of_the_environment_and_of_urls_are_masked_wherever_they_stand(t
 
 
 def test_one_secret_that_begins_another_leaves_nothing_of_it():
-    assert Mask(["hidden", "hidden-more"]).of_text("hidden-more hidden") == "*** ***"
-    assert Mask(["word"]).knowing(["more"]).of_text("word more") == "*** ***"
+    assert Redactor(["hidden", "hidden-more"]).of_text("hidden-more hidden") == "*** ***"
+    assert Redactor(["word"]).knowing(["more"]).of_text("word more") == "*** ***"
 
 
 def test_values_are_masked_to_their_last_depth():
     value = {"a": ["http://u:hidden@h/", {"password": "x", "n": 1}], "ok": None, "u:hidden": 2}
-    masked = Mask(["hidden"]).of_value(value)
+    masked = Redactor(["hidden"]).of_value(value)
     assert masked == {"a": ["http://u:***@h/", {"password": "***", "n": 1}], "ok": None, "u:***": 2}
 
 
@@ -74,4 +76,4 @@ def test_secrets_of_a_job_are_found_by_their_names():
 )  # fmt: skip
 def test_no_text_takes_the_square_of_its_length(text):
     long = f"password http://h/?{text * (600_000 // len(text))}@"  # would take longer than a test may
-    assert Mask(["hidden"]).of_text(long)
+    assert Redactor(["hidden"]).of_text(long)

@@ -1,10 +1,10 @@
 """What the memory frontier promises beside the contract: it is the readable twin, and handy in tests."""
 
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.options import FrontierContext, FrontierOptions
-from skitter.frontier.reckoning import extend_ranges, rank_of, wait_for
 from skitter.frontier.records import Entry
-from skitter.output_mark import OutputMark
+from skitter.frontier.scheduling import extend_ranges, rank_of, wait_for
+from skitter.item import OutputRange
 from skitter.politeness import Politeness, SlotPolicy
 
 
@@ -52,7 +52,7 @@ def test_ranks_of_priorities_fit_into_64_bits_and_turn_their_order():
 def test_a_range_is_joined_only_to_the_one_that_it_continues():
     ranges: list[tuple[int, int]] = []
     for start, end in [(0, 5), (5, 9), (12, 13), (13, 13), (9, 12)]:
-        extend_ranges(ranges, OutputMark("part", start, end))
+        extend_ranges(ranges, OutputRange("part", start, end))
     assert ranges == [(0, 9), (12, 13), (9, 12)]
 
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from skitter.nsq import Connection, ConnectionFailed, Consumer, Options, Producer, Refused
+from skitter.brokers.nsq_client import Connection, ConnectionFailed, Consumer, Options, Producer, Refused
 
 QUICK = Options(connect_timeout=2.0, answer_timeout=2.0)
 
@@ -414,4 +414,4 @@ def test_the_room_of_nsq_imports_nothing_else_of_skitter(tests_folder):
         for line in file.read_text().splitlines():
             words = line.split()
             if words[:1] in (["from"], ["import"]) and words[1].startswith("skitter"):
-                assert words[1].startswith("skitter.nsq"), f"{file.name}: {line}"
+                assert words[1].startswith("skitter.brokers.nsq_client"), f"{file.name}: {line}"

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from skitter.nsq import NsqError, is_channel, is_topic, wire
+from skitter.brokers.nsq_client import NsqError, is_channel, is_topic, wire
 
 
 def frame(kind: int, content: bytes) -> bytes:

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.ownership import OwnerLock
+from skitter.frontier.embedded.lock import OwnerLock
 
 
 def test_the_owner_is_named_and_its_machine_if_it_is_another(tmp_path, monkeypatch):

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from skitter.frontier.partitions.base import Pulse
-from skitter.frontier.partitions.ending import is_ended, read_pulses
-from skitter.frontier.partitions.lane import Lane
+from skitter.frontier.cluster.client import PartitionClient
+from skitter.frontier.cluster.partition import PartitionStatus
+from skitter.frontier.cluster.termination import is_ended, read_pulses
 from skitter.frontier.records import JobState
 
 
@@ -29,7 +29,7 @@ class Counted:
     async def pulse(self):
         Counted.before_reading(next(Counted.readings))
         changes = (self.sequence, self.done)
-        return Pulse(self.left, 0, 0, self.outbox, False, True, JobState.RUNNING, changes, 0, {}, 0)
+        return PartitionStatus(self.left, 0, 0, self.outbox, False, True, JobState.RUNNING, changes, 0, {}, 0)
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def scan():
     async def begin(partitions, story):
         Counted.readings = itertools.count()
         Counted.before_reading = staticmethod(lambda number: story.get(number, lambda: None)())
-        lanes = [Lane(number, partition, lambda: 0.0) for number, partition in enumerate(partitions)]
+        lanes = [
+            PartitionClient(number, partition, lambda: 0.0) for number, partition in enumerate(partitions)
+        ]
         return await is_ended(lanes, await read_pulses(lanes))
 
     return begin

@@ -5,15 +5,15 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from skitter.engine.assembly import Assembly
-from skitter.engine.job import JobSpec
-from skitter.engine.outfit import make_fetcher
 from skitter.errors import SettingsError, StoreError, UsageError
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.identity.base import SourceContext
+from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.identity.fetcher import IdentityFetcher
 from skitter.fetch.identity.sessions import PoolOptions, SessionPool
-from skitter.parts import PartKind
+from skitter.plugins import PluginKind
+from skitter.run.builder import JobBuilder
+from skitter.run.fetcher_factory import make_fetcher
+from skitter.run.job import JobSpec
 from skitter.settings import build_settings
 
 MODULE = """
@@ -131,7 +131,7 @@ def test_a_built_in_name_wins_over_an_installed_one_and_that_over_a_path(monkeyp
     monkeypatch.setattr(
         "importlib.metadata.entry_points", EntryPoints([EntryPoint("json", "own_parts:agents", "g")]).select
     )
-    kind = PartKind("part", "g", {"mine": 1}, StoreError)
+    kind = PluginKind("part", "g", {"mine": 1}, StoreError)
     assert kind.find("mine:x") == (1, "x")
     assert kind.find("json:loads")[0].__name__ == "agents"
     assert kind.find("os.path:join")[0].__name__ == "join"
@@ -168,8 +168,11 @@ def test_a_part_is_told_how_the_job_fetches():
 
 def test_an_object_in_the_spec_of_a_job_is_refused_for_other_processes_could_not_read_it(tmp_path):
     spec = JobSpec(
-        job="j", spider="skitter.page_spider:PageSpider", home=str(tmp_path), settings={"fetcher": object()}
+        job="j",
+        spider="skitter.frontends.page_spider:PageSpider",
+        home=str(tmp_path),
+        settings={"fetcher": object()},
     )
     with pytest.raises(UsageError, match="fetcher") as caught:
-        Assembly(spec)
+        JobBuilder(spec)
     assert "custom_settings" in caught.value.remedy

@@ -3,7 +3,7 @@
 import pytest
 
 from skitter.errors import SettingsError
-from skitter.politeness import DEFAULT_PARALLELISM, LimitRule, Politeness, Rate, SlotPolicy
+from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, LimitRule, Politeness, Rate, SlotPolicy
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_wrong_rate_is_an_error_with_a_remedy(text):
     assert "20/60s" in error.value.remedy
 
 
-@pytest.mark.parametrize("fields", [{"delay": -1.0}, {"jitter": -0.1}, {"parallelism": 0}])
+@pytest.mark.parametrize("fields", [{"delay": -1.0}, {"jitter": -0.1}, {"concurrency_per_slot": 0}])
 def test_a_wrong_policy_is_an_error_with_a_remedy(fields):
     with pytest.raises(SettingsError) as error:
         SlotPolicy(**fields)
@@ -44,7 +44,7 @@ def test_a_wrong_policy_is_an_error_with_a_remedy(fields):
         {"domain_glob": "*", "domain_regexp": ".*"},
         {"domain_regexp": "("},
         {"domain_glob": "*", "delay": -1.0},
-        {"domain_glob": "*", "parallelism": 0},
+        {"domain_glob": "*", "concurrency_per_slot": 0},
     ],
 )
 def test_a_wrong_rule_is_an_error_with_a_remedy(fields):
@@ -104,10 +104,10 @@ def test_the_first_rule_that_matches_wins():
 
 
 def test_what_a_rule_leaves_out_comes_from_the_policy_of_the_job():
-    default = SlotPolicy(delay=5.0, jitter=0.5, parallelism=7, rates=(Rate(1, 1.0),))
-    rule = LimitRule(domain_glob="*", parallelism=2)
+    default = SlotPolicy(delay=5.0, jitter=0.5, concurrency_per_slot=7, rates=(Rate(1, 1.0),))
+    rule = LimitRule(domain_glob="*", concurrency_per_slot=2)
     assert rule.policy(default) == SlotPolicy(5.0, 0.5, 2, (Rate(1, 1.0),))
-    own = LimitRule(domain_glob="*", delay=0.0, random_delay=0.0, rates=(Rate(2, 1.0),))
+    own = LimitRule(domain_glob="*", delay=0.0, jitter=0.0, rates=(Rate(2, 1.0),))
     assert own.policy(default) == SlotPolicy(0.0, 0.0, 7, (Rate(2, 1.0),))
 
 
@@ -115,7 +115,7 @@ def test_by_default_a_slot_is_a_host_whatever_its_port():
     politeness = Politeness()
     assert politeness.slot_of("www.example.com:8080") == politeness.slot_of("www.example.com")
     assert politeness.slot_of("www.example.com") != politeness.slot_of("example.com")
-    assert politeness.policy_of("www.example.com") == SlotPolicy(None, 0.0, DEFAULT_PARALLELISM)
+    assert politeness.policy_of("www.example.com") == SlotPolicy(None, 0.0, DEFAULT_CONCURRENCY_PER_SLOT)
 
 
 def test_a_slot_may_be_a_registered_domain():

@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from skitter.engine.crawl import Progress, RunResult
-from skitter.engine.pace import Pace
+from skitter._utils.throughput import Throughput
 from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState
 from skitter.observe.figures import amount, duration, errors, kinds
 from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line
 from skitter.observe.summary import summary_of, summary_rows
+from skitter.run.crawl import Progress, RunResult
 
 COUNTERS = {
     "pages": 1200, "items": 1100, "bytes": 2_500_000, "failed/status/404": 3, "failed/timeout": 1,
@@ -32,7 +32,7 @@ def look(seconds=12.0):
 
 
 def test_the_pace_is_that_of_the_last_ten_seconds():
-    pace = Pace()
+    pace = Throughput()
     assert pace.note(0.0, 500) == 0.0
     assert pace.note(5.0, 550) == 10.0
     for second in range(6, 31):

@@ -8,28 +8,28 @@ from cli_command import skitter
 from engine_bench import Bench, Scripted, page, redirect
 from recipe_kitchen import cook_text
 from skitter import Request, Spider
-from skitter.engine.appetite import Appetite, appetite_of
-from skitter.engine.gather import Gatherer
-from skitter.engine.job import JobSpec
-from skitter.engine.seed_format import read_seed
-from skitter.engine.unserved import UnservedQueues
+from skitter.brokers.address import NameRule, parse_address
 from skitter.errors import RequestError, SettingsError
-from skitter.frontier.broker.address import NameRule, parse_address
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.records import Entry
-from skitter.frontier.roster import WorkerReport
+from skitter.frontier.workers import WorkerReport
 from skitter.links import Links
 from skitter.politeness import LimitRule, Politeness, QueueLimits, Rate, SlotPolicy
 from skitter.queues import queue_of, slot_in, without_queue
 from skitter.request import decode_request
+from skitter.run.crawl import UnservedQueues
+from skitter.run.job import JobSpec
 from skitter.scope import Scope
 from skitter.settings import build_settings
+from skitter.worker.links import LinkCollector
+from skitter.worker.queue_budget import QueueBudget, make_queue_budget
+from skitter.worker.seed_format import read_seed
 
 BASE = "http://h.test/"
 
 
 def gathered(given, parent):
-    found = Gatherer(Scope(), Politeness(), 42).gather(given, parent)
+    found = LinkCollector(Scope(), Politeness(), 42).gather(given, parent)
     entries = found.entries + [batch.entry(i) for batch in found.batches for i in range(len(batch.urls))]
     return {
         entry.url.removeprefix(BASE): (entry.slot, decode_request(entry.url, entry.record).queue)
@@ -62,11 +62,14 @@ def test_a_slot_tells_its_queue_and_is_that_of_the_host_without_it(slot):
 
 
 def test_a_rule_and_the_limits_of_a_queue_are_found_by_the_slot():
-    queues = {"detail": QueueLimits(delay=5.0, rates=(Rate(1, 2.0),)), "default": QueueLimits(parallelism=9)}
+    queues = {
+        "detail": QueueLimits(delay=5.0, rates=(Rate(1, 2.0),)),
+        "default": QueueLimits(concurrency_per_slot=9),
+    }
     rules = [LimitRule(domain_glob="slow.test", delay=60.0), LimitRule(domain_glob="*.pool", unit="rule")]
-    politeness = Politeness(SlotPolicy(delay=1.0, parallelism=2), rules, queues=queues)
-    assert politeness.policy_of("h.test") == SlotPolicy(delay=1.0, parallelism=9)
-    assert politeness.policy_of("list|h.test") == SlotPolicy(delay=1.0, parallelism=2)
+    politeness = Politeness(SlotPolicy(delay=1.0, concurrency_per_slot=2), rules, queues=queues)
+    assert politeness.policy_of("h.test") == SlotPolicy(delay=1.0, concurrency_per_slot=9)
+    assert politeness.policy_of("list|h.test") == SlotPolicy(delay=1.0, concurrency_per_slot=2)
     assert politeness.policy_of("detail|h.test") == SlotPolicy(5.0, 0.0, 2, (Rate(1, 2.0),))
     assert politeness.policy_of("detail|slow.test").delay == 60.0
     assert politeness.policy_of(slot_in("detail", politeness.slot_of("a.pool"))).delay == 5.0
@@ -96,7 +99,7 @@ def test_children_of_a_page_that_was_sent_back_to_the_default_queue_stay_there()
 
 
 def test_a_queue_is_no_part_of_the_identity_of_a_request():
-    gatherer = Gatherer(Scope(), Politeness(), 42)
+    gatherer = LinkCollector(Scope(), Politeness(), 42)
     prints = {gatherer.entry(Request(BASE, queue=queue)).fingerprint for queue in ("", "a", "b")}
     assert len(prints) == 1
 
@@ -160,12 +163,12 @@ async def test_a_recipe_names_queues_of_its_starts_and_links(serve, tmp_path):
 
 
 def test_the_setting_gives_sizes_and_limits():
-    text = (
-        '{"detail": {"concurrency": 8, "parallelism": "2", "delay": 1, "rates": ["1/s", "20/m"]}, "list": {}}'
-    )
+    text = '{"detail": {"concurrency": 8, "concurrency_per_slot": "2", "delay": 1, "rates": ["1/s", "20/m"]}, "list": {}}'
     settings = build_settings({"queues": text})
     limits = settings.politeness().queues
-    assert limits["detail"] == QueueLimits(delay=1.0, parallelism=2, rates=(Rate(1, 1.0), Rate(20, 60.0)))
+    assert limits["detail"] == QueueLimits(
+        delay=1.0, concurrency_per_slot=2, rates=(Rate(1, 1.0), Rate(20, 60.0))
+    )
     assert limits["list"] == QueueLimits()
     assert settings.queue_sizes() == {"detail": 8}
 
@@ -177,7 +180,7 @@ def test_the_setting_gives_sizes_and_limits():
         ({"detail": {"speed": 1}}, "'speed'"),
         ({"detail": {"delay": "soon"}}, "queue detail"),
         ({"detail": {"delay": -1}}, "negative"),
-        ({"detail": {"parallelism": 0}}, "parallelism"),
+        ({"detail": {"concurrency_per_slot": 0}}, "concurrency_per_slot"),
         ({"detail": {"rates": ["often"]}}, "'often'"),
         ({"detail": {"rates": 7}}, "queue detail"),
         ({"detail": {"concurrency": 0}}, "queue detail"),
@@ -229,11 +232,11 @@ def test_seeds_are_added_to_the_queue_of_the_option_or_to_their_own(serve, tmp_p
 
 
 def test_a_worker_without_queues_has_no_appetite_to_reckon():
-    assert appetite_of((), {}) is None
+    assert make_queue_budget((), {}) is None
 
 
 def test_a_worker_asks_for_what_is_left_of_the_size_of_a_queue():
-    appetite = Appetite((), {"detail": 3})
+    appetite = QueueBudget((), {"detail": 3})
     assert appetite.shares(10) == {"detail": 3, "*": 10}
     appetite.begin("detail|h.test")
     appetite.begin("h.test")
@@ -243,11 +246,11 @@ def test_a_worker_asks_for_what_is_left_of_the_size_of_a_queue():
 
 
 def test_a_worker_that_serves_some_queues_asks_for_no_others():
-    appetite = Appetite(("list", "detail"), {"detail": 3, "other": 5})
+    appetite = QueueBudget(("list", "detail"), {"detail": 3, "other": 5})
     assert appetite.shares(10) == {"list": 10, "detail": 3}
     assert appetite.concurrency is None
-    assert Appetite(("detail",), {"detail": 64, "other": 5}).concurrency == 64
-    assert Appetite((), {"detail": 64}).concurrency is None
+    assert QueueBudget(("detail",), {"detail": 64, "other": 5}).concurrency == 64
+    assert QueueBudget((), {"detail": 64}).concurrency is None
 
 
 async def test_a_worker_never_has_more_of_a_queue_in_flight_than_its_size(serve, tmp_path):
@@ -270,8 +273,8 @@ async def test_a_worker_never_has_more_of_a_queue_in_flight_than_its_size(serve,
                 self.most[queue] = max(self.most[queue], flying)
             return result
 
-    settings = {"queues": {"detail": {"concurrency": 2}}, "concurrency": 6, "parallelism": 100}
-    bench = Bench(Two(url=serve(Scripted({})).url), tmp_path, accept_statuses=[404], **settings)
+    settings = {"queues": {"detail": {"concurrency": 2}}, "concurrency": 6, "concurrency_per_slot": 100}
+    bench = Bench(Two(url=serve(Scripted({})).url), tmp_path, allowed_statuses=[404], **settings)
     context = bench.frontier_context()
     bench.frontier = Counting(context.politeness, context.options)
     ran = await bench.run()

@@ -7,7 +7,7 @@ import pytest
 
 from cli_command import complaint, skitter
 from recipe_kitchen import plan_of
-from skitter.recipe.problems import RecipeError
+from skitter.frontends.recipe.problems import RecipeError
 
 _TEXT = (Path(__file__).parent / "recipes" / "broken.txt").read_text("utf-8")
 _MARK = re.compile(r"\s+# <-- ?(.*?) ?\| (.+)$")

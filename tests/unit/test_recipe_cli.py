@@ -10,10 +10,10 @@ from cli_command import complaint, lines_of, skitter
 from manual import ROOT
 from recipe_kitchen import RECIPES, plan_of
 from skitter import Request, Response
-from skitter.recipe.context import PageError
-from skitter.recipe.propose import propose
-from skitter.recipe.schema import kept_schema, make_schema
-from skitter.recipe.source import Source
+from skitter.frontends.recipe.context import PageError
+from skitter.frontends.recipe.propose import propose
+from skitter.frontends.recipe.schema import kept_schema, make_schema
+from skitter.frontends.recipe.source import Source
 from skitter.testing import Answer
 
 sys.path.insert(0, str(RECIPES))

@@ -5,8 +5,8 @@ import pytest
 
 from recipe_kitchen import plan_of
 from skitter import Request, Response
+from skitter.frontends.recipe.context import Context, PageError
 from skitter.item import encode_item
-from skitter.recipe.context import Context, PageError
 
 PAGE = """<!doctype html><base href="http://x/base/"><h1> A <b>long</b>
   title </h1><p class="price">from 1,234.50 €</p><p class="de">1.234,50 €</p><p class="neg">\u22125 °C</p>

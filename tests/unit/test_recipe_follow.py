@@ -7,7 +7,7 @@ import pytest
 
 from engine_bench import Scripted
 from recipe_kitchen import cook_text, plan_of, serve_up, spider_of
-from skitter.recipe.problems import RecipeError
+from skitter.frontends.recipe.problems import RecipeError
 from skitter.testing import Answer
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skitter.recipe.problems import RecipeError
-from skitter.recipe.source import Source
-from skitter.recipe.toml_lines import toml_lines
+from skitter.frontends.recipe.problems import RecipeError
+from skitter.frontends.recipe.source import Source
+from skitter.frontends.recipe.toml_lines import toml_lines
 
 
 def test_only_true_false_null_and_numbers_are_no_texts_in_yaml():
@@ -29,7 +29,7 @@ def test_merged_keys_are_no_feature_of_a_recipe():
 
 
 def test_an_empty_file_is_refused(tmp_path):
-    from skitter.recipe.plan import make_plan
+    from skitter.frontends.recipe.plan import make_plan
 
     with pytest.raises(RecipeError, match=r"e\.yaml line 1: is empty, not a mapping"):
         make_plan(Source.of_text("", "e.yaml"))

@@ -9,10 +9,10 @@ from redis.exceptions import BusyLoadingError, NoScriptError, ResponseError
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks
-from skitter.frontier.redis.server import Server, run_id_behind
-from skitter.frontier.redis.troubles import explained, trouble_of
+from skitter.frontier.redis.server import RedisServer, run_id_behind
+from skitter.frontier.redis.server_errors import explained, trouble_of
 
-SERVER = "# Server\r\nversion:2.10.1\r\nkvrocks_version:2.10.1\r\nredis_version:4.0.0\r\nprocess_id:{}\r\nuptime_in_seconds:{}\r\n"
+SERVER = "# RedisServer\r\nversion:2.10.1\r\nkvrocks_version:2.10.1\r\nredis_version:4.0.0\r\nprocess_id:{}\r\nuptime_in_seconds:{}\r\n"
 INFO = {
     "version": "2.10.1",
     "kvrocks_version": "2.10.1",
@@ -192,7 +192,7 @@ async def test_a_frontier_tells_that_it_met_another_life():
     again = (bulk(SERVER.format(7, 5)), time(2000), bulk(SERVER.format(7, 5)), time(2000))
     everything = bulk(SERVER.format(7, 0) + "role:master\r\n")
     async with Double(*begin, everything, *again, b"+PONG\r\n") as server:
-        frontier = Server(parse_address(server.url))
+        frontier = RedisServer(parse_address(server.url))
         await frontier.connect(patient=False)
         await frontier._connected.connection_pool.disconnect()
         assert frontier.restarts == 0

@@ -6,8 +6,8 @@ import pytest
 
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
-from skitter.engine.request_data import with_request_data
 from skitter.errors import StoreError
+from skitter.worker.pipeline import with_meta_fields
 
 REQUEST = Request(
     "http://h.test/", meta={"task": "a", "name": "of the request"}, cb_kwargs={"page": 3, "task": "b"}
@@ -21,28 +21,28 @@ class Book:
 
 def test_the_named_values_are_added_and_no_field_of_the_item_is_overwritten():
     item = {"name": "own", "n": 1}
-    found = with_request_data([item, {}], REQUEST, ("name", "page", "absent"))
+    found = with_meta_fields([item, {}], REQUEST, ("name", "page", "absent"))
     assert found == [{"name": "own", "n": 1, "page": 3}, {"name": "of the request", "page": 3}]
     assert list(found[0]) == ["name", "n", "page"]
     assert item == {"name": "own", "n": 1}  # what the spider holds is not touched
 
 
 def test_arguments_of_the_callback_win_over_meta_and_a_star_means_all():
-    assert with_request_data([{}], REQUEST, ("*",)) == [{"task": "b", "name": "of the request", "page": 3}]
+    assert with_meta_fields([{}], REQUEST, ("*",)) == [{"task": "b", "name": "of the request", "page": 3}]
 
 
 def test_an_item_of_a_class_becomes_a_dict_with_the_data():
-    assert with_request_data([Book("x")], REQUEST, ("page",)) == [{"name": "x", "page": 3}]
+    assert with_meta_fields([Book("x")], REQUEST, ("page",)) == [{"name": "x", "page": 3}]
 
 
 def test_without_data_the_items_are_what_they_were():
     book = Book("x")
-    assert with_request_data([book], REQUEST, ("absent",))[0] is book
+    assert with_meta_fields([book], REQUEST, ("absent",))[0] is book
 
 
 def test_an_item_that_cannot_be_stored_is_an_error():
     with pytest.raises(StoreError):
-        with_request_data([Book(object())], REQUEST, ("page",))
+        with_meta_fields([Book(object())], REQUEST, ("page",))
 
 
 class Tasks(Spider):
@@ -63,7 +63,7 @@ class Tasks(Spider):
 async def test_hooks_and_stores_see_the_data_and_each_task_has_its_own_pages(serve, tmp_path):
     site = Scripted({"/": ["/x", "/y"], "/x": ["/"], "/y": ["/x"]})
     spider = Tasks(url=serve(site).url)
-    ran = await Bench(spider, tmp_path, save_request_data=["task"], fingerprint_keys=["task"]).run()
+    ran = await Bench(spider, tmp_path, item_meta_fields=["task"], fingerprint_keys=["task"]).run()
     expected = [
         {"path": path, "task": task, "seen_by_hook": task} for task in "ab" for path in ("", "x", "y")
     ]
@@ -73,7 +73,7 @@ async def test_hooks_and_stores_see_the_data_and_each_task_has_its_own_pages(ser
 
 async def test_without_the_keys_a_page_is_fetched_for_the_first_task_alone(serve, tmp_path):
     site = Scripted({"/": ["/x"], "/x": []})
-    ran = await Bench(Tasks(url=serve(site).url), tmp_path, save_request_data=["task"]).run()
+    ran = await Bench(Tasks(url=serve(site).url), tmp_path, item_meta_fields=["task"]).run()
     assert sorted(item["task"] for item in ran.items) == ["a", "a"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skitter.fetch.base import TimedOut
+from skitter.fetch.contract import TimedOut
 from skitter.fetch.robots import (
     MAX_PARSED,
     Deferred,

@@ -1,11 +1,11 @@
-"""RobotsDesk: one fetch for all who ask, shared with the fleet."""
+"""RobotsCache: one fetch for all who ask, shared with the fleet."""
 
 import asyncio
 import time
 
 import pytest
 
-from skitter.fetch.base import ConnectError
+from skitter.fetch.contract import ConnectError
 from skitter.fetch.robots import (
     Deferred,
     RobotsRecord,
@@ -14,7 +14,7 @@ from skitter.fetch.robots import (
     decode_record,
     encode_record,
 )
-from skitter.fetch.robots_desk import RobotsDesk
+from skitter.fetch.robots_cache import RobotsCache
 from skitter.response import Response
 
 URL = "http://site.test/private/x"
@@ -56,7 +56,7 @@ class Notes(dict):
 
 def desk(fetcher, notes=None, **settings):
     shared = {"recall": notes.recall, "remember": notes.remember} if notes is not None else {}
-    return RobotsDesk(fetcher, "skitter/1", RobotsSettings(**settings), **shared)
+    return RobotsCache(fetcher, "skitter/1", RobotsSettings(**settings), **shared)
 
 
 async def test_a_verdict_is_fetched_once_and_then_at_hand():

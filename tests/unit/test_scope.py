@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from skitter.errors import SettingsError
 from skitter.scope import Scope
-from skitter.urls import host_of, normalize
+from skitter.web.urls import host_of, normalize
 
 SEED = "http://www.shop.co.uk/books/index.html?x=/y/"
 

@@ -6,8 +6,8 @@ import pytest
 
 from engine_bench import Scripted
 from recipe_kitchen import cook_text
-from skitter.script.engine import ScriptEngine, ScriptError
-from skitter.script.wire import Page
+from skitter.frontends.scripting.engine import ScriptEngine, ScriptError
+from skitter.frontends.scripting.wire import Page
 from skitter.testing import Answer
 
 

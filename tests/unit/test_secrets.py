@@ -2,16 +2,16 @@
 
 import pytest
 
-from skitter.engine.job import JobFolder, JobSpec
-from skitter.engine.sorting import section_of
+from skitter.brokers.address import parse_address as parse_broker
+from skitter.brokers.nsq import RULE
 from skitter.errors import FrontierError, SkitterError, UsageError
-from skitter.frontier.broker.address import parse_address as parse_broker
-from skitter.frontier.broker.nsq import RULE
+from skitter.frontends.tasks.book import TaskBook
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.cluster_address import parse_cluster
+from skitter.run.job import JobFolder, JobSpec
 from skitter.secrets import output_variable, shown_url, without_secrets
 from skitter.store.outputs import open_output
-from skitter.tasks.book import TaskBook
+from skitter.worker.routing import section_of
 
 
 @pytest.mark.parametrize(

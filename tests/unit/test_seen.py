@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skitter.frontier import seen_disk
-from skitter.frontier.journal import Journal
-from skitter.frontier.seen import FOREVER, MemorySeen, TimedSeen
-from skitter.frontier.seen_disk import DiskSeen, move_to_disk
+from skitter.frontier.embedded import seen_disk
+from skitter.frontier.embedded.journal import Journal
+from skitter.frontier.embedded.seen import FOREVER, MemorySeen, TimedSeen
+from skitter.frontier.embedded.seen_disk import DiskSeen, move_to_disk
 
 NOW = 1_000.0
 

@@ -6,18 +6,18 @@ import parsel
 import pytest
 
 from skitter.errors import UsageError
-from skitter.markup.engine import load_engine
-from skitter.markup.lexbor import LEXBOR
-from skitter.markup.query import Take, compile_css
-from skitter.markup.serial import like_lxml
-from skitter.markup.turbo import TURBO
-from skitter.selector import Selector, foreign_selector, from_parsel
+from skitter.html.engine import load_engine
+from skitter.html.lexbor import LEXBOR
+from skitter.html.query import Take, compile_css
+from skitter.html.selector import Selector, foreign_selector, from_parsel
+from skitter.html.serial import like_lxml
+from skitter.html.turbo import TURBO
 
 on_both_engines = pytest.mark.parametrize("engine", [TURBO, LEXBOR], ids=["turbo", "lexbor"])
 
 
 def test_without_turbohtml_the_other_engine_is_loaded(monkeypatch):
-    monkeypatch.delitem(sys.modules, "skitter.markup.turbo")
+    monkeypatch.delitem(sys.modules, "skitter.html.turbo")
     monkeypatch.setitem(sys.modules, "turbohtml", None)
     assert load_engine() is LEXBOR
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import parsel
 import pytest
 
-from skitter.markup.lexbor import LEXBOR
-from skitter.markup.turbo import TURBO
-from skitter.selector import Selector
+from skitter.html.lexbor import LEXBOR
+from skitter.html.selector import Selector
+from skitter.html.turbo import TURBO
 
 PAGES = {
     path.stem: path.read_text(encoding="utf-8") for path in (Path(__file__).parent / "pages").glob("*.html")

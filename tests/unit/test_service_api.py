@@ -102,7 +102,7 @@ async def test_without_a_good_token_nothing_is_answered_but_health(call):
 @pytest.mark.parametrize(
     "spider",
     ["../shop.py", "../spiders/../shop.py", "/etc/passwd", "{tmp}/shop.py", "link.py", "linked/shop.py", "shop", "os:system", "shop.py:a b",
-     "notes.txt", ".", "", "a\0b.py", "x" * 400 + ".py", "skitter.page_spider:PageSpider"],
+     "notes.txt", ".", "", "a\0b.py", "x" * 400 + ".py", "skitter.frontends.page_spider:PageSpider"],
 )  # fmt: skip
 async def test_no_path_leads_out_of_the_folder_of_spiders(call, tmp_path, spider):
     for place in (tmp_path / "shop.py", tmp_path / "spiders" / "good.py", tmp_path / "spiders" / "notes.txt"):

@@ -11,12 +11,12 @@ import threading
 
 import pytest
 
-from skitter.engine.frames import MARK, Frame, FrameHandler, Printed, frames_of, level_name
+from skitter.run.log_frames import MARK, LogFrame, LogFrameHandler, StreamToLog, frames_of, level_name
 from skitter.service.log_pipe import FrameReader
 
 TALKER = """
 import logging, os, sys, threading, warnings
-from skitter.engine.process import FRAMES, set_up_logging
+from skitter.run.process import FRAMES, set_up_logging
 os.write(2, b"before anything\\n")
 set_up_logging("info", FRAMES, "worker-1")
 logging.getLogger("mine").info("of %s", "mine")
@@ -77,7 +77,7 @@ def test_a_line_of_any_length_comes_out_as_it_was_however_its_frames_are_cut():
     texts = ["x" * 3000, "ü\0\n" * 4000, '"\\' * 5000, "", "short"]
     for message in texts:
         for trace in texts:
-            line = Frame(1.0, "error", "a", "w", message, trace)
+            line = LogFrame(1.0, "error", "a", "w", message, trace)
             pieces = list(frames_of(line))
             assert max(map(len, pieces)) <= 4096
             data = b"".join(pieces)
@@ -90,7 +90,7 @@ def test_a_line_of_any_length_comes_out_as_it_was_however_its_frames_are_cut():
 def test_what_is_too_long_keeps_its_beginning_and_its_end():
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 18)
-    handler = FrameHandler(writer, "w")
+    handler = LogFrameHandler(writer, "w")
     handler.handle(logging.LogRecord("a", logging.INFO, "", 0, f"begin{'-' * 100_000}end", None, None))
     os.close(handler._out)
     os.close(writer)
@@ -103,8 +103,8 @@ def test_what_is_too_long_keeps_its_beginning_and_its_end():
 
 
 def test_a_writer_that_is_killed_in_the_middle_of_a_line_breaks_no_other():
-    long = list(frames_of(Frame(1.0, "error", "a", "killed", "y" * 10_000)))
-    other = b"".join(frames_of(Frame(2.0, "info", "b", "alive", "whole")))
+    long = list(frames_of(LogFrame(1.0, "error", "a", "killed", "y" * 10_000)))
+    other = b"".join(frames_of(LogFrame(2.0, "info", "b", "alive", "whole")))
     for cut in range(1, len(long)):
         reader = FrameReader()
         found = reader.feed(b"".join(long[:cut]) + other) + reader.end()
@@ -117,9 +117,9 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_line_breaks_no_other():
 
 
 def test_the_first_part_of_a_line_whose_rest_was_given_up_is_given_before_the_next():
-    long = list(frames_of(Frame(1.0, "error", "a", "w", "y" * 10_000)))
+    long = list(frames_of(LogFrame(1.0, "error", "a", "w", "y" * 10_000)))
     reader = FrameReader()
-    found = reader.feed(long[0] + b"".join(frames_of(Frame(2.0, "info", "b", "w", "next"))))
+    found = reader.feed(long[0] + b"".join(frames_of(LogFrame(2.0, "info", "b", "w", "next"))))
     assert [line.message[:4] for line in found] == ["yyyy", "next"]
 
 
@@ -161,7 +161,7 @@ def test_many_processes_that_write_at_once_mix_nothing():
     thread.start()
     program = (
         "import logging, sys\n"
-        "from skitter.engine.process import FRAMES, set_up_logging\n"
+        "from skitter.run.process import FRAMES, set_up_logging\n"
         "set_up_logging('info', FRAMES, sys.argv[1])\n"
         "for n in range(300):\n"
         "    logging.info('%s %d %s', sys.argv[1], n, sys.argv[1] * (n * 17 % 7000))\n"
@@ -183,7 +183,7 @@ def test_many_processes_that_write_at_once_mix_nothing():
 
 def test_nobody_waits_for_a_pipe_that_nobody_reads_and_what_is_lost_is_counted(monkeypatch):
     reader, writer = os.pipe()
-    handler = FrameHandler(writer, "w")
+    handler = LogFrameHandler(writer, "w")
     logger = logging.getLogger("talker")
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "propagate", False)
@@ -219,7 +219,7 @@ def test_a_handler_that_cannot_open_the_pipe_anew_writes_into_it_as_it_is(monkey
 
     reader, writer = os.pipe()
     monkeypatch.setattr(os, "open", refuse)
-    handler = FrameHandler(writer, "w")
+    handler = LogFrameHandler(writer, "w")
     handler.handle(logging.LogRecord("a", logging.INFO, "", 0, "said", None, None))
     os.close(handler._out)
     os.close(writer)
@@ -232,7 +232,7 @@ def test_what_is_printed_without_an_end_is_bounded_and_given_when_it_is_flushed(
     said = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
-    stream = Printed("stdout", logging.INFO, sys.__stdout__, handler)
+    stream = StreamToLog("stdout", logging.INFO, sys.__stdout__, handler)
     stream.write("a" * 20_000)
     stream.write("b")
     assert [len(text) for text in said] == [20_000]

@@ -7,8 +7,8 @@ import logging
 import msgspec
 import pytest
 
+from skitter._utils.redaction import Redactor
 from skitter.errors import StoreError
-from skitter.mask import Mask
 from skitter.service import log_keeper, log_view
 from skitter.service.log_keeper import LogKeeper
 from skitter.service.log_lines import LogLine, severity_of
@@ -51,7 +51,7 @@ def kept(monkeypatch):
 
 @pytest.fixture
 async def keeper(kept):
-    keeper = LogKeeper("job.1", kept, Mask(["hidden"]), "node", "info", itertools.count(1))
+    keeper = LogKeeper("job.1", kept, Redactor(["hidden"]), "node", "info", itertools.count(1))
     yield keeper
     await keeper.close()
 

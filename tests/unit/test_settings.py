@@ -10,12 +10,12 @@ from skitter.settings import Settings, build_settings
 
 def test_later_layers_are_stronger():
     settings = build_settings({"delay": 1.0, "concurrency": 4}, {"delay": 2.0})
-    assert (settings.delay, settings.concurrency, settings.parallelism) == (2.0, 4, 4)
+    assert (settings.delay, settings.concurrency, settings.concurrency_per_slot) == (2.0, 4, 4)
 
 
 def test_defaults_are_polite():
     settings = Settings()
-    assert (settings.robots, settings.parallelism, settings.delay) == (True, 4, None)
+    assert (settings.robots, settings.concurrency_per_slot, settings.delay) == (True, 4, None)
     assert settings.user_agent.startswith("skitter/")
 
 
@@ -34,7 +34,7 @@ def test_defaults_are_polite():
         ("allow", "a, b ,", ("a", "b")),
         ("allow", '["a,b"]', ("a,b",)),
         ("allow", "", ()),
-        ("accept_statuses", "404,410", (404, 410)),
+        ("allowed_statuses", "404,410", (404, 410)),
         ("rates", "1/2s,20/60s", ("1/2s", "20/60s")),
         ("headers", '{"X-A": "b"}', {"X-A": "b"}),
         ("queue_order", "lifo", "lifo"),
@@ -56,7 +56,7 @@ def test_every_default_passes_as_a_value(field):
     [
         ("concurrency", "many"), ("concurrency", 1.5), ("delay", "soon"), ("robots", "perhaps"),
         ("queue_order", "best"), ("allow", 7), ("headers", "x"), ("headers", '{"X"'), ("max_pages", [1]),
-        ("accept_statuses", "404,x"), ("user_agent", None),
+        ("allowed_statuses", "404,x"), ("user_agent", None),
     ],
 )  # fmt: skip
 def test_a_value_of_the_wrong_type_is_named(name, value):
@@ -68,7 +68,7 @@ def test_a_value_of_the_wrong_type_is_named(name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("concurrency", 0), ("parallelism", -1), ("max_pages", 0), ("timeout", 0), ("lease_seconds", 0),
+        ("concurrency", 0), ("concurrency_per_slot", -1), ("max_pages", 0), ("timeout", 0), ("lease_seconds", 0),
         ("delay", -0.1), ("max_retries", -1), ("depth_limit", -1), ("max_redirects", -1), ("jitter", -1),
     ],
 )  # fmt: skip
@@ -85,9 +85,9 @@ def test_what_is_no_finite_number_is_refused(name, value):
 
 
 def test_an_unknown_setting_names_the_nearest():
-    with pytest.raises(SettingsError, match="there is no setting 'paralelism'") as caught:
-        build_settings({"paralelism": 3})
-    assert caught.value.remedy == "did you mean parallelism?"
+    with pytest.raises(SettingsError, match="there is no setting 'concurency_per_slot'") as caught:
+        build_settings({"concurency_per_slot": 3})
+    assert caught.value.remedy == "did you mean concurrency_per_slot?"
 
 
 def test_a_setting_unlike_any_other_points_to_the_manual():
@@ -97,19 +97,19 @@ def test_a_setting_unlike_any_other_points_to_the_manual():
 
 
 def test_politeness_is_made_of_the_settings():
-    rules = [{"domain_glob": "*.slow.test", "delay": 3, "random_delay": 1, "rates": ["1/2s"], "unit": "rule"}]
+    rules = [{"domain_glob": "*.slow.test", "delay": 3, "jitter": 1, "rates": ["1/2s"], "unit": "rule"}]
     settings = build_settings(
-        {"delay": 0.5, "jitter": 0.1, "parallelism": 2, "rates": "9/1m", "limit_rules": rules}
+        {"delay": 0.5, "jitter": 0.1, "concurrency_per_slot": 2, "rates": "9/1m", "limit_rules": rules}
     )
     politeness = settings.politeness()
     default, slow = politeness.policy_of("h.test"), politeness.policy_of(politeness.slot_of("a.slow.test"))
-    assert (default.delay, default.jitter, default.parallelism, default.rates) == (
+    assert (default.delay, default.jitter, default.concurrency_per_slot, default.rates) == (
         0.5,
         0.1,
         2,
         (Rate(9, 60.0),),
     )
-    assert (slow.delay, slow.jitter, slow.parallelism, slow.rates) == (3.0, 1.0, 2, (Rate(1, 2.0),))
+    assert (slow.delay, slow.jitter, slow.concurrency_per_slot, slow.rates) == (3.0, 1.0, 2, (Rate(1, 2.0),))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_politeness_is_made_of_the_settings():
     [
         {}, {"domain_glob": "*", "domain_regexp": ".*"}, {"domain_regexp": "("}, {"domain_glob": "*", "speed": 3},
         {"domain_glob": "*", "delay": "soon"}, {"domain_glob": "*", "rates": ["often"]},
-        {"domain_glob": "*", "delay": -1}, {"domain_glob": "*", "parallelism": 0}, {"domain_glob": "*", "unit": "x"},
+        {"domain_glob": "*", "delay": -1}, {"domain_glob": "*", "concurrency_per_slot": 0}, {"domain_glob": "*", "unit": "x"},
     ],
 )  # fmt: skip
 def test_a_bad_limit_rule_is_refused(rule):

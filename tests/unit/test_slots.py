@@ -6,28 +6,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skitter.frontier import slots
-from skitter.frontier.records import Landing
-from skitter.frontier.slots import Slot, SlotTable
+from skitter.frontier.embedded import scheduler
+from skitter.frontier.embedded.scheduler import Slot, SlotTable
+from skitter.frontier.records import FetchReport
 from skitter.politeness import Rate, SlotPolicy
 
 BEGIN = 1_000.0
 EPSILON = 1e-6
 
 LANDINGS = {
-    "quick": Landing(1, 0.02),
-    "slow": Landing(1, 3.0),
-    "far": Landing(1, 0.5, connecting=0.3),
-    "late": Landing(1, None, connecting=0.8),
-    "refused": Landing(1, 0.1, refused=True, retry_after=0.5),
-    "nothing": Landing(1),
+    "quick": FetchReport(1, 0.02),
+    "slow": FetchReport(1, 3.0),
+    "far": FetchReport(1, 0.5, connecting=0.3),
+    "late": FetchReport(1, None, connecting=0.8),
+    "refused": FetchReport(1, 0.1, refused=True, retry_after=0.5),
+    "nothing": FetchReport(1),
 }
 
 policies = st.builds(
     SlotPolicy,
     delay=st.sampled_from([None, 0.0, 0.05, 0.5, 3.0]),
     jitter=st.sampled_from([0.0, 0.0, 0.4]),
-    parallelism=st.integers(1, 5),
+    concurrency_per_slot=st.integers(1, 5),
     rates=st.sampled_from([(), (), (Rate(1, 2.0),), (Rate(2, 1.0), Rate(5, 6.0)), (Rate(3, 0.5),)]),
 )
 steps = st.lists(
@@ -71,7 +71,7 @@ class OneHost:
         assert self.now >= self.held_until
         sent = self.now + lateness * (self.slot.start_within or 0.0)
         self.in_flight.append((self.now, sent))
-        assert len(self.in_flight) <= self.policy.parallelism
+        assert len(self.in_flight) <= self.policy.concurrency_per_slot
         self.log.append((sent, self.slot.floor))
 
     def land(self, how):
@@ -93,7 +93,7 @@ class OneHost:
 
     def check_it_goes_on(self):
         """What waits is handed out when the table said, or as soon as a place is free."""
-        if self.slot.waiting and self.slot.in_flight < self.policy.parallelism:
+        if self.slot.waiting and self.slot.in_flight < self.policy.concurrency_per_slot:
             assert self.table.take(self.table.next_at()) is not None
 
 
@@ -117,7 +117,7 @@ def test_no_host_is_fetched_faster_than_promised_wherever_fetches_begin(policy, 
 @given(policies)
 def test_a_host_is_not_fetched_slower_than_it_must_be(policy):
     """Each wait is at most the delay, the jitter, and a grace."""
-    host = OneHost(SlotPolicy(policy.delay or 0.0, policy.jitter, policy.parallelism))
+    host = OneHost(SlotPolicy(policy.delay or 0.0, policy.jitter, policy.concurrency_per_slot))
     for _ in range(20):
         host.take(0.0)
         host.land("nothing")
@@ -129,7 +129,7 @@ def test_a_host_is_not_fetched_slower_than_it_must_be(policy):
 
 
 def test_the_heap_stays_bounded_however_often_slots_change():
-    table = SlotTable(lambda _: SlotPolicy(delay=1.0, parallelism=10))
+    table = SlotTable(lambda _: SlotPolicy(delay=1.0, concurrency_per_slot=10))
     for number in range(100):
         slot = table.get(f"h{number}")
         table.push(slot, (0, number, None))
@@ -141,7 +141,7 @@ def test_the_heap_stays_bounded_however_often_slots_change():
 
 
 def test_the_slot_that_may_be_fetched_longest_goes_first():
-    table = SlotTable(lambda _: SlotPolicy(delay=1.0, parallelism=10))
+    table = SlotTable(lambda _: SlotPolicy(delay=1.0, concurrency_per_slot=10))
     for number, until in enumerate([30.0, 10.0, 20.0]):
         slot = table.get(f"{until}")
         table.push(slot, (0, number, None))
@@ -157,20 +157,20 @@ def test_of_slots_ready_at_the_same_time_the_higher_priority_goes_first():
 
 
 def test_a_full_slot_waits_for_no_time():
-    table = SlotTable(lambda _: SlotPolicy(delay=0.0, parallelism=1))
+    table = SlotTable(lambda _: SlotPolicy(delay=0.0, concurrency_per_slot=1))
     slot = table.get("h")
     for number in range(2):
         table.push(slot, (0, number, None))
     table.take(1.0)
     assert table.next_at() is None
-    slot.land(2.0, 1.0, Landing(1, 0.1))
+    slot.land(2.0, 1.0, FetchReport(1, 0.1))
     table.arm(slot)
     assert table.next_at() is not None
 
 
 def test_a_grace_that_shrinks_does_not_shorten_an_older_promise():
     """A Crawl-delay that makes the grace smaller must not let a rate forget how late a fetch may have begun."""
-    slot = Slot("h", SlotPolicy(delay=0.0, parallelism=9, rates=(Rate(1, 10.0),)))
+    slot = Slot("h", SlotPolicy(delay=0.0, concurrency_per_slot=9, rates=(Rate(1, 10.0),)))
     slot.grant(BEGIN)
     begun_by = BEGIN + slot.start_within
     slot.floor = 0.1
@@ -188,15 +188,15 @@ def test_the_grace_is_a_tenth_of_the_delay_within_bounds(delay, within):
 def test_the_grace_leaves_time_for_connections_as_long_as_they_take_it():
     slot = Slot("h", SlotPolicy(delay=1.0))
     slot.grant(BEGIN)
-    slot.land(BEGIN, BEGIN, Landing(1, None, connecting=0.3))
+    slot.land(BEGIN, BEGIN, FetchReport(1, None, connecting=0.3))
     assert slot.start_within == pytest.approx(0.6)
     for _ in range(300):
         slot.grant(BEGIN)
-        slot.land(BEGIN, BEGIN, Landing(1, 0.1))
+        slot.land(BEGIN, BEGIN, FetchReport(1, 0.1))
     assert slot.start_within == pytest.approx(0.1)
     slot.grant(BEGIN)
-    slot.land(BEGIN, BEGIN, Landing(1, None, connecting=1e6))
-    assert slot.start_within == pytest.approx(2 * slots.LONGEST_CONNECTING)
+    slot.land(BEGIN, BEGIN, FetchReport(1, None, connecting=1e6))
+    assert slot.start_within == pytest.approx(2 * scheduler.LONGEST_CONNECTING)
 
 
 def test_an_adapted_delay_follows_the_latency_up_and_down():
@@ -204,28 +204,28 @@ def test_an_adapted_delay_follows_the_latency_up_and_down():
     delays = []
     for latency in [1.0, 9.0, 9.0, 9.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]:
         slot.grant(BEGIN)
-        slot.land(BEGIN, BEGIN, Landing(1, latency))
+        slot.land(BEGIN, BEGIN, FetchReport(1, latency))
         delays.append(slot.delay)
     assert delays[:4] == sorted(delays[:4])
     assert delays[3:] == sorted(delays[3:], reverse=True)
-    assert delays[3] == pytest.approx(9.0 * slots.ADAPTIVE_SHARE, rel=0.2)
+    assert delays[3] == pytest.approx(9.0 * scheduler.ADAPTIVE_SHARE, rel=0.2)
 
 
 def test_an_adapted_delay_is_capped():
     slot = Slot("h", SlotPolicy())
     slot.grant(BEGIN)
-    slot.land(BEGIN, BEGIN, Landing(1, 1e6))
-    assert slot.delay == slots.ADAPTIVE_CAP
+    slot.land(BEGIN, BEGIN, FetchReport(1, 1e6))
+    assert slot.delay == scheduler.ADAPTIVE_CAP
 
 
 def table_with_idle_slots(monkeypatch, policy, change=None):
-    monkeypatch.setattr(slots, "_FIRST_TIDY", 4)
+    monkeypatch.setattr(scheduler, "_FIRST_TIDY", 4)
     table = SlotTable(lambda _: policy)
     for number in range(6):
         slot = table.get(f"{number}")
         table.push(slot, (0, number, None))
         table.take(BEGIN)
-        slot.land(BEGIN, BEGIN, Landing(1))
+        slot.land(BEGIN, BEGIN, FetchReport(1))
         if change:
             change(table, slot)
     return table
@@ -256,7 +256,7 @@ def test_the_slots_are_looked_at_again_only_when_their_number_has_doubled(monkey
         lambda table, slot: slot.grant(BEGIN),
         lambda table, slot: table.set_floor(slot, 1.0, BEGIN),
         lambda table, slot: table.hold(slot, BEGIN + 1e6),
-        lambda table, slot: (slot.grant(BEGIN), slot.land(BEGIN, BEGIN, Landing(1, 0.1, refused=True))),
+        lambda table, slot: (slot.grant(BEGIN), slot.land(BEGIN, BEGIN, FetchReport(1, 0.1, refused=True))),
     ],
     ids=["waiting", "beyond", "in flight", "floor", "held", "backing off"],
 )

@@ -4,14 +4,14 @@ import logging
 
 import pytest
 
+from skitter._utils import backoff
+from skitter._utils.backoff import Unavailable
 from skitter.errors import StoreError
 from skitter.item import encode_item
 from skitter.secrets import shown_url
-from skitter.store import patience
-from skitter.store.base import GroupError, ItemGroup, StoreContext
+from skitter.store.contract import GroupError, ItemGroup, StoreContext
 from skitter.store.database import BufferTerms, DatabaseStore, Encoded
 from skitter.store.outputs import open_output
-from skitter.store.patience import Unavailable
 
 CONTEXT = StoreContext("quotes", "w1", "/nowhere")
 
@@ -53,8 +53,8 @@ def page(number, *items):
 
 @pytest.fixture
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(patience, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE", 0.001)
     monkeypatch.setattr(logging.getLogger("skitter"), "propagate", True)
 
 

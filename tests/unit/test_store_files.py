@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from skitter.errors import StoreError
-from skitter.output_mark import OutputMark
-from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext, item_id
+from skitter.item import OutputRange
 from skitter.store.committed import Committed
+from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext, item_id
 from skitter.store.files import PartFileStore
 from skitter.store.outputs import open_output
 
@@ -45,9 +45,9 @@ async def test_marks_are_adjacent_and_name_the_part(tmp_path):
     marks += await store.write([page(3)])
     await store.close()
     assert marks == [
-        OutputMark("items/w1.jsonl", 0, 11),
-        OutputMark("items/w1.jsonl", 11, 27),
-        OutputMark("items/w1.jsonl", 27, 38),
+        OutputRange("items/w1.jsonl", 0, 11),
+        OutputRange("items/w1.jsonl", 11, 27),
+        OutputRange("items/w1.jsonl", 27, 38),
     ]
 
 
@@ -133,7 +133,7 @@ async def test_after_a_failed_sync_nothing_is_promised_any_more(tmp_path, monkey
 FULL_DISK = """
 import asyncio, json, resource, sys
 from skitter.errors import StoreError
-from skitter.store.base import ItemGroup, StoreContext
+from skitter.store.contract import ItemGroup, StoreContext
 from skitter.store.files import PartFileStore
 
 def page(number):
@@ -163,7 +163,7 @@ def test_a_disk_that_is_full_in_mid_write_is_a_clear_error_and_loses_nothing(tmp
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, tmp_path], capture_output=True, text=True, check=True, timeout=60
     )
-    marks = [OutputMark(*mark) for mark in json.loads(done.stdout)]
+    marks = [OutputRange(*mark) for mark in json.loads(done.stdout)]
     assert [json.loads(line)["page"] for line in committed_lines(tmp_path, marks)] == [1, 4, 5]
     assert done.stderr.count("the file size limit is reached | raise the limit") == 2
 
@@ -171,7 +171,7 @@ def test_a_disk_that_is_full_in_mid_write_is_a_clear_error_and_loses_nothing(tmp
 READ_ONLY = textwrap.dedent("""
     import asyncio, os, sys
     from skitter.errors import StoreError
-    from skitter.store.base import OutputContext, StoreContext
+    from skitter.store.contract import OutputContext, StoreContext
     from skitter.store.files import PartFileStore
     from skitter.store.outputs import open_output
 

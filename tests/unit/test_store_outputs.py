@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 from skitter.errors import StoreError
-from skitter.store.base import OutputContext
+from skitter.store.contract import OutputContext
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
 from skitter.store.outputs import Address, open_output, stores_for

@@ -11,7 +11,7 @@ import pytest
 
 from skitter.errors import StoreError
 from skitter.store import sqlite
-from skitter.store.base import GroupError, ItemGroup, OutputContext, StoreContext
+from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
 from skitter.store.sqlite import SqliteStore
 

@@ -23,7 +23,7 @@ def path(tmp_path):
 WRITER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from skitter.store.base import ItemGroup, StoreContext
+from skitter.store.contract import ItemGroup, StoreContext
 from skitter.store.sqlite import SqliteStore
 
 path, worker, kill_after = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

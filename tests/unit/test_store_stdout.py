@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skitter.errors import StoreError
-from skitter.store.base import OutputContext
+from skitter.store.contract import OutputContext
 from skitter.store.ranges import RangeSet
 from skitter.store.stdout import StdoutOutput, Tail
 

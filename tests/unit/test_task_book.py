@@ -9,10 +9,10 @@ from cli_command import Running, complaint, lines_of, skitter
 from engine_bench import Scripted
 from recipe_kitchen import serve_up
 from skitter.errors import SpiderError, UsageError
-from skitter.recipe.problems import RecipeError
-from skitter.tasks import book_spider
-from skitter.tasks.book import TaskBook
-from skitter.tasks.book_spider import BookSpider
+from skitter.frontends.recipe.problems import RecipeError
+from skitter.frontends.tasks import book_spider
+from skitter.frontends.tasks.book import TaskBook
+from skitter.frontends.tasks.book_spider import BookSpider
 from skitter.testing import Answer
 
 RECIPE = """name: {name}
@@ -179,7 +179,7 @@ def test_a_task_is_added_to_a_running_fleet_and_another_is_closed(serve, tmp_pat
     book.add(recipe("closed", f"{url}closed"), "closed.yaml")
     book.change("closed", "close")
     arguments = (
-        "run", "skitter.tasks.book_spider", "-a", "book=book.jsonl", "-a", "watch=yes", "--job", "many", "--workers", 2,
+        "run", "skitter.frontends.tasks.book_spider", "-a", "book=book.jsonl", "-a", "watch=yes", "--job", "many", "--workers", 2,
         "-o", "out.jsonl", "--delay", 0, "--no-robots", "-q",
     )  # fmt: skip
     with Running(*arguments, cwd=tmp_path) as running:
@@ -217,10 +217,12 @@ async def test_a_task_that_only_another_worker_has_read_of_is_waited_for(tmp_pat
 
 def test_mistakes_are_told_in_one_line(tmp_path):
     (tmp_path / "one.yaml").write_text(recipe("one", "http://x/"))
-    said = complaint("run", "skitter.tasks.book_spider", "-a", "book=none", cwd=tmp_path)
+    said = complaint("run", "skitter.frontends.tasks.book_spider", "-a", "book=none", cwd=tmp_path)
     assert said.startswith("skitter: none has no tasks; add one: skitter task add none")
     assert "cannot be read" in complaint("task", "add", "book", "missing.yaml", cwd=tmp_path)
     (tmp_path / "book").write_text("nonsense\n")
     assert "is no book of tasks" in complaint("task", "list", "book", cwd=tmp_path)
-    told = complaint("run", "skitter.tasks.book_spider", "-a", "book=none", "-a", "watch=maybe", cwd=tmp_path)
+    told = complaint(
+        "run", "skitter.frontends.tasks.book_spider", "-a", "book=none", "-a", "watch=maybe", cwd=tmp_path
+    )
     assert "watch is 'maybe'" in told

@@ -9,12 +9,12 @@ import pytest
 from cli_command import Running, skitter
 from engine_bench import Scripted
 from recipe_kitchen import serve_up
+from skitter.frontends.tasks.book import TaskBook
+from skitter.frontends.tasks.book_spider import BookSpider
+from skitter.frontends.tasks.closing import Sweeps
+from skitter.frontends.tasks.spider import TaskSpider
+from skitter.frontends.tasks.task import Task
 from skitter.frontier.records import JobState
-from skitter.tasks.book import TaskBook
-from skitter.tasks.book_spider import BookSpider
-from skitter.tasks.closing import Sweeps
-from skitter.tasks.spider import TaskSpider
-from skitter.tasks.task import Task
 from skitter.testing import Answer
 
 RECIPE = """name: {name}
@@ -47,7 +47,7 @@ def test_the_queue_of_a_task_that_is_closed_shrinks_at_once_and_its_job_ends_tho
     url = serve(Scripted({"/": page})).url
     add(book, "slow", url)
     run = (
-        "run", "skitter.tasks.book_spider", "-a", "book=book", "--job", "job", "-o", "out.jsonl", "--workers", 2,
+        "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "--job", "job", "-o", "out.jsonl", "--workers", 2,
         "--no-robots", "-q", "--delay", 3600, "-s", "max_retries=0",
     )  # fmt: skip
     with Running(*run, cwd=tmp_path) as running:

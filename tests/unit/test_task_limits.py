@@ -9,12 +9,12 @@ from msgspec import UNSET
 
 from cli_command import Running, skitter
 from engine_bench import Bench, Scripted
-from skitter.engine.changing import change_by_hand
-from skitter.frontier.changes import Changes
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontends.tasks.book import TaskBook
+from skitter.frontends.tasks.book_spider import BookSpider
+from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.options import SettingsChanges
 from skitter.politeness import QueueLimits, Rate
-from skitter.tasks.book import TaskBook
-from skitter.tasks.book_spider import BookSpider
+from skitter.run.control import change_by_hand
 from skitter.testing import Answer
 
 RECIPE = """name: {name}
@@ -57,16 +57,16 @@ def test_the_limits_of_a_task_that_is_added_hold_at_once_in_every_worker(serve, 
     url = site.url
     add(book, "first", url)
     run = (
-        "run", "skitter.tasks.book_spider", "-a", "book=book", "-a", "watch=yes", "--job", "job", "--workers", 2,
-        "-o", "out.jsonl", "--no-robots", "-q", "-s", "parallelism=8", "--delay", 0,
+        "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "-a", "watch=yes", "--job", "job", "--workers", 2,
+        "-o", "out.jsonl", "--no-robots", "-q", "-s", "concurrency_per_slot=8", "--delay", 0,
     )  # fmt: skip
     with Running(*run, cwd=tmp_path) as running:
         assert crowd.last["127.0.0.1"].wait(60)
-        add(book, "late", url.replace("127.0.0.1", "localhost"), "{parallelism: 1}")
+        add(book, "late", url.replace("127.0.0.1", "localhost"), "{concurrency_per_slot: 1}")
         assert crowd.last["localhost"].wait(60)
-        assert "localhost parallelism=1" in skitter("status", "job", cwd=tmp_path).stdout
+        assert "localhost concurrency_per_slot=1" in skitter("status", "job", cwd=tmp_path).stdout
         assert skitter("set", "job", "--reset", cwd=tmp_path).returncode == 0
-        assert "localhost parallelism=1" in skitter("set", "job", cwd=tmp_path).stderr
+        assert "localhost concurrency_per_slot=1" in skitter("set", "job", cwd=tmp_path).stderr
         running.interrupt()
         running.end()
     most = {host: max(hit.in_flight for hit in site.log.hits if hit.host == host) for host in crowd.last}
@@ -100,8 +100,8 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
 async def test_a_reset_by_hand_forgets_what_was_set_by_hand_and_not_the_limits_of_tasks():
     frontier = MemoryFrontier()
     limits = {"x": QueueLimits(delay=2.0)}
-    await frontier.change(Changes(domain_limits=limits))
-    await change_by_hand(frontier, Changes(delay=3.0, max_pages=7), reset=False)
-    found = await change_by_hand(frontier, Changes(max_pages=9), reset=True)
-    assert found == Changes(max_pages=9, domain_limits=limits)
+    await frontier.change(SettingsChanges(domain_limits=limits))
+    await change_by_hand(frontier, SettingsChanges(delay=3.0, max_pages=7), reset=False)
+    found = await change_by_hand(frontier, SettingsChanges(max_pages=9), reset=True)
+    assert found == SettingsChanges(max_pages=9, domain_limits=limits)
     assert found.delay is UNSET

@@ -11,9 +11,9 @@ from contextlib import closing
 from cli_command import Running, complaint, lines_of, skitter, urls_of
 from engine_bench import Scripted
 from recipe_kitchen import serve_up
-from skitter.tasks.book import TaskBook
-from skitter.tasks.spider import TaskSpider
-from skitter.tasks.task import Task
+from skitter.frontends.tasks.book import TaskBook
+from skitter.frontends.tasks.spider import TaskSpider
+from skitter.frontends.tasks.task import Task
 from skitter.testing import Answer
 
 RECIPE = """name: {name}
@@ -23,7 +23,7 @@ pages:
   p: {{items: {{fields: {{task: {{value: {name}}}, url: {{value: "{{url}}"}}}}}}, follow: [a]}}
 """
 RUN = (
-    "run", "skitter.tasks.book_spider", "-a", "book=book", "--job", "job", "--delay", 0, "--no-robots", "-q",
+    "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "--job", "job", "--delay", 0, "--no-robots", "-q",
 )  # fmt: skip
 
 

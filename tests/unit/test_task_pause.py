@@ -10,12 +10,12 @@ from cli_command import Running, complaint, skitter, urls_of
 from engine_bench import Scripted
 from recipe_kitchen import serve_up
 from skitter.errors import UsageError
+from skitter.frontends.tasks import spider as task_spider
+from skitter.frontends.tasks.book import TaskBook
+from skitter.frontends.tasks.book_spider import BookSpider
+from skitter.frontends.tasks.entry import Entry, standings
+from skitter.frontends.tasks.schedule import Schedule
 from skitter.frontier.records import JobState
-from skitter.tasks import spider as task_spider
-from skitter.tasks.book import TaskBook
-from skitter.tasks.book_spider import BookSpider
-from skitter.tasks.entry import Entry, standings
-from skitter.tasks.schedule import Schedule
 from skitter.testing import Answer, WireAnswer
 
 RECIPE = """name: {name}
@@ -99,7 +99,7 @@ def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(s
     )
     assert skitter("task", "add", "book", "slow.yaml", cwd=tmp_path).returncode == 0
     run = (
-        "run", "skitter.tasks.book_spider", "-a", "book=book", "--job", "job", "-o", "out.jsonl", "--workers", 2,
+        "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "--job", "job", "-o", "out.jsonl", "--workers", 2,
         "--no-robots", "-q",
     )  # fmt: skip
     with Running(*run, cwd=tmp_path) as running:

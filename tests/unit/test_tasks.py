@@ -6,16 +6,16 @@ from engine_bench import Scripted
 from recipe_kitchen import RECIPES, serve_up
 from skitter import Request
 from skitter.errors import SettingsError, SpiderError
-from skitter.links import Refused
+from skitter.frontends.recipe.problems import RecipeError
+from skitter.frontends.recipe.source import Source
+from skitter.frontends.request_defaults import RequestDefaults
+from skitter.frontends.tasks.limits import limit_rules
+from skitter.frontends.tasks.recipe_task import RecipeTask
+from skitter.frontends.tasks.spider import TaskSpider
+from skitter.frontends.tasks.task import Limits, Task
+from skitter.links import SkippedLinks
 from skitter.politeness import Politeness
-from skitter.recipe.problems import RecipeError
-from skitter.recipe.source import Source
 from skitter.settings import build_settings
-from skitter.stamp import Stamp
-from skitter.tasks.limits import limit_rules
-from skitter.tasks.recipe_task import RecipeTask
-from skitter.tasks.spider import TaskSpider
-from skitter.tasks.task import Limits, Task
 from skitter.testing import Answer
 
 
@@ -100,7 +100,7 @@ async def test_the_task_of_higher_priority_goes_first(serve, tmp_path):
         Task(name, root=[f"{url}{name}{n}" for n in range(3)], trunk={"page": visit_all}, priority=priority)
         for name, priority in (("a", 0), ("b", 5))
     ]
-    await serve_up(TaskSpider(tasks), tmp_path, concurrency=1, parallelism=1)
+    await serve_up(TaskSpider(tasks), tmp_path, concurrency=1, concurrency_per_slot=1)
     assert [visit.target for visit in site.visits] == ["/b0", "/b1", "/b2", "/a0", "/a1", "/a2"]
 
 
@@ -179,14 +179,14 @@ def policy(rules, host):
 
 
 def test_the_layered_limits_of_a_task_are_one_pool_for_all_its_hosts():
-    limits = Limits(delay=2, wait=3, rates=("1/2s", "20/60s"), parallelism=1)
+    limits = Limits(delay=2, wait=3, rates=("1/2s", "20/60s"), concurrency_per_slot=1)
     tasks = [
         Task("a", root=["http://a.x/", "http://b.x:81/"], trunk={"p": visit_all}, limits=limits),
         crawling("free", "http://c.x/"),
     ]
     rules = limit_rules(tasks)
     slot, found = policy(rules, "a.x")
-    assert (found.delay, found.jitter, found.parallelism) == (2, 3, 1)
+    assert (found.delay, found.jitter, found.concurrency_per_slot) == (2, 3, 1)
     assert [(rate.count, rate.per) for rate in found.rates] == [(1, 2), (20, 60)]
     assert policy(rules, "b.x:81")[0] == policy(rules, "www.b.x")[0] == slot
     assert policy(rules, "c.x")[1].delay == 0.5
@@ -194,12 +194,12 @@ def test_the_layered_limits_of_a_task_are_one_pool_for_all_its_hosts():
 
 def test_a_host_of_several_tasks_is_under_the_strictest_limits_of_all():
     tasks = [
-        crawling("a", "http://x/", limits=Limits(delay=2, rates=("1/2s",), parallelism=3)),
-        crawling("b", "http://x/", limits=Limits(delay=5, rates=("9/m",), parallelism=1)),
+        crawling("a", "http://x/", limits=Limits(delay=2, rates=("1/2s",), concurrency_per_slot=3)),
+        crawling("b", "http://x/", limits=Limits(delay=5, rates=("9/m",), concurrency_per_slot=1)),
         crawling("c", "http://x/"),
     ]
     _, found = policy(limit_rules(tasks), "x")
-    assert (found.delay, found.parallelism, len(found.rates)) == (5, 1, 2)
+    assert (found.delay, found.concurrency_per_slot, len(found.rates)) == (5, 1, 2)
 
 
 def test_the_rule_of_a_subdomain_goes_before_that_of_its_domain():
@@ -234,12 +234,12 @@ async def test_a_task_that_reloads_fetches_each_page_once_in_each_period(serve, 
 
 def test_a_stamp_without_anything_leaves_requests_as_they_are():
     request = Request("http://x/")
-    assert Stamp().on(request, 0) == [request]
+    assert RequestDefaults().on(request, 0) == [request]
 
 
 def test_a_link_out_of_the_bounds_is_refused_as_such():
-    stamp = Stamp("t", bounds=["x.org"])
-    assert stamp.on(Request("http://y.org/"), 0) == [Refused("host")]
+    stamp = RequestDefaults("t", bounds=["x.org"])
+    assert stamp.on(Request("http://y.org/"), 0) == [SkippedLinks("host")]
     (kept,) = stamp.on(Request("http://www.x.org:8080/"), 0)
     assert kept.cb_kwargs == {"task": "t"}
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skitter import urls
 from skitter.errors import RequestError
-from skitter.urls import (
+from skitter.web import urls
+from skitter.web.urls import (
     ada_parser,
     canonical,
     canonical_all,

@@ -19,10 +19,10 @@ from skitter.cli.say import say
 from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
-    from skitter.engine.gather import Gatherer
-    from skitter.engine.job import JobFolder
-    from skitter.engine.reach import Reached
     from skitter.frontier.records import AddResult, Entry
+    from skitter.run.control import OpenFrontier
+    from skitter.run.job import JobFolder
+    from skitter.worker.links import LinkCollector
 
 _AT_ONCE = 1_000
 _IN_MEMORY = 1 << 20
@@ -126,8 +126,8 @@ class _Adding:
         self._bad_count = 0
 
     async def run(self, folder: JobFolder) -> None:
-        from skitter.engine.adding import judge
-        from skitter.engine.reach import open_frontier
+        from skitter.run.control import open_frontier
+        from skitter.run.seeding import judge
 
         async with open_frontier(folder) as reached:
             gatherer, methods = judge(folder, reached)
@@ -142,9 +142,9 @@ class _Adding:
             result = await self._add(reached, self._entries(gatherer, methods))
         self._tell(folder, reached, result)
 
-    def _entries(self, gatherer: Gatherer, methods: type | None) -> Iterator[Entry]:
+    def _entries(self, gatherer: LinkCollector, methods: type | None) -> Iterator[Entry]:
         """Give what is to be added; note what is no seed."""
-        from skitter.engine.adding import entry_of
+        from skitter.run.seeding import entry_of
 
         self._bad, self._bad_count = [], 0
         for place, text in self._seeds:
@@ -159,7 +159,7 @@ class _Adding:
             else:
                 yield entry
 
-    async def _add(self, reached: Reached, entries: Iterator[Entry]) -> AddResult:
+    async def _add(self, reached: OpenFrontier, entries: Iterator[Entry]) -> AddResult:
         from skitter.frontier.records import AddResult
 
         added = known = banned = 0
@@ -183,7 +183,7 @@ class _Adding:
             say(f"left out, and {self._bad_count - len(self._bad)} more")
 
     @staticmethod
-    def _tell(folder: JobFolder, reached: Reached, result: AddResult) -> None:
+    def _tell(folder: JobFolder, reached: OpenFrontier, result: AddResult) -> None:
         parts = [f"added: {result.added}"]
         if result.known:
             parts.append(f"known before: {result.known}")

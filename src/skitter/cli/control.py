@@ -22,13 +22,13 @@ _LOOK_EVERY = 0.2
 """Seconds between two looks whether the workers of a fleet have left."""
 
 if TYPE_CHECKING:
-    from skitter.engine.job import JobFolder
-    from skitter.engine.reach import JobStatus
+    from skitter.run.control import JobStatus
+    from skitter.run.job import JobFolder
 
 
 def folder_of(job: str, frontier: str | None = None) -> JobFolder:
-    """Return a job by its name, see :func:`~skitter.engine.reach.find_job`."""
-    from skitter.engine.reach import find_job
+    """Return a job by its name, see :func:`~skitter.run.control.find_job`."""
+    from skitter.run.control import find_job
 
     return find_job(job, frontier)
 
@@ -51,8 +51,8 @@ def jobs(as_json: bool) -> None:
 
 
 async def _all_jobs() -> list[JobStatus]:
-    from skitter.engine.job import all_jobs
-    from skitter.engine.reach import job_statuses
+    from skitter.run.control import job_statuses
+    from skitter.run.job import all_jobs
 
     return await job_statuses(all_jobs())
 
@@ -66,8 +66,8 @@ def pause(job: str, frontier: str | None) -> None:
 
 
 async def _pause(folder: JobFolder) -> None:
-    from skitter.engine.reach import open_frontier
     from skitter.frontier.records import JobState
+    from skitter.run.control import open_frontier
 
     async with open_frontier(folder) as reached:
         before = await reached.frontier.status()
@@ -115,8 +115,8 @@ def resume(job: str, frontier: str | None, workers: int | None, show: ShowOption
 
 async def _end_pause(folder: JobFolder) -> bool:
     """End the pause of a job that is being run; returns whether it is."""
-    from skitter.engine.reach import live_frontier
     from skitter.frontier.records import JobState
+    from skitter.run.control import live_frontier
 
     async with live_frontier(folder) as reached:
         if reached is None:
@@ -140,9 +140,9 @@ def stop(job: str, frontier: str | None) -> None:
 
 
 async def _stop(folder: JobFolder) -> None:
-    from skitter.engine.reach import job_status, live_frontier
-    from skitter.frontier.client import RemoteFrontier
     from skitter.frontier.records import JobState
+    from skitter.frontier.rpc.client import RemoteFrontier
+    from skitter.run.control import job_status, live_frontier
 
     async with live_frontier(folder) as reached:
         if reached is None:

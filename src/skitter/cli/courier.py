@@ -6,29 +6,28 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from skitter.engine.assembly import Assembly
-from skitter.engine.job import JobSpec
-from skitter.engine.redirect import RedirectError, redirected
-from skitter.engine.verdict import REDIRECTS
 from skitter.errors import UsageError
-from skitter.fetch.base import FetchError, ProtocolError
+from skitter.fetch.contract import FetchError, ProtocolError
 from skitter.fetch.robots import Deferred
-from skitter.fetch.robots_desk import RobotsDesk
+from skitter.fetch.robots_cache import RobotsCache
 from skitter.request import Request
 from skitter.response import Response
-from skitter.urls import normalize
+from skitter.run.builder import JobBuilder
+from skitter.run.job import JobSpec
+from skitter.web.urls import normalize
+from skitter.worker.retry import REDIRECTS, RedirectError, redirected
 
 
 class Courier:
     """Fetches pages within an ``async with`` block."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        assembly = Assembly(
-            JobSpec(job="single", spider="skitter.page_spider:PageSpider", settings=dict(settings))
+        assembly = JobBuilder(
+            JobSpec(job="single", spider="skitter.frontends.page_spider:PageSpider", settings=dict(settings))
         )
         self._settings = assembly.settings
         self._fetcher = assembly.fetcher()
-        self._robots = RobotsDesk(self._fetcher, self._settings.user_agent)
+        self._robots = RobotsCache(self._fetcher, self._settings.user_agent)
 
     async def __aenter__(self) -> Self:
         await self._fetcher.open()
@@ -43,7 +42,7 @@ class Courier:
     async def fetch(self, request: Request | str) -> Response:
         """Fetch a page, whatever its status.
 
-        Raises :class:`~skitter.fetch.base.FetchError` if no answer comes, and
+        Raises :class:`~skitter.fetch.contract.FetchError` if no answer comes, and
         :class:`~skitter.errors.UsageError` for what is no URL or robots.txt forbids.
         """
         request = Request(request) if isinstance(request, str) else request

@@ -44,13 +44,13 @@ def crawl(
     The same command again resumes; the job is named after the host of its first URL.
     """
     from skitter.cli.running import run_job
-    from skitter.engine.job import JobSpec
+    from skitter.run.job import JobSpec
 
     seeds = [_seed(url) for url in urls]
     named = {"depth_limit": depth, "scope": scope, "allow": list(allow) or None, "deny": list(deny) or None}
     spec = JobSpec(
         job=_name_of_host(seeds[0]) if what.job is None else what.job,
-        spider="skitter.page_spider:PageSpider",
+        spider="skitter.frontends.page_spider:PageSpider",
         arguments={"urls": seeds, **pairs("-a", what.arguments)},
         settings={"scope": "host", **what.all_settings(), **given(named)},
         outputs=what.all_outputs(),
@@ -71,8 +71,8 @@ def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
     The same command again resumes; the job is named after its spider.
     """
     from skitter.cli.running import run_job
-    from skitter.engine.job import JobSpec
-    from skitter.engine.loading import find_spider
+    from skitter.run.job import JobSpec
+    from skitter.run.loader import find_spider
 
     reference, spider_class = find_spider(spider)
     spec = JobSpec(
@@ -89,7 +89,7 @@ def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
 
 
 def _seed(text: str) -> str:
-    from skitter.urls import normalize
+    from skitter.web.urls import normalize
 
     url = normalize(text.strip())
     if url is not None and url.startswith(("http://", "https://")):
@@ -100,7 +100,7 @@ def _seed(text: str) -> str:
 
 
 def _name_of_host(url: str) -> str:
-    from skitter.urls import host_of
+    from skitter.web.urls import host_of
 
     return fit_name(host_of(url))
 

@@ -15,7 +15,7 @@ from skitter.cli.options import ShowOptions
 from skitter.cli.say import say
 
 if TYPE_CHECKING:
-    from skitter.engine.crawl import Crawl, Progress
+    from skitter.run.crawl import Crawl, Progress
     from skitter.testing import SiteServer
     from skitter.testing.demo_site import DemoSite
 
@@ -48,7 +48,7 @@ class Demo:
     """The crawl of the demo site, and the comparison with what is there."""
 
     def __init__(self, site: DemoSite, server: SiteServer) -> None:
-        from skitter.engine.job import HOME
+        from skitter.run.job import HOME
 
         self._site = site
         self._server = server
@@ -58,7 +58,7 @@ class Demo:
     def run(self) -> int:
         """Crawl and compare; returns the exit status."""
         from skitter.cli.running import Run
-        from skitter.engine.job import JobSpec
+        from skitter.run.job import JobSpec
 
         shop, blog, archive = self._server.origins
         say(
@@ -67,7 +67,7 @@ class Demo:
         say("two workers crawl them; one of them will be killed with SIGKILL on the way")
         spec = JobSpec(
             job=_JOB,
-            spider="skitter.page_spider:PageSpider",
+            spider="skitter.frontends.page_spider:PageSpider",
             arguments={"urls": [f"http://{shop}/"]},
             outputs=[str(self._output)],
             workers=2,
@@ -129,8 +129,8 @@ class Demo:
     def _dead_letters(self) -> set[str]:
         import asyncio
 
-        from skitter.engine.job import JobFolder
-        from skitter.engine.reach import dead_letters
+        from skitter.run.control import dead_letters
+        from skitter.run.job import JobFolder
 
         return {letter.url for letter in asyncio.run(dead_letters(JobFolder(_JOB), 0, 1_000))}
 

@@ -14,7 +14,7 @@ from skitter.cli.say import say
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
-    from skitter.engine.job import JobFolder
+    from skitter.run.job import JobFolder
     from skitter.store.committed import Committed
 
 _INCOMPLETE = 1
@@ -47,9 +47,9 @@ def export(job: str, output: str, folders: tuple[Path, ...], force: bool, fronti
 
 
 async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, force: bool) -> int:
-    from skitter.engine.reach import outputs
-    from skitter.store.base import parts_folder
+    from skitter.run.control import outputs
     from skitter.store.committed import Committed, split_by_place
+    from skitter.store.contract import parts_folder
     from skitter.store.file_output import FileOutput
     from skitter.store.files import ITEMS_STREAM
     from skitter.store.outputs import open_output

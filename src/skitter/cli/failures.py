@@ -14,8 +14,8 @@ from skitter.cli.say import say
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
-    from skitter.engine.job import JobFolder
     from skitter.frontier.records import DeadLetter
+    from skitter.run.job import JobFolder
 
 _AT_ONCE = 1_000
 
@@ -103,7 +103,7 @@ def drop(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None)
 async def _settle(
     folder: JobFolder, ids: Sequence[int], kind: str | None, *, again: bool
 ) -> tuple[int, bool]:
-    from skitter.engine.reach import open_frontier
+    from skitter.run.control import open_frontier
 
     chosen = None
     if ids or kind is not None:
@@ -115,7 +115,7 @@ async def _settle(
 
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list[DeadLetter]:
     """Read the dead letters that are meant. Raises :class:`~skitter.errors.UsageError` for an unknown id."""
-    from skitter.engine.reach import dead_letters
+    from skitter.run.control import dead_letters
 
     found: list[DeadLetter] = []
     after = 0

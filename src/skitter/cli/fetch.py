@@ -29,7 +29,7 @@ robots_option = click.option(
 @setting_option
 def fetch(url: str, verbose: bool, robots: bool, settings: tuple[str, ...]) -> int:
     """Fetch a page, with its redirects, and print its body. Exits with 1 if there is no answer."""
-    from skitter.fetch.base import FetchError
+    from skitter.fetch.contract import FetchError
 
     try:
         response = asyncio.run(_fetch(url, single_settings(settings, robots=robots)))

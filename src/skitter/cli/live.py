@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from skitter.cli.tables import TOP_COLUMNS, status_lines, top_row
-from skitter.engine.reach import JobStatus
 from skitter.errors import SkitterError
+from skitter.run.control import JobStatus
 
 Look = Callable[[], Awaitable[list[JobStatus]]]
 

@@ -9,11 +9,10 @@ from importlib import import_module
 
 import click
 
+from skitter._version import VERSION
 from skitter.cli.exits import INTERRUPTED, USAGE
 from skitter.cli.say import complain
-from skitter.errors import SkitterError, UsageError
-from skitter.remedies import did_you_mean
-from skitter.version import VERSION
+from skitter.errors import SkitterError, UsageError, did_you_mean
 
 _MODULES = {
     "crawl": "crawl", "run": "crawl", "resume": "control", "status": "watch", "top": "watch", "pause": "control",

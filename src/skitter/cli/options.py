@@ -25,7 +25,7 @@ class JobOptions:
     workers: int = 1
     queues: Sequence[str] = ()
     concurrency: int | None = None
-    parallelism: int | None = None
+    concurrency_per_slot: int | None = None
     delay: float | None = None
     robots: bool | None = None
     limit: int | None = None
@@ -42,7 +42,7 @@ class JobOptions:
         """Return what ``-s`` and the named options set."""
         named = {
             "concurrency": self.concurrency,
-            "parallelism": self.parallelism,
+            "concurrency_per_slot": self.concurrency_per_slot,
             "delay": self.delay,
             "robots": self.robots,
             "max_pages": self.limit,
@@ -106,7 +106,7 @@ _JOB_OPTIONS = (
         help="Serve only this queue; with a number, by so many processes of its own. Repeatable. Default: all queues.",
     ),
     click.option("--concurrency", type=int, metavar="N", help="Fetches in flight in each process; default 32."),
-    click.option("--parallelism", type=int, metavar="N", help="Fetches in flight per host; default 4."),
+    click.option("--concurrency-per-slot", type=int, metavar="N", help="Fetches in flight per host; default 4."),
     click.option(
         "--delay", type=float, metavar="SECONDS",
         help="Between two fetches of a host; default: adapted to the server.",

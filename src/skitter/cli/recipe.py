@@ -23,9 +23,9 @@ def recipe() -> None:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 def check(files: tuple[str, ...]) -> int:
     """Check recipes, and name every problem with its line and field. Exits with 2 if there are any."""
-    from skitter.recipe.plan import make_plan
-    from skitter.recipe.problems import RecipeError
-    from skitter.recipe.source import Source
+    from skitter.frontends.recipe.plan import make_plan
+    from skitter.frontends.recipe.problems import RecipeError
+    from skitter.frontends.recipe.source import Source
 
     code = 0
     for file in files:
@@ -46,7 +46,7 @@ def schema() -> None:
     """Print the JSON Schema of recipes, for editors."""
     from importlib.resources import files
 
-    click.echo((files("skitter.recipe") / "schema.json").read_text("utf-8"), nl=False)
+    click.echo((files("skitter.frontends.recipe") / "schema.json").read_text("utf-8"), nl=False)
 
 
 @recipe.command("from")
@@ -56,7 +56,7 @@ def schema() -> None:
 @setting_option
 def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> int:
     """Propose a recipe for a page: what repeats on it, its fields, the next page. It runs as it is."""
-    from skitter.fetch.base import FetchError
+    from skitter.fetch.contract import FetchError
 
     if output is not None and output.exists():
         raise UsageError(f"{output} exists", remedy="choose another name")
@@ -80,7 +80,7 @@ def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, 
 
 async def _propose(url: str, settings: tuple[str, ...], *, robots: bool) -> str:
     from skitter.cli.courier import Courier
-    from skitter.recipe.propose import propose
+    from skitter.frontends.recipe.propose import propose
 
     async with Courier(single_settings(settings, robots=robots)) as courier:
         response = await courier.fetch(url)

@@ -16,13 +16,13 @@ import msgspec
 from skitter.cli.exits import FAILED, INTERRUPTED, USAGE
 from skitter.cli.options import ShowOptions
 from skitter.cli.say import aligned, complain, say
-from skitter.engine.crawl import Crawl, Progress, RunResult
-from skitter.engine.job import JobSpec
-from skitter.engine.process import run_async, set_up_logging
 from skitter.errors import SkitterError, UsageError, is_usage
 from skitter.frontier.records import JobState
 from skitter.observe.progress import NoView, View, make_view
 from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
+from skitter.run.crawl import Crawl, Progress, RunResult
+from skitter.run.job import JobSpec
+from skitter.run.process import run_async, set_up_logging
 from skitter.secrets import shown_url
 
 log = logging.getLogger("skitter.progress")

@@ -11,11 +11,11 @@ import click
 
 from skitter.cli.options import pairs
 from skitter.cli.say import say
-from skitter.engine.frames import LEVELS
 from skitter.errors import UsageError
+from skitter.run.log_frames import LEVELS
 
 if TYPE_CHECKING:
-    from skitter.mask import Mask
+    from skitter._utils.redaction import Redactor
     from skitter.service.access import Tokens
     from skitter.service.ground import Ground
 
@@ -96,9 +96,9 @@ def serve(
 
     Nodes with the same --store share all jobs. SIGTERM lets a node finish what is in hand and leave.
     """
-    from skitter.engine.process import run_async, set_up_logging
-    from skitter.extras import need
-    from skitter.mask import Mask
+    from skitter._utils.redaction import Redactor
+    from skitter.plugins import need
+    from skitter.run.process import run_async, set_up_logging
 
     for module in ("fastapi", "uvicorn", "cronsim", "redis"):
         need(module, "service", "services")
@@ -114,7 +114,7 @@ def serve(
         open_output(output)  # a name of no known kind is told now, not by every job
     _check_task_outputs(named)
     ground = Ground(folder.resolve(), store, spiders, outputs, named, job_log_size, job_log_runs)
-    mask = Mask.of_process(os.environ, [store, *outputs])
+    mask = Redactor.of_process(os.environ, [store, *outputs])
     set_up_logging(log_level, log_format)
     return run_async(_serve(ground, tokens, (host, port), max_body, job_log_level, mask))
 
@@ -138,9 +138,9 @@ def _check_task_outputs(named: dict[str, str]) -> None:
 
 
 async def _serve(
-    ground: Ground, tokens: Tokens, place: tuple[str, int], largest: int, log_level: str, mask: Mask
+    ground: Ground, tokens: Tokens, place: tuple[str, int], largest: int, log_level: str, mask: Redactor
 ) -> int:
-    from skitter.frontier.ownership import OwnerLock
+    from skitter.frontier.embedded.lock import OwnerLock
     from skitter.service.api import make_app
     from skitter.service.desk import Desk
     from skitter.service.listening import listen

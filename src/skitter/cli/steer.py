@@ -13,9 +13,9 @@ from skitter.cli.say import say
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
-    from skitter.engine.job import JobFolder
-    from skitter.engine.reach import Reached
-    from skitter.frontier.changes import Changes
+    from skitter.frontier.options import SettingsChanges
+    from skitter.run.control import OpenFrontier
+    from skitter.run.job import JobFolder
 
 
 @click.command("set")
@@ -28,19 +28,18 @@ if TYPE_CHECKING:
 def set_(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -> None:
     """Change settings of a job for all its workers at once, and for its later runs.
 
-    These can be: delay, jitter, parallelism, rates, max_pages, max_items, max_errors, max_bytes, wait_for_seeds
+    These can be: delay, jitter, concurrency_per_slot, rates, max_pages, max_items, max_errors, max_bytes, wait_for_seeds
     and concurrency. Without any, the changes in force are shown.
     """
-    from skitter.engine.changing import changes_of
+    from skitter.run.control import changes_of
 
     changes = changes_of(pairs("set", pairs_))
     asyncio.run(_set(folder_of(job, frontier), changes, reset=reset, ask=not (pairs_ or reset)))
 
 
-async def _set(folder: JobFolder, changes: Changes, *, reset: bool, ask: bool) -> None:
+async def _set(folder: JobFolder, changes: SettingsChanges, *, reset: bool, ask: bool) -> None:
     from skitter.cli.tables import change_texts
-    from skitter.engine.changing import change_by_hand
-    from skitter.engine.reach import open_frontier
+    from skitter.run.control import change_by_hand, open_frontier
 
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
@@ -66,7 +65,7 @@ def drop_host(job: str, host: str, ban: bool, unban: bool, frontier: str | None)
 
 
 async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> None:
-    from skitter.engine.reach import open_frontier
+    from skitter.run.control import open_frontier
 
     name = _name_of(host)
     async with open_frontier(folder) as reached:
@@ -79,19 +78,19 @@ async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) ->
     say(f"{slot}: dropped {dropped:,}" + (", and banned" if ban else ""))
 
 
-def _slot_of(folder: JobFolder, reached: Reached, host: str) -> str:
-    from skitter.engine.assembly import Assembly
-    from skitter.frontier.base import SharedRules
+def _slot_of(folder: JobFolder, reached: OpenFrontier, host: str) -> str:
+    from skitter.frontier.contract import SharedRules
+    from skitter.run.builder import JobBuilder
 
     frontier = reached.frontier
     if isinstance(frontier, SharedRules):
         return frontier.politeness.slot_of(host)
-    return Assembly(folder.read()).settings.politeness().slot_of(host)
+    return JobBuilder(folder.read()).settings.politeness().slot_of(host)
 
 
 def _name_of(host: str) -> str:
     """Return a host as URLs name it: slots are named so."""
-    from skitter.urls import host_of, normalize
+    from skitter.web.urls import host_of, normalize
 
     url = normalize(host if "://" in host else f"http://{host}/")
     if not url or not host_of(url) or url.partition("://")[2].strip("/") != host_of(url):
@@ -113,12 +112,12 @@ def _name_of(host: str) -> str:
 def counters(job: str, prefix: str, by: str | None, limit: int, as_json: bool, frontier: str | None) -> None:
     """Show the counters of a job whose names begin with PREFIX, or (--by) those per worker, host or task."""
     from skitter.cli.tables import counter_lines, tally_lines, to_json
-    from skitter.engine.reach import job_status, tallies
-    from skitter.frontier.tally import TallyGroup
+    from skitter.frontier.stats import StatsGroup
+    from skitter.run.control import job_status, tallies
 
     folder = folder_of(job, frontier)
     if by is not None:
-        found = asyncio.run(tallies(folder, TallyGroup(by), 10**9 if prefix else limit))
+        found = asyncio.run(tallies(folder, StatsGroup(by), 10**9 if prefix else limit))
         found = [tally for tally in found if tally.key.startswith(prefix)][:limit]
         click.echo(to_json(found) if as_json else tally_lines(by, found))
         return

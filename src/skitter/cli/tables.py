@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from skitter.cli.say import aligned
-from skitter.engine.reach import JobStatus
-from skitter.frontier.changes import Changes
+from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus
-from skitter.frontier.roster import WorkerStatus, unserved
-from skitter.frontier.tally import Tally
+from skitter.frontier.stats import StatsRow
+from skitter.frontier.workers import WorkerStatus, unserved
 from skitter.observe.figures import amount, duration, errors, kinds, listed
 from skitter.observe.letters import letter_fields, moment
+from skitter.run.control import JobStatus
 
 
 def to_json(value: Any) -> str:
@@ -68,7 +68,7 @@ def worker_lines(workers: Sequence[WorkerStatus]) -> str:
     return aligned(rows, right=frozenset(range(2, 10)))
 
 
-def change_texts(changes: Changes | dict[str, Any]) -> list[tuple[str, str]]:
+def change_texts(changes: SettingsChanges | dict[str, Any]) -> list[tuple[str, str]]:
     """Return changed settings as they would be written on a command line."""
     plain = changes if isinstance(changes, dict) else msgspec.to_builtins(changes)
     return [(name, _setting(value)) for name, value in plain.items()]
@@ -119,7 +119,7 @@ def top_row(job: JobStatus) -> list[str]:
     return [job.job, job.state, str(len(job.workers)), f"{pace:,.1f}", *(f"{n:,}" for n in figures), oldest]
 
 
-def tally_lines(by: str, tallies: Sequence[Tally]) -> str:
+def tally_lines(by: str, tallies: Sequence[StatsRow]) -> str:
     """Return what was counted per worker, host or task as a table."""
     rows = [[by.upper(), "PAGES", "ITEMS", "RECEIVED", "FAILED", "RETRIED"]]
     rows += [

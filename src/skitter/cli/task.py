@@ -12,14 +12,14 @@ from skitter.cli.say import aligned, say
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
-    from skitter.tasks.entry import type_of_change
+    from skitter.frontends.tasks.entry import type_of_change
 
 _book = click.argument("book")
 
 
 @click.group()
 def task() -> None:
-    """Work on a book of tasks: `skitter run skitter.tasks.book_spider -a book=BOOK` runs them."""
+    """Work on a book of tasks: `skitter run skitter.frontends.tasks.book_spider -a book=BOOK` runs them."""
 
 
 @task.command()
@@ -42,7 +42,7 @@ def add(
     book: str, files: tuple[str, ...], arguments: tuple[str, ...], outputs: tuple[str, ...], schedule: str
 ) -> None:
     """Add recipes as tasks. A job that watches the book takes them at once."""
-    from skitter.tasks.book import TaskBook
+    from skitter.frontends.tasks.book import TaskBook
 
     for file in files:
         try:
@@ -56,7 +56,7 @@ def add(
 
 
 def _change(book: str, name: str, change: type_of_change, done: str) -> None:
-    from skitter.tasks.book import TaskBook
+    from skitter.frontends.tasks.book import TaskBook
 
     TaskBook(book).change(name, change)
     say(f"{done} {name}")
@@ -90,9 +90,9 @@ def close(book: str, name: str) -> None:
 @_book
 def list_tasks(book: str) -> None:
     """List the tasks of a book."""
+    from skitter.frontends.tasks.book import TaskBook
+    from skitter.frontends.tasks.entry import standings
     from skitter.secrets import shown_url
-    from skitter.tasks.book import TaskBook
-    from skitter.tasks.entry import standings
 
     tasks = TaskBook(book)
     tasks.check_exists()

@@ -16,8 +16,8 @@ from skitter.errors import SkitterError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from skitter.engine.job import JobFolder
-    from skitter.engine.reach import JobStatus
+    from skitter.run.control import JobStatus
+    from skitter.run.job import JobFolder
 
 _interval = click.option(
     "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS",
@@ -37,7 +37,7 @@ def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str 
     --json prints one JSON object; with --watch, one a line.
     """
     from skitter.cli.tables import status_lines, to_json, to_json_line
-    from skitter.engine.reach import job_status
+    from skitter.run.control import job_status
 
     folder = folder_of(job, frontier)
     if not watch:
@@ -64,7 +64,7 @@ async def _lines(
 
     Once there was something to see, a server that is away is told once and waited for.
     """
-    from skitter.frontier.base import NoSuchJob
+    from skitter.frontier.contract import NoSuchJob
 
     seen, trouble = False, ""
     while True:
@@ -100,7 +100,7 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
     from skitter.cli.tables import problem_lines, to_json, top_lines
 
     async def look() -> list[JobStatus]:
-        from skitter.engine.reach import job_statuses
+        from skitter.run.control import job_statuses
 
         return await job_statuses(await _jobs(frontier))
 
@@ -116,10 +116,10 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
 
 
 async def _jobs(frontier: str | None) -> list[JobFolder]:
-    from skitter.engine.job import all_jobs
+    from skitter.run.job import all_jobs
 
     if frontier is None:
         return list(all_jobs())
-    from skitter.engine.reach import jobs_on
+    from skitter.run.control import jobs_on
 
     return await jobs_on(frontier)

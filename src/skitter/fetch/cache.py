@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from skitter.fetch.base import Aborted, Fetcher, HeaderHook, asks_before_sending, fetch_watched
+from skitter.fetch.contract import Aborted, Fetcher, HeaderHook, asks_before_sending, fetch_watched
 from skitter.request import Request
 from skitter.response import Response
 

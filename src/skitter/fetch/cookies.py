@@ -15,10 +15,10 @@ from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
 
-from skitter.fetch.base import UnsendableRequest
+from skitter.fetch.contract import UnsendableRequest
 from skitter.request import Request
 from skitter.response import Response
-from skitter.urls import host_of, registered_domain
+from skitter.web.urls import host_of, registered_domain
 
 MAX_COOKIE_BYTES = 4096
 """Name and value together; a longer cookie is not kept (RFC 6265, 6.1)."""
@@ -118,7 +118,7 @@ _UNSAFE = re.compile(r"[;\r\n\0]").search
 def with_own(kept: str | None, own: dict[str, str]) -> str:
     """Return a ``Cookie`` header with a request's own cookies, which win by name.
 
-    Raises :class:`~skitter.fetch.base.UnsendableRequest` for a cookie that no header can carry.
+    Raises :class:`~skitter.fetch.contract.UnsendableRequest` for a cookie that no header can carry.
     """
     pairs = {}
     for pair in kept.split("; ") if kept else ():

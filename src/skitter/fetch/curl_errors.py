@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skitter.fetch.base import (
+from skitter.fetch.contract import (
     BehindProxy,
     BodyTooLarge,
     ConnectError,
@@ -72,7 +72,7 @@ def fetch_error(
     connected: bool = True,
     works: bool = False,
 ) -> FetchError:
-    """Return the :class:`~skitter.fetch.base.FetchError` for a libcurl error.
+    """Return the :class:`~skitter.fetch.contract.FetchError` for a libcurl error.
 
     ``answered``
         Whether any part of the server's answer had arrived.

@@ -13,7 +13,7 @@ from typing import Protocol
 import brotli
 from isal import isal_zlib
 
-from skitter.fetch.base import BodyTooLarge, UndecodableBody
+from skitter.fetch.contract import BodyTooLarge, UndecodableBody
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -44,8 +44,8 @@ def decode_body(body: bytes, codings: Sequence[str], limit: int) -> bytes:
     A coding of an unknown name ends the decoding and leaves the body as it is then, as browsers do: such
     names are in practice mistakes (``utf-8``, ``none``) in front of a plain body.
 
-    Raises :class:`~skitter.fetch.base.BodyTooLarge` past the limit and
-    :class:`~skitter.fetch.base.UndecodableBody` for broken or truncated data, or more than
+    Raises :class:`~skitter.fetch.contract.BodyTooLarge` past the limit and
+    :class:`~skitter.fetch.contract.UndecodableBody` for broken or truncated data, or more than
     ``MAX_CODINGS`` codings.
     """
     if len(codings) > MAX_CODINGS:

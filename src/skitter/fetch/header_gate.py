@@ -12,7 +12,7 @@ from typing import Any
 
 import pycurl
 
-from skitter.fetch.base import Aborted, HeaderHook
+from skitter.fetch.contract import Aborted, HeaderHook
 from skitter.fetch.transfer import Transfer
 from skitter.request import Request
 from skitter.response import Response
@@ -37,7 +37,7 @@ class HeaderGate:
     async def pass_through(self, performing: Coroutine[Any, Any, None]) -> None:
         """Run the transfer to its end, or to the decision that its body is not wanted.
 
-        Raises what the transfer or the hook raises, and :class:`~skitter.fetch.base.Aborted`.
+        Raises what the transfer or the hook raises, and :class:`~skitter.fetch.contract.Aborted`.
         """
         transfer = self._performing = asyncio.ensure_future(performing)
         try:

@@ -11,7 +11,7 @@ import certifi
 import pycurl
 
 from skitter.errors import UsageError
-from skitter.fetch.base import MAY_START, ConnectError, FetchError, HeaderHook, TooLate, UnsendableRequest
+from skitter.fetch.contract import MAY_START, ConnectError, FetchError, HeaderHook, TooLate, UnsendableRequest
 from skitter.fetch.cookies import CookieJars
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.decoding import decode_body
@@ -22,7 +22,7 @@ from skitter.fetch.stall import StallWatch
 from skitter.fetch.transfer import Transfer, base_headers
 from skitter.request import Request
 from skitter.response import Response
-from skitter.urls import normalize, registered_domain
+from skitter.web.urls import normalize, registered_domain
 
 _OLDEST_LIBCURL = (8, 4)
 _MAX_POOLED = 256
@@ -76,14 +76,14 @@ class HttpFetcher:
     async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
         """Fetch one request, and read the body only if ``on_headers`` wants it.
 
-        Raises as :meth:`fetch`, what ``on_headers`` raises, and :class:`~skitter.fetch.base.Aborted`.
+        Raises as :meth:`fetch`, what ``on_headers`` raises, and :class:`~skitter.fetch.contract.Aborted`.
         """
         return await self.fetch(request, on_headers)
 
     async def fetch(self, request: Request, on_headers: HeaderHook | None = None) -> Response:
         """Fetch one request. Any HTTP status is a response.
 
-        Raises a :class:`~skitter.fetch.base.FetchError`. Cancelling ends the transfer.
+        Raises a :class:`~skitter.fetch.contract.FetchError`. Cancelling ends the transfer.
         """
         url = _sendable(request.url)
         cookie = self.cookies.header_for(request)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from skitter._version import VERSION
 from skitter.errors import SettingsError
-from skitter.version import VERSION
 
 DEFAULT_USER_AGENT = f"skitter/{VERSION}"
 
@@ -29,7 +29,7 @@ class FetchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for name look-up, TCP and TLS together."""
     read_timeout: float = 30.0
     """Seconds without a single byte in either direction, noticed up to a quarter of that later."""
-    total_timeout: float = 120.0
+    timeout: float = 120.0
     """Seconds for the whole transfer; ends an endless trickle. ``Request.timeout`` replaces it."""
     max_body: int = 32 * 1024 * 1024
     """Bytes of a body, on the wire and again after decompression."""
@@ -64,7 +64,7 @@ class FetchSettings(msgspec.Struct, frozen=True, kw_only=True):
 _POSITIVE = (
     "connect_timeout",
     "read_timeout",
-    "total_timeout",
+    "timeout",
     "max_body",
     "max_connections",
     "idle_timeout",

@@ -9,11 +9,11 @@ from enum import StrEnum
 import msgspec
 from protego import Protego
 
-from skitter.fetch.base import MAY_START, Fetcher, FetchError
+from skitter.fetch.contract import MAY_START, Fetcher, FetchError
 from skitter.fetch.retry_after import parse_retry_after
 from skitter.request import Request
 from skitter.response import Response
-from skitter.urls import normalize
+from skitter.web.urls import normalize
 
 MAX_REDIRECTS = 5
 """Redirects followed, also to other hosts (RFC 9309, 2.3.1.2)."""
@@ -156,7 +156,7 @@ async def fetch_robots(
         The last record of this origin, run out or not: it counts the failures in a row, and its rules stay
         in force while the host does not answer (RFC 9309, 2.4).
 
-    Raises only a :class:`~skitter.fetch.base.FetchError` that is ``free``, and programming errors.
+    Raises only a :class:`~skitter.fetch.contract.FetchError` that is ``free``, and programming errors.
     """
     url = f"{origin}/robots.txt"
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pycurl
 
-from skitter.fetch.base import TimedOut
+from skitter.fetch.contract import TimedOut
 from skitter.fetch.transfer import Transfer
 
 _LOOKS = 4

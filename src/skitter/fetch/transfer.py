@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pycurl
 
-from skitter.fetch.base import Disconnected, MayStart, UnsendableRequest
+from skitter.fetch.contract import Disconnected, MayStart, UnsendableRequest
 from skitter.fetch.decoding import ACCEPT_ENCODING
 from skitter.fetch.options import FetchSettings
 from skitter.request import Request
@@ -77,7 +77,7 @@ class Transfer:
         setopt(pycurl.BUFFERSIZE, _WIRE_BUFFER)
         setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
         setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(settings.connect_timeout))
-        setopt(pycurl.TIMEOUT_MS, _milliseconds(settings.total_timeout))
+        setopt(pycurl.TIMEOUT_MS, _milliseconds(settings.timeout))
         setopt(pycurl.MAXFILESIZE_LARGE, settings.max_body)
         setopt(pycurl.DNS_CACHE_TIMEOUT, settings.dns_cache_ttl)
         setopt(pycurl.MAXAGE_CONN, settings.idle_timeout)
@@ -176,7 +176,7 @@ class Transfer:
     def answer(self) -> tuple[bytes, bytes]:
         """Return the final header block with its status line, and the body as it was on the wire.
 
-        Raises :class:`~skitter.fetch.base.Disconnected` for a header block without an end.
+        Raises :class:`~skitter.fetch.contract.Disconnected` for a header block without an end.
         """
         lines, chunks = self._lines, self._chunks
         if lines.count(b"\r\n") != 1:
@@ -211,7 +211,7 @@ class Transfer:
             self._configure()
         elif self._extra:
             self.curl.unsetopt(pycurl.COOKIE)
-            self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.total_timeout))
+            self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.timeout))
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
         if self._may_start is not None or self.is_late:
             self._may_start, self.is_late = None, False
@@ -226,7 +226,7 @@ def _milliseconds(seconds: float) -> int:
 def base_headers(settings: FetchSettings) -> dict[str, bytes]:
     """Return the header lines of every request in their order, by lower-case name.
 
-    Raises :class:`~skitter.fetch.base.UnsendableRequest` for a name or value that no header can have.
+    Raises :class:`~skitter.fetch.contract.UnsendableRequest` for a name or value that no header can have.
     """
     wanted = {"User-Agent": settings.user_agent, **settings.headers}
     lines = {name.lower(): _line(name, value) for name, value in wanted.items()}

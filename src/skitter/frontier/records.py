@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from skitter.output_mark import OutputMark
+from skitter.item import OutputRange
 
 
 class JobState(StrEnum):
@@ -63,7 +63,7 @@ class Lease(msgspec.Struct, array_like=True, frozen=True):
     between two fetches of a host a guarantee over all workers without comparing clocks."""
 
 
-class Landing(msgspec.Struct, array_like=True, frozen=True):
+class FetchReport(msgspec.Struct, array_like=True, frozen=True):
     """The network part of a lease has ended: its slot's place is free, although the lease goes on."""
 
     lease_id: int
@@ -111,7 +111,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     entries: list[Entry] = []
     """New requests found."""
     counters: dict[str, int] = {}
-    outputs: list[OutputMark] = []
+    outputs: list[OutputRange] = []
     error: str = ""
     """For ``RETRY`` and ``FAILED``: what went wrong, in one line, beginning with its kind."""
     after: float = 0.0
@@ -140,7 +140,7 @@ class SeedClaim(msgspec.Struct, array_like=True, frozen=True):
     """How many seeds were taken from ``start`` before; the loader skips so many."""
 
 
-class SeedMark(msgspec.Struct, array_like=True, frozen=True):
+class SeedProgress(msgspec.Struct, array_like=True, frozen=True):
     """Progress of the seed loader, stored in the same step as the seeds it added."""
 
     token: int
@@ -198,7 +198,7 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """How many requests are queued in each queue; empty if the job never had another one than ``default``."""
 
 
-class OutsideSeed(msgspec.Struct, array_like=True, frozen=True):
+class ExternalSeed(msgspec.Struct, array_like=True, frozen=True):
     """One element of a seed key, as a foreign program has put it there."""
 
     key: str
@@ -211,7 +211,7 @@ class SeedBatch(msgspec.Struct, array_like=True, frozen=True):
     """Elements taken out of the seed keys and not yet settled: if their taker dies, another gets them."""
 
     token: int
-    seeds: list[OutsideSeed]
+    seeds: list[ExternalSeed]
 
 
 class JobInfo(msgspec.Struct, frozen=True):

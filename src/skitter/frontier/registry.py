@@ -7,12 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from skitter.errors import FrontierError
-from skitter.extras import needing
-from skitter.frontier.base import Frontier
-from skitter.frontier.memory import MemoryFrontier
+from skitter.frontier.contract import Frontier
+from skitter.frontier.embedded.frontier import SqliteFrontier
+from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.options import FrontierContext
-from skitter.frontier.sqlite import SqliteFrontier
-from skitter.parts import PartKind
+from skitter.plugins import PluginKind, needing
 
 
 def _on_redis(url: str, context: FrontierContext) -> Frontier:
@@ -23,9 +22,7 @@ def _on_redis(url: str, context: FrontierContext) -> Frontier:
 
 def _on_cluster(url: str, context: FrontierContext) -> Frontier:
     with _needing("redis", url):
-        from skitter.frontier.redis.cluster_frontier import (  # noqa: PLC0415 - its client is an extra
-            RedisClusterFrontier,
-        )
+        from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier  # noqa: PLC0415 - its client is an extra
     return RedisClusterFrontier.from_url(url, context)
 
 
@@ -34,16 +31,16 @@ def _needing(extra: str, url: str) -> AbstractContextManager[None]:
 
 
 def _on_nsq(url: str, context: FrontierContext) -> Frontier:
-    from skitter.frontier.broker.making import make_broker_frontier  # noqa: PLC0415 - it needs this module
-    from skitter.frontier.broker.nsq import RULE, NsqBroker  # noqa: PLC0415 - others need no client
+    from skitter.brokers.factory import make_broker_frontier  # noqa: PLC0415 - it needs this module
+    from skitter.brokers.nsq import RULE, NsqBroker  # noqa: PLC0415 - others need no client
 
     return make_broker_frontier(url, context, RULE, NsqBroker.from_address)
 
 
 def _on_jetstream(url: str, context: FrontierContext) -> Frontier:
     with _needing("nats", url):
-        from skitter.frontier.broker.jetstream import RULE, JetStreamBroker  # noqa: PLC0415 - its client is an extra
-    from skitter.frontier.broker.making import make_broker_frontier  # noqa: PLC0415 - it needs this module
+        from skitter.brokers.jetstream import RULE, JetStreamBroker  # noqa: PLC0415 - its client is an extra
+    from skitter.brokers.factory import make_broker_frontier  # noqa: PLC0415 - it needs this module
 
     return make_broker_frontier(url, context, RULE, JetStreamBroker.from_address)
 
@@ -63,7 +60,7 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
 }
 
 
-FRONTIERS = PartKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError)
+FRONTIERS = PluginKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError)
 
 
 @runtime_checkable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 import msgspec
 
-from skitter.engine.crawl import Progress
-from skitter.engine.pace import Pace
+from skitter._utils.throughput import Throughput
 from skitter.observe.figures import duration, errors, listed, progress_figures
+from skitter.run.crawl import Progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,7 +54,7 @@ class LineView:
     """One line in the log every ten seconds, the first after ten."""
 
     def __init__(self) -> None:
-        self._pace = Pace()
+        self._pace = Throughput()
         self._next = _LINE_EVERY
 
     def show(self, progress: Progress) -> None:
@@ -85,7 +85,7 @@ class LiveView:
         from rich.live import Live  # noqa: PLC0415 - see above
 
         self._job = job
-        self._pace = Pace()
+        self._pace = Throughput()
         console = Console(file=stream)
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._live.start()

@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from skitter.engine.crawl import RunResult
 from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState
 from skitter.observe.figures import amount, duration, kinds, listed
+from skitter.run.crawl import RunResult
 
 type_of_end = Literal["finished", "stopped", "paused", "failed"]
 

@@ -13,6 +13,7 @@ from fastapi import Body, FastAPI, Query, Request, Response, Security
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
+from skitter._version import VERSION
 from skitter.errors import SkitterError
 from skitter.service.access import App, Gate, Tokens
 from skitter.service.bodies import ChangesBody, IdsBody, JobBody, Problem, ScheduleBody, SeedsBody
@@ -25,7 +26,6 @@ from skitter.service.node import Node
 from skitter.service.nouns import Job, Recipe
 from skitter.service.problems import add_handlers
 from skitter.service.task_calls import add_task_calls
-from skitter.version import VERSION
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text, "content": {"application/problem+json": {}}}

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from skitter.errors import SkitterError
-from skitter.recipe.plan import make_plan
-from skitter.recipe.source import Source
+from skitter.frontends.recipe.plan import make_plan
+from skitter.frontends.recipe.source import Source
+from skitter.frontends.tasks.entry import Entry
+from skitter.frontends.tasks.recipe_task import new_entry
+from skitter.frontends.tasks.schedule import Schedule
 from skitter.service.errors import Refusal
 from skitter.service.ground import check_settings
 from skitter.service.nouns import Recipe
-from skitter.tasks.entry import Entry
-from skitter.tasks.recipe_task import new_entry
-from skitter.tasks.schedule import Schedule
 
 
 def next_start(schedule: str, now: float) -> float | None:
@@ -32,7 +32,7 @@ def file_of(recipe: Recipe) -> str:
 def check_recipe(recipe: Recipe, arguments: dict[str, Any] | None) -> None:
     """Find out whether a recipe can be run by a caller; with ``None``, whatever its variables.
 
-    Raises :class:`~skitter.recipe.problems.RecipeError`, or :class:`Refusal` for what only operators may say.
+    Raises :class:`~skitter.frontends.recipe.problems.RecipeError`, or :class:`Refusal` for what only operators may say.
     """
     plan = make_plan(
         Source.of_text(recipe.text, file_of(recipe)), arguments or {}, complete=arguments is not None

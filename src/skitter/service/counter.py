@@ -10,20 +10,26 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from skitter.engine.adding import entry_of, judge
-from skitter.engine.changing import change_by_hand, changes_of
-from skitter.engine.reach import Reached, dead_letters, job_status, open_frontier
 from skitter.errors import SkitterError
-from skitter.frontier.base import NoSuchJob
+from skitter.frontends.tasks.entry import Standing
+from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.records import AddResult, Entry
-from skitter.frontier.roster import unserved
+from skitter.frontier.workers import unserved
 from skitter.observe.letters import letter_fields
+from skitter.run.control import (
+    OpenFrontier,
+    change_by_hand,
+    changes_of,
+    dead_letters,
+    job_status,
+    open_frontier,
+)
+from skitter.run.seeding import entry_of, judge
 from skitter.service.desk import Desk
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.ground import LIST, RunFolder, check_settings
 from skitter.service.items import ItemPage, read_items
 from skitter.service.nouns import Job, NodeNote, Run
-from skitter.tasks.entry import Standing
 
 _LETTERS_AT_ONCE = 500
 _T = TypeVar("_T")
@@ -156,7 +162,7 @@ def _on_own_loop(call: Coroutine[Any, Any, _T]) -> _T:
 
 
 @asynccontextmanager
-async def _open(job: Job, folder: RunFolder) -> AsyncIterator[Reached]:
+async def _open(job: Job, folder: RunFolder) -> AsyncIterator[OpenFrontier]:
     if folder.is_of_one_node and not folder.exists():
         raise _not_begun(job)
     try:

@@ -9,21 +9,14 @@ from typing import Any
 
 import msgspec
 
+from skitter.frontends.tasks.entry import Entry
 from skitter.service.checks import check_recipe, naming, next_start
 from skitter.service.errors import TRIES, Conflict, Missing, Refusal, too_busy
 from skitter.service.ground import Ground, check_settings
-from skitter.service.nouns import (
-    Job,
-    NodeNote,
-    Recipe,
-    Run,
-    decode,
-    new_run,
-)
+from skitter.service.nouns import Job, NodeNote, Recipe, Run, decode, new_run
 from skitter.service.records import Records
 from skitter.service.task_desk import TaskDesk
 from skitter.settings import build_settings
-from skitter.tasks.entry import Entry
 
 _MOST_PROCESSES = 64
 
@@ -42,7 +35,7 @@ class Desk(TaskDesk):
     async def put_recipe(self, recipe: Recipe) -> bool:
         """Keep a recipe; returns whether it is new. Runs under way go on with what they began with.
 
-        Raises :class:`~skitter.recipe.problems.RecipeError` with all that is wrong with it.
+        Raises :class:`~skitter.frontends.recipe.problems.RecipeError` with all that is wrong with it.
         """
         await asyncio.to_thread(check_recipe, recipe, None)
         recipe.stored = time.time()

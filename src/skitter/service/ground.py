@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from skitter.engine.job import JobFolder, JobSpec
 from skitter.errors import UsageError
-from skitter.frontier.redis.serving import SCHEMES
+from skitter.frontier.redis.connect import SCHEMES
+from skitter.run.job import JobFolder, JobSpec
 from skitter.service.errors import Refusal
 from skitter.service.items import Pages, RedisPages, SqlitePages, store_of, task_target
 from skitter.service.nouns import Job, Run, is_name
@@ -19,13 +19,13 @@ from skitter.service.run_logs import RedisLog, RunLog, SqliteLog
 from skitter.service.sqlite_records import SqliteRecords
 
 SAFE_SETTINGS = frozenset({
-    "concurrency", "parallelism", "delay", "jitter", "rates", "slot", "limit_rules", "robots", "robots_ttl",
+    "concurrency", "concurrency_per_slot", "delay", "jitter", "rates", "slot", "limit_rules", "robots", "robots_ttl",
     "crawl_delay_cap", "user_agent", "headers", "connect_timeout", "read_timeout", "timeout", "max_body",
-    "keep_alive", "http2", "max_redirects", "accept_statuses", "max_retries", "max_throttled", "retry_delay",
-    "retry_delay_cap", "retry_failed_at_end", "fingerprint_keys", "save_request_data", "depth_limit",
+    "keep_alive", "http2", "max_redirects", "allowed_statuses", "max_retries", "max_throttled", "retry_delay",
+    "retry_delay_cap", "retry_failed_at_end", "fingerprint_keys", "item_meta_fields", "depth_limit",
     "max_url_length", "allow", "deny", "scope", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit",
-    "queue_order", "visited_ttl", "failed_stay_known", "lease_seconds", "max_lost", "max_queued", "wait_for_seeds",
-    "task_key", "queues",
+    "queue_order", "visited_ttl", "failed_stay_known", "lease_seconds", "max_worker_crashes", "max_queued", "wait_for_seeds",
+    "group_key", "queues",
 })  # fmt: skip
 """Settings that a caller of the API, or a recipe that came from one, may set. The others name files, code, proxies or
 keys on servers: they belong to whoever runs the nodes."""
@@ -182,7 +182,11 @@ class Ground(msgspec.Struct, frozen=True):
     def _spider(self, job: Job, run: Run) -> str:
         if run.recipe is not None:
             return f"{self.recipe_file(run)}:Recipe"
-        return self.allowed_spider(job.spider) if job.spider else "skitter.tasks.book_spider:BookSpider"
+        return (
+            self.allowed_spider(job.spider)
+            if job.spider
+            else "skitter.frontends.tasks.book_spider:BookSpider"
+        )
 
     def _arguments(self, job: Job, run: Run) -> dict[str, object]:
         if job.tasks:

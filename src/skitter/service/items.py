@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import SkitterError, StoreError
-from skitter.frontier.redis.serving import server_for
+from skitter.frontier.redis.connect import server_for
 from skitter.item import encode_item
-from skitter.own_thread import OwnThread
 from skitter.store.address import Address
-from skitter.store.base import StoreContext
+from skitter.store.contract import StoreContext
 from skitter.store.database import BufferTerms, Encoded, PageItems
 from skitter.store.database_output import DatabaseOutput
 
@@ -183,13 +183,13 @@ class SqlitePages:
         self._path = Path(path)
         self._task = task
         self.name = f"items in {self._path.name}"
-        self._thread: OwnThread | None = None
+        self._thread: SingleThreadExecutor | None = None
         self._file: sqlite3.Connection | None = None
 
     async def open(self, context: StoreContext) -> None:
         """Open or make the file."""
         del context
-        self._thread = OwnThread("items")
+        self._thread = SingleThreadExecutor("items")
         await self._thread.run(self._open)
 
     def _open(self) -> None:
@@ -263,7 +263,7 @@ class SqlitePages:
 
     async def read(self, first: int, limit: int) -> list[tuple[int, bytes]]:
         """Return pages in the order in which they came."""
-        thread = OwnThread("items")
+        thread = SingleThreadExecutor("items")
         try:
             return await thread.run(self._read, first, limit)
         finally:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from skitter.engine.frames import LEVELS
+from skitter._utils.redaction import Redactor
 from skitter.errors import SkitterError
-from skitter.mask import Mask
+from skitter.run.log_frames import LEVELS
 from skitter.service.log_lines import LogLine, severity_of
 from skitter.service.run_logs import RunLog
 
@@ -38,7 +38,7 @@ class LogKeeper:
     """That of one run on one node, at work from when it is made, in an event loop, until :meth:`close`."""
 
     def __init__(
-        self, run: str, kept: RunLog, mask: Mask, node: str, level: str, calls: Iterator[int]
+        self, run: str, kept: RunLog, mask: Redactor, node: str, level: str, calls: Iterator[int]
     ) -> None:
         self._run = run
         self._kept = kept

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from skitter.engine.frames import LEVELS
+from skitter.run.log_frames import LEVELS
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _INDENT = "    "
@@ -20,7 +20,7 @@ class LogLine(msgspec.Struct, omit_defaults=True):
     time: float
     """Unix time."""
     level: str
-    """One of :data:`~skitter.engine.frames.LEVELS`."""
+    """One of :data:`~skitter.run.log_frames.LEVELS`."""
     logger: str
     """``stderr`` and ``stdout``: it was printed."""
     message: str

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from skitter.engine.frames import LEVELS, MARK, Frame
+from skitter.run.log_frames import LEVELS, MARK, LogFrame
 from skitter.service.log_lines import LogLine
 
 _ROOM = 1 << 18
@@ -23,7 +23,7 @@ _LONGEST = 1 << 15
 _MOST_BEGUN = 200
 _LATEST = 253402300799.0
 """End of the year 9999."""
-_decoder = msgspec.json.Decoder(Frame)
+_decoder = msgspec.json.Decoder(LogFrame)
 
 
 class FrameReader:
@@ -31,7 +31,7 @@ class FrameReader:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._begun: dict[str, Frame] = {}
+        self._begun: dict[str, LogFrame] = {}
         """By worker: a line of several frames of which not all have come."""
 
     def feed(self, data: bytes) -> list[LogLine]:
@@ -62,7 +62,7 @@ class FrameReader:
             found += self._joined(frame)
         return found
 
-    def _joined(self, frame: Frame) -> list[LogLine]:
+    def _joined(self, frame: LogFrame) -> list[LogLine]:
         begun = self._begun.pop(frame.worker, None)
         found = []
         if begun is not None and frame.first:  # its writer gave the rest up
@@ -86,7 +86,7 @@ def _raw(text: bytes) -> list[LogLine]:
     return [LogLine(time.time(), "warning", "stderr", said)] if said.strip() else []
 
 
-def _line(frame: Frame) -> LogLine:
+def _line(frame: LogFrame) -> LogLine:
     level = frame.level if frame.level in LEVELS else "warning"
     moment = frame.time if 0 <= frame.time <= _LATEST else time.time()
     return LogLine(

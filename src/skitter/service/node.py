@@ -20,12 +20,13 @@ from pathlib import Path
 
 import msgspec
 
-from skitter.engine.frames import level_name
+from skitter._utils.redaction import Redactor, secrets_among
+from skitter._version import VERSION
 from skitter.errors import SkitterError
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.registry import forget, make_frontier
-from skitter.mask import Mask, secrets_among
 from skitter.politeness import Politeness
+from skitter.run.log_frames import level_name
 from skitter.service.desk import Desk
 from skitter.service.errors import Refusal
 from skitter.service.log_keeper import LogKeeper
@@ -33,7 +34,6 @@ from skitter.service.log_lines import severity_of
 from skitter.service.nouns import Job, NodeNote, Run, Trouble, decode
 from skitter.service.runner import RunEnd
 from skitter.service.running import Running, RunStart
-from skitter.version import VERSION
 
 log = logging.getLogger("skitter.service")
 
@@ -50,7 +50,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 class Node:
     """See :mod:`skitter.service.node`."""
 
-    def __init__(self, desk: Desk, *, log_level: str = "info", mask: Mask | None = None) -> None:
+    def __init__(self, desk: Desk, *, log_level: str = "info", mask: Redactor | None = None) -> None:
         """``log_level``: least severity of what is kept in the logs of runs. ``mask`` knows what must not stand there."""
         host = socket.gethostname()
         self.name = f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -58,7 +58,7 @@ class Node:
         self.leaving = asyncio.Event()
         """Set when it is asked to end: what is followed through it ends, too."""
         self._log_level = log_level
-        self._mask = Mask() if mask is None else mask
+        self._mask = Redactor() if mask is None else mask
         self._log_calls = itertools.count(1)
         self._keepers: dict[str, LogKeeper] = {}
         """By run that is being started or runs here, who keeps its log."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.tasks.entry import Entry
+from skitter.frontends.tasks.entry import Entry
 
 FORMAT = 1
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
@@ -57,7 +57,7 @@ class Job(msgspec.Struct, kw_only=True):
     workers: int = 1
     """Processes on each node."""
     queues: dict[str, int] = {}
-    """As those of :class:`~skitter.engine.job.JobSpec`."""
+    """As those of :class:`~skitter.run.job.JobSpec`."""
     schedule: str = ""
     """Five cron fields, UTC."""
     wanted: Literal["running", "paused", "stopped"] = "stopped"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skitter.frontier.redis.serving import server_for
+from skitter.frontier.redis.connect import server_for
 
 _PATIENCE = 5.0
 """Seconds for which a server that is away is waited for: a caller of the API wants an answer."""

@@ -12,10 +12,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
+from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import StoreError
-from skitter.frontier.redis.server import Server
-from skitter.frontier.redis.serving import server_for
-from skitter.own_thread import OwnThread
+from skitter.frontier.redis.connect import server_for
+from skitter.frontier.redis.server import RedisServer
 
 _BESIDE = 32
 """Bytes that a line takes besides its own, about: it counts, so that short lines are bounded, too."""
@@ -73,7 +73,7 @@ class RedisLog:
         self._largest = largest
         self._node = node
         # Nobody waits for it in vain: who keeps a log tries again, who reads one is told.
-        self._server: Server = server_for(url, self._keys[0], patience=0.0)
+        self._server: RedisServer = server_for(url, self._keys[0], patience=0.0)
         self._is_open = False
 
     async def _open(self) -> None:
@@ -111,7 +111,7 @@ class SqliteLog:
     def __init__(self, path: Path, largest: int) -> None:
         self._path = path
         self._largest = largest
-        self._thread = OwnThread("log")
+        self._thread = SingleThreadExecutor("log")
         self._file: sqlite3.Connection | None = None
         self._size = 0
 

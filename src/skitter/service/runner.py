@@ -15,11 +15,11 @@ import sys
 
 import msgspec
 
-from skitter.engine.crawl import Crawl
-from skitter.engine.frames import tell_cause
-from skitter.engine.job import JobSpec
-from skitter.engine.process import FRAMES, run_async, set_up_logging
 from skitter.errors import CrawlFailed, SkitterError
+from skitter.run.crawl import Crawl
+from skitter.run.job import JobSpec
+from skitter.run.log_frames import tell_cause
+from skitter.run.process import FRAMES, run_async, set_up_logging
 
 _LOOK_EVERY = 0.25
 """Seconds between two looks whether the node is still there."""

@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from skitter.engine.job import JobSpec
-from skitter.engine.pump import DRAIN_SECONDS
+from skitter.run.job import JobSpec
 from skitter.service.access import ENVIRONMENT
 from skitter.service.items import STORE
 from skitter.service.log_lines import LogLine
 from skitter.service.log_pipe import LogPipe
 from skitter.service.runner import RunEnd, RunOrder
+from skitter.worker import DRAIN_SECONDS
 
 _PATIENCE = DRAIN_SECONDS + 15.0
 """Seconds after which a process that was asked to stop is killed. What it held goes back by the leases."""

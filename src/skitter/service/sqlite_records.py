@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import FrontierError
-from skitter.own_thread import OwnThread
 
 _T = TypeVar("_T")
 _TABLES = """
@@ -24,7 +24,7 @@ class SqliteRecords:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._thread = OwnThread("records")
+        self._thread = SingleThreadExecutor("records")
         self._file: sqlite3.Connection | None = None
 
     async def open(self) -> None:

@@ -10,12 +10,12 @@ import msgspec
 from fastapi import FastAPI, Response
 from fastapi.responses import StreamingResponse
 
+from skitter.frontends.tasks.entry import Standing
 from skitter.service.bodies import TaskBody
 from skitter.service.calls import LINES, AfterQuery, LimitQuery, NamePath, TaskPath, lines_of
 from skitter.service.checks import next_start
 from skitter.service.counter import Counter
 from skitter.service.desk import Desk
-from skitter.tasks.entry import Standing
 
 
 def add_task_calls(app: FastAPI, desk: Desk, counter: Counter) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from skitter.remedies import did_you_mean
+from skitter.errors import did_you_mean
+from skitter.frontends.tasks.entry import Entry, Standing, change_of, standings, type_of_change
 from skitter.service.checks import check_task
 from skitter.service.errors import TRIES, Conflict, Missing, Refusal, too_busy
 from skitter.service.ground import Ground
 from skitter.service.nouns import Job, Recipe, TaskList, decode
 from skitter.service.records import Records
-from skitter.tasks.entry import Entry, Standing, change_of, standings, type_of_change
 
 
 class TaskDesk:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from skitter.errors import StoreError
-from skitter.store.base import type_of_ranges
+from skitter.store.contract import type_of_ranges
 
 _Ranges = list[tuple[int, int]]
 CHUNK = 1 << 20

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from skitter._utils.backoff import Backoff
 from skitter.errors import StoreError
-from skitter.store.base import Buffering, GroupError, ItemGroup, StoreContext, item_id
-from skitter.store.patience import Patience
+from skitter.store.contract import Buffering, GroupError, ItemGroup, StoreContext, item_id
 
 LARGEST_BATCH = 8 << 20
 """Bytes of encoded items after which a batch is full, however few they are."""
@@ -112,7 +112,7 @@ class DatabaseStore:
     def __init__(self, driver: Driver, terms: BufferTerms) -> None:
         self._driver = driver
         self._terms = terms
-        self._patience = Patience(driver.name, terms.patience)
+        self._patience = Backoff(driver.name, terms.patience)
         self._job = ""
         self.buffering = terms.buffering
 
@@ -122,7 +122,7 @@ class DatabaseStore:
         await self._patience.call(lambda: self._driver.open(context))
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[GroupError | None]:
-        """Write the items of all groups; see :meth:`skitter.store.base.Store.write`."""
+        """Write the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
         answers: list[GroupError | None] = [None] * len(groups)
         pages: dict[int, PageItems] = {}
         for index, group in enumerate(groups):

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import xxhash
 
+from skitter._utils.backoff import Unavailable
 from skitter.errors import StoreError
 from skitter.secrets import without_secrets
-from skitter.store.base import OutputContext, StoreContext, type_of_ranges
+from skitter.store.contract import OutputContext, StoreContext, type_of_ranges
 from skitter.store.database import BufferTerms, DatabaseStore, Driver
-from skitter.store.patience import Unavailable
 
 
 class DatabaseOutput:

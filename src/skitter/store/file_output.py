@@ -8,8 +8,8 @@ from pathlib import Path
 
 import xxhash
 
-from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
+from skitter.store.contract import OutputContext, parts_folder, type_of_ranges
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.merge import Format, check_target, merge
 from skitter.store.stamp import Stamp

@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import StoreError
-from skitter.item import encode_item
-from skitter.output_mark import OutputMark
-from skitter.own_thread import OwnThread
-from skitter.store.base import (
+from skitter.item import OutputRange, encode_item
+from skitter.store.contract import (
     GroupError,
     ItemGroup,
     OutputContext,
@@ -26,7 +25,7 @@ they are merged, so that an output that is named only in a later run holds every
 
 
 def items_stream(section: str) -> str:
-    """Return the folder of the part files of a section of a job's items; see :class:`~skitter.store.base.StoreContext`."""
+    """Return the folder of the part files of a section of a job's items; see :class:`~skitter.store.contract.StoreContext`."""
     return f"{ITEMS_STREAM}-{section}" if section else ITEMS_STREAM
 
 
@@ -43,7 +42,7 @@ class PartFileStore:
     """
 
     def __init__(self) -> None:
-        self._thread = OwnThread("store")
+        self._thread = SingleThreadExecutor("store")
         self._part = ""
         self._path = Path()
         self._descriptor = -1
@@ -58,8 +57,8 @@ class PartFileStore:
         self._synced = context.durability == "machine"
         await self._thread.run(self._create)
 
-    async def write(self, groups: Sequence[ItemGroup]) -> list[OutputMark | GroupError | None]:
-        """Append the items of all groups; see :meth:`skitter.store.base.Store.write`."""
+    async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
+        """Append the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
         blocks = [encode_group(group) for group in groups]
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
         position = await self._thread.run(self._append, data) if data else 0
@@ -126,13 +125,13 @@ def _write_at(descriptor: int, data: bytes, position: int) -> None:
 
 def marks_of(
     blocks: Iterable[bytes | GroupError | None], part: str, position: int
-) -> list[OutputMark | GroupError | None]:
+) -> list[OutputRange | GroupError | None]:
     """Return the range of each block, the first of which stands at a position; what is no block stands for itself."""
-    marks: list[OutputMark | GroupError | None] = []
+    marks: list[OutputRange | GroupError | None] = []
     for block in blocks:
         if isinstance(block, bytes):
             end = position + len(block)
-            marks.append(OutputMark(part, position, end))
+            marks.append(OutputRange(part, position, end))
             position = end
         else:
             marks.append(block)

@@ -13,11 +13,10 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from skitter.errors import StoreError
-from skitter.extras import needing
-from skitter.parts import PartKind
+from skitter.plugins import PluginKind, needing
 from skitter.secrets import refuse_raw_password, shown_url
 from skitter.store.address import Address as Address  # noqa: PLC0414 - other packages know it from here
-from skitter.store.base import Output, Store
+from skitter.store.contract import Output, Store
 from skitter.store.database import BufferTerms
 from skitter.store.database_output import DatabaseOutput
 from skitter.store.file_output import FileOutput
@@ -183,4 +182,4 @@ _BUILT_IN: dict[str, type_of_factory] = {
     "redis": RedisOutput.from_address,
     "rediss": RedisOutput.from_address,
 }
-OUTPUTS = PartKind("output", "skitter.stores", _BUILT_IN, StoreError)
+OUTPUTS = PluginKind("output", "skitter.stores", _BUILT_IN, StoreError)

@@ -16,14 +16,14 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from skitter._utils.backoff import LONGEST_PAUSE, Backoff, Unavailable
 from skitter.errors import StoreError
-from skitter.extras import needing
+from skitter.plugins import needing
 from skitter.secrets import output_variable, shown_url
 from skitter.store.address import Address
-from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
+from skitter.store.contract import OutputContext, parts_folder, type_of_ranges
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
-from skitter.store.patience import LONGEST_PAUSE, Patience, Unavailable
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -99,7 +99,7 @@ class RedisOutput:
         self._positions = f"{key}:pushed"
         self._kind = kind
         self._maxlen = maxlen
-        self._patience = Patience(self._where, patience)
+        self._patience = Backoff(self._where, patience)
         self._again_at = 0.0
         """When a server that was away is looked for again."""
         self._pause = 0.0

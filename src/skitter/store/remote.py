@@ -10,14 +10,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from skitter._utils.backoff import Backoff
+from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import StoreError
-from skitter.output_mark import OutputMark
-from skitter.own_thread import OwnThread
-from skitter.store.base import GroupError, ItemGroup, StoreContext, type_of_ranges
+from skitter.item import OutputRange
 from skitter.store.committed import lines_of
+from skitter.store.contract import GroupError, ItemGroup, StoreContext, type_of_ranges
 from skitter.store.database import BufferTerms
 from skitter.store.files import encode_group, marks_of
-from skitter.store.patience import Patience
 from skitter.store.remote_place import RemotePlace
 
 _READ_AT_ONCE = 8 << 20
@@ -33,8 +33,8 @@ class RemotePartStore:
     def __init__(self, place: RemotePlace, stream: str, terms: BufferTerms) -> None:
         self._place = place
         self._stream = stream
-        self._patience = Patience(place.name, terms.patience)
-        self._thread = OwnThread("store")
+        self._patience = Backoff(place.name, terms.patience)
+        self._thread = SingleThreadExecutor("store")
         self._files: Any = None
         self._folder = ""
         self._part = ""
@@ -47,8 +47,8 @@ class RemotePartStore:
         self._folder = f"{self._place.parts_of(context.job)}/{context.worker}"
         self._files = await self._patience.call(lambda: self._thread.run(self._place.connect))
 
-    async def write(self, groups: Sequence[ItemGroup]) -> list[OutputMark | GroupError | None]:
-        """Put the items of all groups into a new object; see :meth:`skitter.store.base.Store.write`."""
+    async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
+        """Put the items of all groups into a new object; see :meth:`skitter.store.contract.Store.write`."""
         blocks = [encode_group(group) for group in groups]
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
         start = self._end

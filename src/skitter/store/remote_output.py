@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
+from skitter._utils.backoff import Backoff, Unavailable
 from skitter.errors import StoreError
-from skitter.store.base import OutputContext, type_of_ranges
+from skitter.store.contract import OutputContext, type_of_ranges
 from skitter.store.database import BufferTerms
 from skitter.store.merge import fill
-from skitter.store.patience import Patience, Unavailable
 from skitter.store.remote import RemoteCommitted, RemotePartStore, make_folder
 from skitter.store.remote_place import RemotePlace, failed
 
@@ -64,7 +64,7 @@ class RemoteOutput:
                 self._call, lambda files, context: self._merge(files, context, ranges), context
             )
 
-        await Patience(self._place.name, self._terms.patience).call(attempt)
+        await Backoff(self._place.name, self._terms.patience).call(attempt)
 
     async def _run(self, call: Callable[[Any, OutputContext], _T], context: OutputContext) -> _T:
         try:

@@ -10,9 +10,9 @@ from typing import Any
 import fsspec
 import msgspec
 
+from skitter._utils.backoff import Unavailable
 from skitter.errors import StoreError
 from skitter.store.merge import Format
-from skitter.store.patience import Unavailable
 
 _IN_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 _AGAIN = "see to the cause, then run the same command again: nothing that was committed is lost"

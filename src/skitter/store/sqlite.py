@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields
-from skitter.own_thread import OwnThread
-from skitter.store.base import GroupError, ItemGroup, StoreContext, item_id
 from skitter.store.columns import ID_COLUMN, Columns, quoted
+from skitter.store.contract import GroupError, ItemGroup, StoreContext, item_id
 
 type_of_row = tuple[tuple[str, ...], list[Any]]
 
@@ -45,7 +45,7 @@ class SqliteStore:
     def __init__(self, path: Path, table: str) -> None:
         self._path = path
         self._table = table
-        self._thread = OwnThread("store")
+        self._thread = SingleThreadExecutor("store")
         self._job = ""
         self._connection: sqlite3.Connection | None = None
         self._columns: Columns | None = None
@@ -56,7 +56,7 @@ class SqliteStore:
         await self._thread.run(self._open, context.durability)
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[GroupError | None]:
-        """Write all groups in one transaction; see :meth:`skitter.store.base.Store.write`."""
+        """Write all groups in one transaction; see :meth:`skitter.store.contract.Store.write`."""
         rows = [_rows_of(group) for group in groups]
         return await self._thread.run(self._write, groups, rows)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import xxhash
 
 from skitter.errors import StoreError
-from skitter.store.base import OutputContext, type_of_ranges
 from skitter.store.columns import ID_COLUMN, quoted
+from skitter.store.contract import OutputContext, type_of_ranges
 from skitter.store.sqlite import SqliteStore, explained, open_database, transaction
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Lock
 
 from skitter.errors import StoreError
-from skitter.store.base import OutputContext, parts_folder, type_of_ranges
 from skitter.store.committed import Committed
+from skitter.store.contract import OutputContext, parts_folder, type_of_ranges
 from skitter.store.disk import disk_error
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.ranges import RangeSet

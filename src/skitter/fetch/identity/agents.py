@@ -13,8 +13,8 @@ from typing import Any
 import xxhash
 
 from skitter.errors import SettingsError
-from skitter.extras import needing
-from skitter.fetch.identity.base import SourceContext, SourceError, existing_file
+from skitter.fetch.identity.contract import SourceContext, SourceError, existing_file
+from skitter.plugins import needing
 from skitter.request import Request
 
 _MADE = 200
@@ -61,7 +61,7 @@ class AgentFile:
         self._agents: AgentList
 
     async def open(self) -> None:
-        """Read the file. Raises :class:`~skitter.fetch.identity.base.SourceError`."""
+        """Read the file. Raises :class:`~skitter.fetch.identity.contract.SourceError`."""
         try:
             text = await asyncio.to_thread(self._path.read_text, "utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -98,7 +98,7 @@ class RandomAgents:
         self._agents: AgentList
 
     async def open(self) -> None:
-        """Make the sets. Raises :class:`~skitter.fetch.identity.base.SourceError` without ``browserforge``."""
+        """Make the sets. Raises :class:`~skitter.fetch.identity.contract.SourceError` without ``browserforge``."""
         self._agents = await asyncio.to_thread(self._make)
 
     def _make(self) -> AgentList:

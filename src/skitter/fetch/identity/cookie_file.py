@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from skitter.fetch.cookies import CookieJars
-from skitter.fetch.identity.base import SourceError
+from skitter.fetch.identity.contract import SourceError
 from skitter.fetch.identity.shared_cookies import make_cookie
 
 _SQLITE = b"SQLite format 3\0"
@@ -31,7 +31,7 @@ class CookieFile:
         self._jars = jars
 
     async def open(self) -> None:
-        """Read the file. Raises :class:`~skitter.fetch.identity.base.SourceError`."""
+        """Read the file. Raises :class:`~skitter.fetch.identity.contract.SourceError`."""
         await asyncio.to_thread(self._read)
 
     def _read(self) -> None:
@@ -41,7 +41,7 @@ class CookieFile:
 def read_cookies(path: str | Path) -> list[Cookie]:
     """Return the cookies of a file. Blocks. The browser may be running.
 
-    Raises :class:`~skitter.fetch.identity.base.SourceError` for a file that is none of these, and for the
+    Raises :class:`~skitter.fetch.identity.contract.SourceError` for a file that is none of these, and for the
     encrypted values that Chrome keeps on most systems.
     """
     path = Path(path)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from skitter.fetch.base import (
+from skitter.fetch.contract import (
     MAY_START,
     Aborted,
     Fetcher,
@@ -18,7 +18,7 @@ from skitter.fetch.base import (
     asks_before_sending,
     fetch_watched,
 )
-from skitter.fetch.identity.base import AllProxiesRest, Cookies, Proxies, UserAgents
+from skitter.fetch.identity.contract import AllProxiesRest, Cookies, Proxies, UserAgents
 from skitter.fetch.identity.cookie_file import CookieFile
 from skitter.fetch.identity.proxy_url import label
 from skitter.fetch.identity.sessions import Session, SessionPool
@@ -86,13 +86,13 @@ class IdentityFetcher:
         return [source for source in sources if source is not None]
 
     async def fetch(self, request: Request) -> Response:
-        """Fetch one request as somebody. Raises :class:`~skitter.fetch.base.FetchError`."""
+        """Fetch one request as somebody. Raises :class:`~skitter.fetch.contract.FetchError`."""
         return await self._fetch(request, None)
 
     async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
         """Fetch as :meth:`fetch`, and read the body only if ``on_headers`` wants it.
 
-        Raises :class:`~skitter.fetch.base.Aborted` besides.
+        Raises :class:`~skitter.fetch.contract.Aborted` besides.
         """
         return await self._fetch(request, on_headers)
 

@@ -7,7 +7,7 @@ import asyncio
 from skitter.fetch.cookies import CookieJars
 from skitter.request import Request
 from skitter.response import Response
-from skitter.urls import registered_domain
+from skitter.web.urls import registered_domain
 
 
 class JarCookies:

@@ -20,12 +20,12 @@ from typing import Literal
 import xxhash
 
 from skitter.errors import SkitterError
-from skitter.fetch.base import BehindProxy, ConnectError, Disconnected, FetchError, ProxyError, TimedOut
-from skitter.fetch.identity.base import AllProxiesRest, SourceError
+from skitter.fetch.contract import BehindProxy, ConnectError, Disconnected, FetchError, ProxyError, TimedOut
+from skitter.fetch.identity.contract import AllProxiesRest, SourceError
 from skitter.fetch.identity.proxy_lists import ProxyList
 from skitter.fetch.identity.proxy_url import label
 from skitter.request import Request
-from skitter.urls import host_of
+from skitter.web.urls import host_of
 
 log = logging.getLogger("skitter.fetch")
 
@@ -146,7 +146,7 @@ class ProxyPool:
     # --- choosing --------------------------------------------------------------------------------------
 
     def choose(self, request: Request, session: str) -> str:
-        """Return a proxy that does not rest. Raises :class:`~skitter.fetch.identity.base.AllProxiesRest`."""
+        """Return a proxy that does not rest. Raises :class:`~skitter.fetch.identity.contract.AllProxiesRest`."""
         self._wake()
         ready = self._ready
         if not ready:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from skitter.errors import SettingsError
-from skitter.fetch.base import Fetcher, FetchError
-from skitter.fetch.identity.base import SourceContext, SourceError, existing_file
+from skitter.fetch.contract import Fetcher, FetchError
+from skitter.fetch.identity.contract import SourceContext, SourceError, existing_file
 from skitter.fetch.identity.proxy_url import label, parse_list, parse_proxy
 from skitter.request import Request
 
@@ -47,7 +47,7 @@ class FileList:
         self._path = Path(path)
 
     async def read(self) -> list[str]:
-        """Return the list as it is now. Raises :class:`~skitter.fetch.identity.base.SourceError`: it cannot be had."""
+        """Return the list as it is now. Raises :class:`~skitter.fetch.identity.contract.SourceError`: it cannot be had."""
         try:
             text = await asyncio.to_thread(self._path.read_text, "utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -67,7 +67,7 @@ class UrlList:
         self._fetcher = fetcher
 
     async def read(self) -> list[str]:
-        """Return the list as it is now. Raises :class:`~skitter.fetch.identity.base.SourceError`: it cannot be had."""
+        """Return the list as it is now. Raises :class:`~skitter.fetch.identity.contract.SourceError`: it cannot be had."""
         where = label(self._url).partition("?")[0]  # a vendor's URL holds its customer's token
         try:
             response = await self._fetcher.fetch(Request(self._url, proxy=""))

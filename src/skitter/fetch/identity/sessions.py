@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from skitter.errors import SettingsError
-from skitter.fetch.base import FetchError, ProxyError
-from skitter.fetch.identity.base import Notes
+from skitter.fetch.contract import FetchError, ProxyError
+from skitter.fetch.identity.contract import Notes
 from skitter.request import Request
 
 log = logging.getLogger("skitter.fetch")

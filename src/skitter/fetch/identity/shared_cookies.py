@@ -15,10 +15,10 @@ import msgspec
 
 from skitter.errors import UndecodableRecord
 from skitter.fetch.cookies import CookieJars, kept_header, site_of, take_into, with_own
-from skitter.fetch.identity.base import Notes
+from skitter.fetch.identity.contract import Notes
 from skitter.request import Request
 from skitter.response import Response
-from skitter.urls import registered_domain
+from skitter.web.urls import registered_domain
 
 _KEPT = 30 * 86_400.0
 """Seconds for which a jar is kept after its last change, also one of cookies without an expiry."""

@@ -1,4 +1,4 @@
-"""Address: from a frontier's URL to a client of its server."""
+"""RedisAddress: from a frontier's URL to a client of its server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if find_spec("redis.driver_info") is not None:
     CLIENT_OPTIONS["driver_info"] = None
 
 
-class Address(msgspec.Struct, frozen=True):
+class RedisAddress(msgspec.Struct, frozen=True):
     """Where a frontier's server is."""
 
     url: str
@@ -79,7 +79,7 @@ class Address(msgspec.Struct, frozen=True):
         return [watchers.master_for(self.service, **self.access), *watchers.sentinels]
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> RedisAddress:
     """Read the URL of a frontier. Raises :class:`~skitter.errors.FrontierError` for one that is none."""
     try:
         refuse_raw_password(url)
@@ -92,7 +92,7 @@ def parse_address(url: str) -> Address:
     except ValueError as error:
         raise FrontierError(f"frontier URL is not understood: {error}", remedy=_REMEDY) from error
     url = parts._replace(query=urlencode(options)).geturl()
-    return Address(url, where, patience, timeout, password=secret_outside(FRONTIER_PASSWORD))
+    return RedisAddress(url, where, patience, timeout, password=secret_outside(FRONTIER_PASSWORD))
 
 
 def times_in(options: dict[str, str]) -> tuple[float, float]:
@@ -139,7 +139,7 @@ def _database(text: str) -> int:
 
 def _behind_sentinels(
     parts: SplitResult, options: dict[str, str], patience: float, timeout: float
-) -> Address:
+) -> RedisAddress:
     credentials, _, hosts = parts.netloc.rpartition("@")
     service, _, database = parts.path.strip("/").partition("/")
     if not hosts or not service:
@@ -158,7 +158,7 @@ def _behind_sentinels(
         **tls,
     }
     where = f"{parts.scheme}://{hosts}/{service}/{access['db']}"
-    return Address("", where, patience, timeout, tuple(sentinels), service, access, {**theirs, **tls})
+    return RedisAddress("", where, patience, timeout, tuple(sentinels), service, access, {**theirs, **tls})
 
 
 def _credentials(user: str, password: str) -> dict[str, Any]:

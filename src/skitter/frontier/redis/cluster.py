@@ -1,4 +1,4 @@
-"""Cluster: a Valkey or Redis Cluster, and the server that one partition of a job sees of it."""
+"""ClusterClient: a Valkey or Redis ClusterClient, and the server that one partition of a job sees of it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from redis.exceptions import RedisClusterException, RedisError
 from redis.exceptions import TimeoutError as TooSlow
 
 from skitter.errors import FrontierError
-from skitter.frontier.redis.absences import Absences
-from skitter.frontier.redis.address import Address
+from skitter.frontier.redis.address import RedisAddress
 from skitter.frontier.redis.cluster_address import ClusterAddress
 from skitter.frontier.redis.kvrocks import is_kvrocks
+from skitter.frontier.redis.outages import OutageTracker
 from skitter.frontier.redis.scripts import all_scripts
-from skitter.frontier.redis.server import Argument, Server, run_id_behind
-from skitter.frontier.redis.troubles import Trouble, broken, explained
+from skitter.frontier.redis.server import Argument, RedisServer, run_id_behind
+from skitter.frontier.redis.server_errors import ServerErrorRule, broken, explained
 
 
-class Cluster:
+class ClusterClient:
     """One client of a cluster, that all partitions of a job share."""
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
         self._client: RedisCluster | None = None
         self._run_ids: dict[tuple[str, int], bytes] = {}
-        self.absences = Absences(address.where)
+        self.absences = OutageTracker(address.where)
 
     @property
     def client(self) -> RedisCluster:
@@ -120,7 +120,7 @@ class Cluster:
 
 def _plain(error: Exception, where: str) -> Exception:
     """Return an error of the cluster client as one of the kinds that :mod:`troubles` knows."""
-    if "Cluster mode is not enabled" in str(error):
+    if "ClusterClient mode is not enabled" in str(error):
         return FrontierError(
             f"{where} is no cluster: its server stands alone",
             remedy="write redis://HOST:PORT instead of redis+cluster://",
@@ -132,15 +132,15 @@ def _plain(error: Exception, where: str) -> Exception:
     return redis.exceptions.ClusterDownError(str(error))
 
 
-class PartitionServer(Server):
+class PartitionServer(RedisServer):
     """What one partition sees of the cluster: the node that serves its keys, whichever that is.
 
     ``key``: any of its keys.
     """
 
-    def __init__(self, cluster: Cluster, key: str) -> None:
+    def __init__(self, cluster: ClusterClient, key: str) -> None:
         address = cluster.address
-        super().__init__(Address("", address.where, address.patience, address.timeout))
+        super().__init__(RedisAddress("", address.where, address.patience, address.timeout))
         self._cluster = cluster
         self._key = key
         self._life = b""
@@ -205,7 +205,7 @@ class PartitionServer(Server):
         info: dict[str, Any] = await self.command("INFO", "replication")
         return info
 
-    def _tell(self, trouble: Trouble, patience: float, error: RedisError) -> None:
+    def _tell(self, trouble: ServerErrorRule, patience: float, error: RedisError) -> None:
         self._cluster.absences.begin(self._key, f"{trouble.what} ({error})", patience)
 
     def _tell_end(self) -> None:

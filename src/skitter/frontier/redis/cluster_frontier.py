@@ -1,4 +1,4 @@
-"""Cluster frontier: one job on a Valkey or Redis Cluster, in partitions that lie on all of its nodes."""
+"""ClusterClient frontier: one job on a Valkey or Redis ClusterClient, in partitions that lie on all of its nodes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import xxhash
 from redis.crc import key_slot
 
 from skitter.errors import FrontierError
+from skitter.frontier.cluster.frontier import PartitionedFrontier
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.partitions.frontier import PartitionedFrontier
 from skitter.frontier.records import Entry, JobInfo, SeedBatch
 from skitter.frontier.redis.by_url import ByUrl
-from skitter.frontier.redis.cluster import Cluster, PartitionServer
+from skitter.frontier.redis.cluster import ClusterClient, PartitionServer
 from skitter.frontier.redis.cluster_address import PARTITIONS, parse_cluster
 from skitter.frontier.redis.keys import keys_of
 from skitter.frontier.redis.partition import RedisPartition
@@ -41,7 +41,7 @@ class RedisClusterFrontier(ByUrl, PartitionedFrontier):
     ) -> None:
         super().__init__(clock, attach=attach)
         self._address = parse_cluster(url)
-        self._cluster = Cluster(self._address)
+        self._cluster = ClusterClient(self._address)
         self._job = job
         self._rules = politeness if politeness is not None else Politeness()
         self._options = options if options is not None else FrontierOptions()
@@ -78,10 +78,10 @@ class RedisClusterFrontier(ByUrl, PartitionedFrontier):
                     f"seed key {key!r} may lie on another node than the head of the job",
                     remedy=f"put {{{self._job}/0}} into the name of every seed key, as in {{{self._job}/0}}:{key}",
                 )
-        if self._options.task_counter_prefix is not None:
+        if self._options.group_counter_prefix is not None:
             raise FrontierError(
                 "plain counters per task would lie on all nodes of a cluster, out of reach of a commit",
-                remedy="leave task_counter_prefix out, and see `skitter counters JOB --by task`, or use a server that stands alone",
+                remedy="leave group_counter_prefix out, and see `skitter counters JOB --by task`, or use a server that stands alone",
             )
 
     async def _partitions_there(self) -> int:

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import xxhash
 
-from skitter.frontier.changes import Changes
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierOptions, SettingsChanges
 from skitter.politeness import LimitRule, Politeness, QueueLimits, SlotPolicy, SlotUnit
 from skitter.queues import DEFAULT_QUEUE, queue_of
 
 
-class BegunWith(msgspec.Struct, array_like=True, frozen=True):
+class StoredJobConfig(msgspec.Struct, array_like=True, frozen=True):
     """What the job was opened with last, for those who join it without knowing its spider."""
 
     options: FrontierOptions
@@ -32,10 +31,10 @@ class JobConfig:
     """Options and slot policies of a job as the scripts read them, with what was changed since it was begun."""
 
     def __init__(
-        self, politeness: Politeness, options: FrontierOptions, changes: Changes | None = None
+        self, politeness: Politeness, options: FrontierOptions, changes: SettingsChanges | None = None
     ) -> None:
-        self.changes = changes if changes is not None else Changes()
-        self.begun_with = BegunWith(
+        self.changes = changes if changes is not None else SettingsChanges()
+        self.begun_with = StoredJobConfig(
             options, politeness.default, politeness.rules, politeness.unit, politeness.queues
         )
         self._politeness = self.changes.of_politeness(politeness)
@@ -50,7 +49,7 @@ class JobConfig:
         self.policy_of = lru_cache(maxsize=65_536)(self._policy_of)
         """Number of a slot's policy; 1 is that of the job."""
 
-    def changed(self, changes: Changes) -> JobConfig:
+    def changed(self, changes: SettingsChanges) -> JobConfig:
         """Return the configuration of the same job with other changes."""
         return JobConfig(self.begun_with.politeness(), self.begun_with.options, changes)
 
@@ -76,7 +75,7 @@ class JobConfig:
 
     @property
     def rules(self) -> str:
-        """Changes with the rules that say which policy a slot has."""
+        """SettingsChanges with the rules that say which policy a slot has."""
         return xxhash.xxh3_128_hexdigest(
             repr((self._policies, self._politeness.rules, self._queues)).encode()
         )
@@ -89,9 +88,9 @@ class JobConfig:
         }
         fields: dict[str, Any] = {
             "lease_seconds": options.lease_seconds,
-            "max_lost": options.max_lost,
+            "max_worker_crashes": options.max_worker_crashes,
             "failed_stay_known": options.failed_stay_known,
-            "tallies_kept": options.tallies_kept,
+            "stats_max_keys": options.stats_max_keys,
             "policies": [_policy(policy) for policy in self._policies],
         }
         if len(self._queues) > 1:
@@ -107,10 +106,10 @@ class JobConfig:
             fields["limits"] = limits
         if options.seed_keys:
             fields["seed_keys"] = options.seed_keys
-        if options.task_counter_prefix is not None:
-            counters: dict[str, Any] = {"prefix": options.task_counter_prefix}
-            if options.task_counter_ttl is not None:
-                counters["ttl"] = options.task_counter_ttl
+        if options.group_counter_prefix is not None:
+            counters: dict[str, Any] = {"prefix": options.group_counter_prefix}
+            if options.group_counter_ttl is not None:
+                counters["ttl"] = options.group_counter_ttl
             fields["task_counters"] = counters
         if options.wait_for_seeds:
             fields["wait_for_seeds"] = options.wait_for_seeds
@@ -130,7 +129,7 @@ class JobConfig:
 def _partial(limits: QueueLimits) -> dict[str, Any]:
     fields: dict[str, Any] = {
         name: value
-        for name in ("delay", "jitter", "parallelism")
+        for name in ("delay", "jitter", "concurrency_per_slot")
         if (value := getattr(limits, name)) is not None
     }
     if limits.rates:
@@ -141,7 +140,7 @@ def _partial(limits: QueueLimits) -> dict[str, Any]:
 def _policy(policy: SlotPolicy) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "jitter": policy.jitter,
-        "parallelism": policy.parallelism,
+        "concurrency_per_slot": policy.concurrency_per_slot,
         "rates": [(rate.count, rate.per) for rate in policy.rates],
     }
     if policy.delay is not None:

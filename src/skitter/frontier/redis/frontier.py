@@ -14,19 +14,18 @@ import msgspec
 
 from skitter.errors import FrontierError
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.reckoning import wait_for
 from skitter.frontier.records import (
     AddResult,
     Entry,
+    FetchReport,
     FrontierStatus,
     JobInfo,
     JobState,
-    Landing,
     Lease,
     LeaseResult,
     Outcome,
     SeedClaim,
-    SeedMark,
+    SeedProgress,
 )
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.batches import (
@@ -39,9 +38,10 @@ from skitter.frontier.redis.batches import (
 )
 from skitter.frontier.redis.by_url import ByUrl
 from skitter.frontier.redis.config import JobConfig
-from skitter.frontier.redis.job import WHOLE, Job, Place, jobs_of
+from skitter.frontier.redis.control import Steering
+from skitter.frontier.redis.dead_letters import LettersOnRedis
+from skitter.frontier.redis.job import WHOLE, Place, RedisJob, jobs_of
 from skitter.frontier.redis.keys import is_of_a_job
-from skitter.frontier.redis.letters import LettersOnRedis
 from skitter.frontier.redis.records import (
     EntryWriter,
     encode,
@@ -52,10 +52,10 @@ from skitter.frontier.redis.records import (
     write_outcome,
 )
 from skitter.frontier.redis.seed_keys import SeedKeysOnRedis
-from skitter.frontier.redis.server import Server
-from skitter.frontier.redis.steering import Steering
+from skitter.frontier.redis.server import RedisServer
+from skitter.frontier.scheduling import wait_for
 from skitter.politeness import Politeness
-from skitter.queues import Shares, queue_of, share_of
+from skitter.queues import QueueQuotas, queue_of, share_of
 
 
 class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
@@ -70,7 +70,7 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
 
     def __init__(
         self,
-        place: str | Server,
+        place: str | RedisServer,
         job: str,
         politeness: Politeness | None = None,
         options: FrontierOptions | None = None,
@@ -81,8 +81,8 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
     ) -> None:
         self._options = options if options is not None else FrontierOptions()
         config = JobConfig(politeness if politeness is not None else Politeness(), self._options)
-        self._server = place if isinstance(place, Server) else Server(parse_address(place))
-        self._job = Job(self._server, job, config, clock)
+        self._server = place if isinstance(place, RedisServer) else RedisServer(parse_address(place))
+        self._job = RedisJob(self._server, job, config, clock)
         self._run, self._run_once = self._job.run, self._job.run_once
         self._patient = patient
         self._attach = attach
@@ -155,7 +155,7 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
             mask += [is_new == ord("1") for is_new in answer]
         return mask
 
-    async def add(self, entries: Sequence[Entry], seeds: SeedMark | None = None) -> AddResult:
+    async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         """Add requests with atomic de-duplication."""
         size = ENTRIES_AT_ONCE if seeds is None else max(1, len(entries))
         added = known = banned = 0
@@ -165,7 +165,7 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
         return AddResult(added, known, banned)
 
     async def _add(
-        self, entries: Sequence[Entry], seeds: SeedMark | None, parcels: Sequence[msgspec.Raw] = ()
+        self, entries: Sequence[Entry], seeds: SeedProgress | None, parcels: Sequence[msgspec.Raw] = ()
     ) -> tuple[AddResult, bool]:
         """Return also whether the seeds were taken."""
         if not entries and seeds is None:
@@ -194,7 +194,7 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
     # --- leases ------------------------------------------------------------------------------------------
 
     async def lease(
-        self, worker: str, limit: int, landed: Sequence[Landing] = (), shares: Shares | None = None
+        self, worker: str, limit: int, landed: Sequence[FetchReport] = (), shares: QueueQuotas | None = None
     ) -> LeaseResult:
         """Hand out what may be fetched now."""
         leases: list[Lease] = []
@@ -223,7 +223,9 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
             revision=int(revision), room=None if room < 0 else room,
         )  # fmt: skip
 
-    async def _lease(self, worker: str, wanted: int, landed: Sequence[Landing], shares: Shares | None) -> Any:
+    async def _lease(
+        self, worker: str, wanted: int, landed: Sequence[FetchReport], shares: QueueQuotas | None
+    ) -> Any:
         # The ids are ours: a server that has lost its last second must not give one of them to anybody else.
         prefix = bytes((secrets.randbelow(self._id_heads), *secrets.token_bytes(5)))
         landings = encode([write_landing(landing) for landing in landed])

@@ -1,4 +1,4 @@
-"""Job: one job on a server: creating or joining it, and running its scripts."""
+"""RedisJob: one job on a server: creating or joining it, and running its scripts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import Any
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.base import NoSuchJob
-from skitter.frontier.changes import Changes
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.contract import NoSuchJob
+from skitter.frontier.options import FrontierOptions, SettingsChanges
 from skitter.frontier.records import JobInfo
 from skitter.frontier.redis.batches import SLOTS_AT_ONCE
-from skitter.frontier.redis.config import BegunWith, JobConfig
+from skitter.frontier.redis.config import JobConfig, StoredJobConfig
 from skitter.frontier.redis.keys import FORMAT_VERSION, SLOTS, keys_of
 from skitter.frontier.redis.records import encode, text, to_words
-from skitter.frontier.redis.server import Argument, Server
+from skitter.frontier.redis.server import Argument, RedisServer
 from skitter.request import FINGERPRINT_VERSION
 
 _VISITS = {"exact": "an exact seen_filter", "compact": "a compact seen_filter", "timed": "a visited_ttl"}
-_read_changes = msgspec.msgpack.Decoder(Changes).decode
-_read_begun_with = msgspec.msgpack.Decoder(BegunWith).decode
+_read_changes = msgspec.msgpack.Decoder(SettingsChanges).decode
+_read_begun_with = msgspec.msgpack.Decoder(StoredJobConfig).decode
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -40,11 +39,11 @@ WHOLE = Place("")
 """The job is not divided."""
 
 
-class Job:
+class RedisJob:
     """A job's keys on a server. ``clock`` replaces that of the server, for tests."""
 
     def __init__(
-        self, server: Server, name: str, config: JobConfig, clock: Callable[[], float] | None = None
+        self, server: RedisServer, name: str, config: JobConfig, clock: Callable[[], float] | None = None
     ) -> None:
         self._server = server
         self.name = self.title = name
@@ -101,11 +100,11 @@ class Job:
         self.config = JobConfig(begun.politeness(), begun.options, _read_changes(changes))
         return JobInfo(int(seed), int(version), begun.options.lease_seconds), begun.options
 
-    async def changes(self) -> Changes:
+    async def changes(self) -> SettingsChanges:
         """Return the settings that were changed while it ran."""
         return _read_changes(await self.run("changes"))
 
-    async def change(self, changes: Changes, *, reset: bool) -> Changes:
+    async def change(self, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
         """Let other settings hold."""
         while True:
             before = await self.changes()
@@ -180,7 +179,7 @@ class Job:
     async def run(
         self, script: str, *arguments: Argument, repeated: int | None = None, more_keys: Sequence[str] = ()
     ) -> Any:
-        """Run a script that may be repeated blindly; ``repeated`` as in :meth:`Server.run`."""
+        """Run a script that may be repeated blindly; ``repeated`` as in :meth:`RedisServer.run`."""
         keys = [*self.keys, *more_keys] if more_keys else self.keys
         return await self._server.run(script, keys, self._given(b"", arguments), repeated=repeated)
 
@@ -196,7 +195,7 @@ class Job:
         return [self.generation, now, self._client_name, call, *arguments]
 
 
-async def jobs_of(server: Server) -> list[str]:
+async def jobs_of(server: RedisServer) -> list[str]:
     """List all jobs of a server, by name."""
     found, cursor = set[str](), 0
     head, tail = keys_of("*")[0].encode().split(b"*")

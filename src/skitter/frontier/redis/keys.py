@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skitter.frontier.tally import TallyGroup
+from skitter.frontier.stats import StatsGroup
 
 FORMAT_VERSION = "2"
 
@@ -28,4 +28,4 @@ def is_of_a_job(key: str) -> bool:
 JOB = _NAMES.index("job")
 SLOTS = _NAMES.index("slots")
 BANNED = _NAMES.index("banned")
-TALLIES = {group: _NAMES.index(f"by_{group.value}") for group in TallyGroup}
+TALLIES = {group: _NAMES.index(f"by_{group.value}") for group in StatsGroup}

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from skitter.frontier.cluster.partition import ForwardedRequest, PartitionStatus, ReplicationOffset
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.partitions.base import Parcel, Position, Pulse
-from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, SeedMark
+from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, SeedProgress
 from skitter.frontier.redis.batches import ENTRIES_AT_ONCE
-from skitter.frontier.redis.cluster import Cluster, PartitionServer
+from skitter.frontier.redis.cluster import ClusterClient, PartitionServer
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.job import Place
 from skitter.frontier.redis.keys import keys_of
@@ -33,7 +33,7 @@ class RedisPartition(RedisFrontier):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         job: str,
         number: int,
         partitions: int,
@@ -110,7 +110,7 @@ class RedisPartition(RedisFrontier):
     # --- parcels -----------------------------------------------------------------------------------------
 
     async def add_seeds(
-        self, entries: Sequence[Entry], seeds: SeedMark, parcels: Sequence[Parcel]
+        self, entries: Sequence[Entry], seeds: SeedProgress, parcels: Sequence[ForwardedRequest]
     ) -> AddResult | None:
         """Add seeds of this partition and keep those of others."""
         result, taken = await self._add(entries, seeds, _packed(parcels))
@@ -121,18 +121,18 @@ class RedisPartition(RedisFrontier):
         token: int,
         entries: Sequence[Entry],
         rejected: Sequence[tuple[Entry, str]],
-        parcels: Sequence[Parcel],
+        parcels: Sequence[ForwardedRequest],
     ) -> bool:
         """Turn a batch of outside seeds into requests of this partition and of others."""
         return await self._settle(token, entries, rejected, _packed(parcels))
 
     async def commit_with(
-        self, outcomes: Sequence[Outcome], parcels: Mapping[int, Sequence[Parcel]]
+        self, outcomes: Sequence[Outcome], parcels: Mapping[int, Sequence[ForwardedRequest]]
     ) -> list[bool]:
         """Commit, and keep what was found for other partitions."""
         return await self._commit(outcomes, {lease: _packed(found) for lease, found in parcels.items()})
 
-    async def deliver(self, parcels: Sequence[Parcel], *, again: bool) -> AddResult:
+    async def deliver(self, parcels: Sequence[ForwardedRequest], *, again: bool) -> AddResult:
         """Add requests that came from other partitions."""
         added = banned = 0
         for start in range(0, len(parcels), ENTRIES_AT_ONCE):
@@ -144,7 +144,7 @@ class RedisPartition(RedisFrontier):
             added, banned = added + new, banned + refused
         return AddResult(added, len(parcels) - added - banned, banned)
 
-    async def outbox(self, limit: int, age: float) -> list[Parcel]:
+    async def outbox(self, limit: int, age: float) -> list[ForwardedRequest]:
         """Read some of the outbox."""
         found: list[bytes] = await self._run("outbox", limit, age)
         return [_unpacked(name, value) for name, value in zip(found[::2], found[1::2], strict=True)]
@@ -155,23 +155,23 @@ class RedisPartition(RedisFrontier):
 
     # --- reading -----------------------------------------------------------------------------------------
 
-    async def pulse(self) -> Pulse:
+    async def pulse(self) -> PartitionStatus:
         """Read what it holds."""
         queued, delayed, leased, outbox, waits, seeds, state, *numbers = await self._run("pulse")
         sequence, done, failed, pages, items, size, revision = map(int, numbers)
         counters = {"pages": pages, "items": items, "bytes": size}
         state = JobState(state.decode())
-        return Pulse(
+        return PartitionStatus(
             queued, delayed, leased, outbox, bool(waits), seeds == b"1", state, (sequence, done), failed, counters,
             revision,
         )  # fmt: skip
 
-    async def position(self) -> Position:
+    async def position(self) -> ReplicationOffset:
         """Read how far the copies of its node are."""
         info = await self._node.replication()
         if info["role"] != "master":  # it is no more, and what it took may be lost
             await self._node.look_around()
-            return Position(secrets.token_bytes(8), 0, None)
+            return ReplicationOffset(secrets.token_bytes(8), 0, None)
         replicas = [
             value for name, value in info.items() if name.startswith("slave") and isinstance(value, dict)
         ]
@@ -183,10 +183,10 @@ class RedisPartition(RedisFrontier):
             copied = written - int(_LOGGED_WITHIN * 1000) if self._node.keeps_log else None
         # A node that lost a replica may be one that was cut off, and replaced without knowing it.
         life = b"%b %d" % (self.life, len(replicas))
-        return Position(life, written, copied)
+        return ReplicationOffset(life, written, copied)
 
 
-def _packed(parcels: Sequence[Parcel]) -> list[msgspec.Raw]:
+def _packed(parcels: Sequence[ForwardedRequest]) -> list[msgspec.Raw]:
     """Return ids and values in turn."""
     packed = []
     for parcel in parcels:
@@ -199,6 +199,6 @@ def _packed(parcels: Sequence[Parcel]) -> list[msgspec.Raw]:
     return packed
 
 
-def _unpacked(name: bytes, value: bytes) -> Parcel:
+def _unpacked(name: bytes, value: bytes) -> ForwardedRequest:
     target, fingerprint, slot, url, *rest = _decode(value)
-    return Parcel(name, target, Entry(fingerprint, to_words(slot), to_words(url), *rest))
+    return ForwardedRequest(name, target, Entry(fingerprint, to_words(slot), to_words(url), *rest))

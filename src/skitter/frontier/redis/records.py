@@ -17,16 +17,16 @@ from skitter.frontier.options import QueueOrder
 from skitter.frontier.records import (
     DeadLetter,
     Entry,
+    FetchReport,
     FrontierStatus,
     JobState,
-    Landing,
     Lease,
     Outcome,
     Resolution,
     SlotStatus,
 )
-from skitter.frontier.roster import WorkerReport, WorkerStatus
-from skitter.frontier.tally import Tally
+from skitter.frontier.stats import StatsRow
+from skitter.frontier.workers import WorkerReport, WorkerStatus
 from skitter.queues import without_queue
 
 encode = msgspec.msgpack.Encoder().encode
@@ -150,7 +150,7 @@ def write_outcome(
     )
 
 
-def write_landing(landing: Landing) -> tuple[Any, ...]:
+def write_landing(landing: FetchReport) -> tuple[Any, ...]:
     """Return a landing for the scripts, without the rest of it where that says nothing, as after most fetches."""
     lease_id = text(id_bytes(landing.lease_id))
     if not landing.refused and not landing.connecting:
@@ -237,10 +237,10 @@ _HEARD = struct.Struct("<d")
 _read_report = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
-def read_tally(key: bytes, packed: bytes) -> Tally:
+def read_tally(key: bytes, packed: bytes) -> StatsRow:
     """Read what was counted under one key."""
     pages, items, size, failed, retried = _TALLY.unpack(packed)
-    return Tally(to_words(key), int(pages), int(items), int(size), int(failed), int(retried))
+    return StatsRow(to_words(key), int(pages), int(items), int(size), int(failed), int(retried))
 
 
 def read_worker(packed: bytes) -> WorkerStatus:

@@ -11,7 +11,7 @@ _ALONE = {"open", "attach"}
 """Scripts without the prelude."""
 
 
-class Script:
+class LuaScript:
     """One script as the server gets it."""
 
     __slots__ = ("sha", "source")
@@ -22,7 +22,7 @@ class Script:
 
 
 @cache
-def all_scripts(*, on_disk: bool = False) -> dict[str, Script]:
+def all_scripts(*, on_disk: bool = False) -> dict[str, LuaScript]:
     """Read all scripts of ``scripts/redis`` by their names. Blocks at the first call.
 
     ``on_disk``: as they are for a server that keeps its data on disk.
@@ -35,5 +35,5 @@ def all_scripts(*, on_disk: bool = False) -> dict[str, Script]:
         name, dot, kind = file.name.partition(".")
         if dot and kind == "lua":
             own = file.read_text("utf-8")
-            scripts[name] = Script(own if name in _ALONE else f"{prelude}\n{own}")
+            scripts[name] = LuaScript(own if name in _ALONE else f"{prelude}\n{own}")
     return scripts

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.records import Entry, OutsideSeed, SeedBatch
-from skitter.frontier.redis.job import Job
+from skitter.frontier.records import Entry, ExternalSeed, SeedBatch
+from skitter.frontier.redis.job import RedisJob
 from skitter.frontier.redis.records import EntryWriter, encode, text, to_bytes, to_words
 
 _ENOUGH_QUEUED = 10_000
@@ -23,7 +23,7 @@ _read_elements = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, fl
 class SeedKeysOnRedis:
     """Moves elements of the seed keys to the queue; each is in a key, taken by one worker, or settled."""
 
-    _job: Job
+    _job: RedisJob
     _options: FrontierOptions
 
     async def take_seeds(self, limit: int) -> SeedBatch | None:
@@ -58,8 +58,8 @@ class SeedKeysOnRedis:
         return answer == b"1"
 
 
-def _seed(key: msgspec.Raw, value: msgspec.Raw, score: float) -> OutsideSeed:
-    return OutsideSeed(to_words(_bytes(key)), _bytes(value), _priority(score))
+def _seed(key: msgspec.Raw, value: msgspec.Raw, score: float) -> ExternalSeed:
+    return ExternalSeed(to_words(_bytes(key)), _bytes(value), _priority(score))
 
 
 def _priority(score: float) -> int:

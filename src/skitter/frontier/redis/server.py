@@ -1,4 +1,4 @@
-"""Server: runs scripts on a Valkey or Redis server, and waits for it while it is away."""
+"""RedisServer: runs scripts on a Valkey or Redis server, and waits for it while it is away."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as TooSlow
 
 from skitter.errors import FrontierError
-from skitter.frontier.redis.address import Address
+from skitter.frontier.redis.address import RedisAddress
 from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks, life_behind
-from skitter.frontier.redis.scripts import Script, all_scripts
-from skitter.frontier.redis.troubles import Trouble, broken, explained, said, trouble_of
+from skitter.frontier.redis.scripts import LuaScript, all_scripts
+from skitter.frontier.redis.server_errors import ServerErrorRule, broken, explained, said, trouble_of
 
 log = logging.getLogger("skitter.frontier")
 
@@ -30,23 +30,23 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
 
-class Server:
+class RedisServer:
     """A server with the scripts of the frontier.
 
     Every call may be repeated: what came of it is unknown when the connection breaks. The scripts are written
     so that a repetition does nothing twice.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         self._address = address
         self._client: Redis | None = None
         self._sentinels: list[Redis] = []
-        self._scripts: dict[str, Script] = {}
+        self._scripts: dict[str, LuaScript] = {}
         self._run_id = b""
         self._is_kvrocks = False
         self.restarts = 0
         """How often another life of the server, or another server, was met: it may have lost its last second."""
-        self._troubled: dict[Trouble, float] = {}
+        self._troubled: dict[ServerErrorRule, float] = {}
         """Troubles in force, with their beginnings."""
 
     @property
@@ -200,7 +200,7 @@ class Server:
 
     async def _trying(self, attempt: Callable[[bool], Awaitable[Answer]], patience: float) -> Answer:
         """Try until it is done; wait between two attempts while the server cannot do it."""
-        trouble: Trouble | None = None
+        trouble: ServerErrorRule | None = None
         begun, pause = 0.0, _FIRST_PAUSE
         while True:
             try:
@@ -219,7 +219,7 @@ class Server:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _tell(self, trouble: Trouble, patience: float, error: RedisError) -> None:
+    def _tell(self, trouble: ServerErrorRule, patience: float, error: RedisError) -> None:
         if trouble not in self._troubled:
             self._troubled[trouble] = time.monotonic()
             log.warning(

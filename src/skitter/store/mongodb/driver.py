@@ -11,14 +11,14 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.uri_parser import parse_uri
 
+from skitter._utils.backoff import Unavailable
 from skitter.item import item_fields
-from skitter.store.base import StoreContext
+from skitter.store.contract import StoreContext
 from skitter.store.database import Encoded, PageItems
 from skitter.store.mongodb.documents import KEPT, encoded
 from skitter.store.mongodb.pages import PageWriter, Surprise, type_of_work, work_for
 from skitter.store.mongodb.place import MongoPlace
 from skitter.store.mongodb.problems import explained
-from skitter.store.patience import Unavailable
 
 _DEFAULTS = {
     "serverSelectionTimeoutMS": 5000,

@@ -17,9 +17,9 @@ from pymongo.errors import (
     WriteConcernError,
 )
 
+from skitter._utils.backoff import Unavailable
 from skitter.errors import StoreError
 from skitter.secrets import output_variable
-from skitter.store.patience import Unavailable
 
 _DUPLICATE = 11000
 _REFUSES_LOGIN = {18, 8000}

@@ -15,13 +15,13 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from skitter._utils.backoff import Unavailable
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields
 from skitter.secrets import output_variable
-from skitter.store.base import StoreContext
 from skitter.store.columns import ID_COLUMN, FieldLimitError, quoted
+from skitter.store.contract import StoreContext
 from skitter.store.database import Encoded, PageItems
-from skitter.store.patience import Unavailable
 from skitter.store.postgresql.columns import PostgresColumns, column_of, kind_of, type_of_shape
 from skitter.store.postgresql.place import PostgresPlace
 

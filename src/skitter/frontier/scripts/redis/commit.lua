@@ -32,7 +32,7 @@ local function retry(outcome, name, key, rest)
   place_again(name, key, rest, now + outcome[7])
 end
 
--- Five amounts (doubles) a key: pages, items, bytes, failed, retried; see frontier/tally.py.
+-- Five amounts (doubles) a key: pages, items, bytes, failed, retried; see frontier/stats.py.
 local tallied = {[BY_WORKER] = {}, [BY_HOST] = {}, [BY_TASK] = {}}
 local function tally(worker, host, outcome)
   local counters, is_failure = outcome[4], outcome[2] ~= DONE
@@ -91,7 +91,7 @@ end
 
 -- Add up under the empty key, of some keys drawn by lot, those with the fewest pages.
 local function fold(group)
-  local over = call('HLEN', group) - config.tallies_kept
+  local over = call('HLEN', group) - config.stats_max_keys
   if over <= 0 then
     return
   end

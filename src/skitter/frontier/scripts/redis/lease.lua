@@ -94,7 +94,7 @@ if #answer == 0 and state == 'running' then
   end
   for _, name in ipairs(turns or {}) do
     local slot = slot_of(name)
-    local has_place = slot.queued > 0 and slot.in_flight < slot.limits.parallelism
+    local has_place = slot.queued > 0 and slot.in_flight < slot.limits.concurrency_per_slot
     if #answer < wanted and has_place and ready_at(slot) <= now then
       take(name)
     end

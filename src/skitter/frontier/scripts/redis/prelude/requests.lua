@@ -154,7 +154,7 @@ local function lose(lease)
   lost = min(lost + 1, 65535)
   rest = pack('>I2I2', attempt, lost) .. sub(rest, 5)
   count('leases/lost', 1)
-  if lost > config.max_lost then
+  if lost > config.max_worker_crashes then
     bury(name, key, rest, format('lost: %d workers were lost with this request', lost))
   else
     -- Suspects spread out in time, so that the one that kills workers does not take the rest along.

@@ -1,4 +1,4 @@
--- Prelude 3: slots, the arithmetic of frontier/slots.py over the state that is kept in SLOTS.
+-- Prelude 3: slots, the arithmetic of frontier/embedded/scheduler.py over the state that is kept in SLOTS.
 local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
 local CONNECTIONS_PER_GRACE, CONNECTING_KEPT, LONGEST_CONNECTING = 2, 0.98, 10
 local slots = {} -- those that this script has touched
@@ -44,7 +44,7 @@ local function with_domain_limits(slot, limits)
   end
   local own = name and domains[name]
   return own and {delay = own.delay or limits.delay, jitter = own.jitter or limits.jitter,
-    parallelism = own.parallelism or limits.parallelism, rates = own.rates or limits.rates} or limits
+    concurrency_per_slot = own.concurrency_per_slot or limits.concurrency_per_slot, rates = own.rates or limits.rates} or limits
 end
 
 local function slot_of(name, policy)
@@ -151,7 +151,7 @@ end
 local function arm(slot)
   slot.touched = true
   local head = ''
-  if slot.queued > 0 and slot.in_flight < slot.limits.parallelism then
+  if slot.queued > 0 and slot.in_flight < slot.limits.concurrency_per_slot then
     head = slot.head
   end
   local at = head ~= '' and ready_at(slot) or 0

@@ -1,0 +1,1 @@
+"""Small helpers that several packages share. Not part of the public API."""

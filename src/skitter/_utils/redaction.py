@@ -1,0 +1,106 @@
+"""Redactor: takes passwords and tokens out of what people will read, such as the log of somebody's code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from skitter.secrets import secrets_in, shown_url
+
+_STARS = "***"
+_SHORTEST = 4
+"""Characters of a secret that is looked for: a shorter one is in every text."""
+_NAME = r"(?:pass(?:word|wd|phrase)|secret|token|api_?key|access_?key|authorization)"
+_IS_NAME = re.compile(rf"{_NAME}$", re.IGNORECASE)
+_NAMED = re.compile(
+    rf"""({_NAME}(?:["']\s*:|["']?\s*=)\s*)(?:b?"[^"]*"|b?'[^']*'|(?:(?:bearer|basic)\s+)?[^\s"',;&)}}\]]+)""",
+    re.IGNORECASE,
+)
+_IS_NEAR = re.compile(rf"{_NAME}|Bearer ", re.IGNORECASE)
+_HEADER = re.compile(r"(authorization:\s*)[^\r\n]+", re.IGNORECASE)
+_BEARER = re.compile(r"\b(Bearer )[\w.~+/=-]{16,}")
+# Of bounded length, so that no text takes long, whoever wrote it.
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>]{1,2000}", re.IGNORECASE)
+
+
+class Redactor:
+    """Masks certain secrets wherever they stand, and what looks like one by its place: in a URL, a header, behind a name.
+
+    ``secrets``: shorter ones than four characters are not looked for.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = list(secrets)
+        forms = {
+            form
+            for one in self._secrets
+            for form in (one, quote(one, safe=""), quote(one))
+            if len(one) >= _SHORTEST
+        }
+        # The longest first: one may be the beginning of another.
+        words = sorted(forms, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, words))) if words else None
+
+    @classmethod
+    def of_process(cls, environment: Mapping[str, str], urls: Iterable[str]) -> Redactor:
+        """Return one that knows the secrets of an environment, by the names of its variables, and of some URLs.
+
+        A variable such as ``X_PASSWORD_FILE`` names a file that holds one; a file that cannot be read has none to give away.
+        """
+        found = [secret for url in urls for secret in secrets_in(url)]
+        for name, value in environment.items():
+            if _IS_NAME.search(name):
+                found.append(value)
+            elif _IS_NAME.search(name.upper().removesuffix("_FILE")):
+                found.append(_text_of(value))
+            found += secrets_in(value) if "://" in value else []
+        return cls(found)
+
+    def knowing(self, secrets: Iterable[str]) -> Redactor:
+        """Return one that knows more."""
+        more = list(secrets)
+        return Redactor([*self._secrets, *more]) if more else self
+
+    def of_text(self, text: str) -> str:
+        """Return a text without secrets."""
+        if self._known is not None:
+            text = self._known.sub(_STARS, text)
+        if "://" in text:
+            text = _URL.sub(lambda found: shown_url(found[0]), text)
+        if _IS_NEAR.search(text):
+            text = _BEARER.sub(rf"\1{_STARS}", _HEADER.sub(rf"\1{_STARS}", _NAMED.sub(rf"\1{_STARS}", text)))
+        return text
+
+    def of_value(self, value: Any) -> Any:
+        """Return a value of JSON without secrets."""
+        if isinstance(value, str):
+            return self.of_text(value)
+        if isinstance(value, list):
+            return [self.of_value(one) for one in value]
+        if isinstance(value, dict):
+            return {
+                self.of_text(name): _STARS if _IS_NAME.search(name) else self.of_value(one)
+                for name, one in value.items()
+            }
+        return value
+
+
+def secrets_among(values: Mapping[str, Any]) -> list[str]:
+    """Return the texts whose names say that they are secret, also of mappings within."""
+    found = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += secrets_among(value)
+        elif isinstance(value, str) and _IS_NAME.search(name):
+            found += [value, value.rpartition(" ")[2]]  # the token alone of "Bearer TOKEN"
+    return found
+
+
+def _text_of(file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError, ValueError):
+        return ""

@@ -1,0 +1,1 @@
+"""Optional: a frontier whose queue is in NSQ or NATS JetStream and whose state is in another frontier."""

@@ -1,1 +1,0 @@
-"""Engine: the worker's loop and the life cycle of a crawl."""

@@ -1,0 +1,114 @@
+"""RobotsCache: the robots.txt verdict for a URL, cached here and shared with the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from skitter.fetch.contract import Fetcher
+from skitter.fetch.robots import (
+    Deferred,
+    RobotsPolicy,
+    RobotsRecord,
+    RobotsSettings,
+    decode_record,
+    encode_record,
+    fetch_robots,
+    origin_of,
+    parse_robots,
+    product_token,
+)
+
+Recall = Callable[[str], Awaitable[bytes | None]]
+Remember = Callable[[str, bytes, float], Awaitable[None]]
+
+_KEPT_BEYOND_TTL = 86_400.0
+"""Seconds for which a record is still shared after it ran out, for its failure count and its rules."""
+
+
+class RobotsCache:
+    """Answers for each URL what the robots.txt of its origin says.
+
+    A file is fetched once, however many requests of this process wait for it, and offered to the other
+    workers through ``remember`` (key, value, seconds to keep) where they find it through ``recall`` (key).
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        user_agent: str,
+        settings: RobotsSettings | None = None,
+        recall: Recall | None = None,
+        remember: Remember | None = None,
+    ) -> None:
+        self._fetcher = fetcher
+        self._token = product_token(user_agent)
+        self._settings = settings or RobotsSettings()
+        self._recall = recall
+        self._remember = remember
+        self._known: OrderedDict[str, tuple[RobotsRecord, RobotsPolicy | Deferred]] = OrderedDict()
+        self._under_way: dict[str, asyncio.Task[RobotsRecord]] = {}
+
+    def known(self, url: str) -> RobotsPolicy | Deferred | None:
+        """Return the verdict if it is at hand; ``None`` where :meth:`verdict` would have to ask."""
+        origin = origin_of(url)
+        entry = self._known.get(origin)
+        if entry is None:
+            return None
+        record, verdict = entry
+        now = time.time()
+        if not record.holds(now):
+            return None
+        self._known.move_to_end(origin)
+        if isinstance(verdict, Deferred):
+            return parse_robots(record, self._token, self._settings, now)
+        return verdict
+
+    async def verdict(self, url: str) -> RobotsPolicy | Deferred:
+        """Return what robots.txt means for a URL now, fetching it if need be."""
+        known = self.known(url)
+        if known is not None:
+            return known
+        origin = origin_of(url)
+        task = self._under_way.get(origin)
+        if task is None:
+            task = asyncio.create_task(self._find(origin))
+            self._under_way[origin] = task
+            task.add_done_callback(lambda _: self._under_way.pop(origin, None))
+        # A waiter that is cancelled must not take the file from the others.
+        record = await asyncio.shield(task)
+        return self._keep(origin, record)
+
+    async def close(self) -> None:
+        """Give up what is being fetched."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _find(self, origin: str) -> RobotsRecord:
+        key = f"robots:{origin}"
+        entry = self._known.get(origin)
+        previous = entry[0] if entry else None
+        shared = decode_record(await self._recall(key)) if self._recall else None
+        if shared is not None:
+            if shared.holds(time.time()):
+                return shared
+            previous = shared
+        record = await fetch_robots(self._fetcher, origin, self._settings, previous)
+        if self._remember:
+            await self._remember(key, encode_record(record), record.ttl + _KEPT_BEYOND_TTL)
+        return record
+
+    def _keep(self, origin: str, record: RobotsRecord) -> RobotsPolicy | Deferred:
+        entry = self._known.get(origin)
+        if entry is not None and entry[0] is record and not isinstance(entry[1], Deferred):
+            return entry[1]
+        verdict = parse_robots(record, self._token, self._settings, time.time())
+        self._known[origin] = record, verdict
+        self._known.move_to_end(origin)
+        if len(self._known) > self._settings.max_cached:
+            self._known.popitem(last=False)
+        return verdict

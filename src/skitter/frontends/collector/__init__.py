@@ -1,0 +1,24 @@
+"""Collector: the callback face of user code, on the same engine as the spider class."""
+
+from skitter.frontends.collector.collector import Collector
+from skitter.frontends.collector.debug import Debugger, Event, LogDebugger
+from skitter.frontends.collector.element import Element, XmlElement
+from skitter.frontends.collector.fields import Css, UnmarshalError, XPath
+from skitter.frontends.collector.forms import FormFile
+from skitter.frontends.collector.request import CollectorRequest
+from skitter.frontends.collector.response import CollectorResponse
+
+__all__ = [
+    "Collector",
+    "CollectorRequest",
+    "CollectorResponse",
+    "Css",
+    "Debugger",
+    "Element",
+    "Event",
+    "FormFile",
+    "LogDebugger",
+    "UnmarshalError",
+    "XPath",
+    "XmlElement",
+]

@@ -1,0 +1,297 @@
+"""CollectorSpider: what the engine sees of a collector and its clones."""
+
+from __future__ import annotations
+
+import inspect
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from skitter.errors import NoSeeds, RetryRequest, SpiderError
+from skitter.frontends.collector.callbacks import Callback
+from skitter.frontends.collector.element import Element, XmlElement
+from skitter.frontends.collector.family import Family, current
+from skitter.frontends.collector.request import CollectorRequest
+from skitter.frontends.collector.response import CollectorResponse
+from skitter.frontends.collector.visits import Visits
+from skitter.request import Request, decode_request, encode_request
+from skitter.response import Response
+from skitter.spider import Spider
+from skitter.worker.callbacks import results_of
+from skitter.worker.hooks import HookAction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from skitter.frontends.collector.collector import Collector
+    from skitter.worker.worker import Worker
+
+
+class CollectorSpider(Spider):
+    """Base of the spider class that a collector makes for itself.
+
+    Hooks exist only where some callback wants them: a point that nobody uses costs nothing.
+    """
+
+    family: ClassVar[Family]
+
+    def __init__(self, visits: Sequence[Any] = (), **arguments: Any) -> None:
+        super().__init__()
+        self._visits = visits
+        self._arguments = arguments
+        self._each_has_bounds = not self.family.share_bounds
+        for member in self.family.members.values():
+            setattr(self, member.callback or "parse", partial(self._collect, member))
+            setattr(self, f"error:{member.callback or ''}", partial(self._give_up, member))
+        if self._edits_requests():
+            self.before_request = self._before_request
+        if self.family.have("request_headers"):
+            self.before_send = self._before_send
+        if self.family.have("response_headers"):
+            self.on_headers = self._on_headers
+
+    def _edits_requests(self) -> bool:
+        family = self.family
+        own = ("user_agent", "headers", "proxy", "timeout")
+        return (
+            family.have("request")
+            or self._each_has_bounds
+            or any(
+                getattr(member.options, name) != getattr(family.root.options, name)
+                for member in family.members.values()
+                for name in own
+            )
+        )
+
+    # The beginning and the end
+
+    def on_start(self, worker: Worker) -> None:
+        """Make the worker known, which callbacks may stop or ask."""
+        self.family.worker = worker
+
+    def on_stop(self, worker: Worker) -> None:
+        """Forget the worker."""
+        if self.family.worker is worker:
+            self.family.worker = None
+
+    async def start(self) -> AsyncIterator[Request | str]:
+        """Give what was visited outside of callbacks, then what the ``seeds`` function gives."""
+        begun = False
+        recorded = map(thawed, self._visits) if self._visits else self.family.recorded.peek()
+        for request in recorded:
+            begun = True
+            yield request
+        async for request in self._seeds():
+            begun = True
+            yield request
+        if not begun:
+            raise NoSeeds(
+                "the collector has nothing to start from",
+                remedy="call visit where the file is imported, or decorate a function with @crawler.seeds",
+            )
+
+    async def _seeds(self) -> AsyncIterator[Request]:
+        if self.family.seeds is None:
+            return
+        visits = Visits()
+        root = self.family.root
+        current.set(CollectorRequest(root, Request(""), visits))
+        try:
+            given = self.family.seeds(**self._arguments)
+            if inspect.isawaitable(given):
+                given = await given
+            async for seed in _each(given):
+                visits.add([Request(seed, **root.fields({})) if isinstance(seed, str) else seed])
+                for request in visits.take():
+                    yield request
+            for request in visits.take():
+                yield request
+        finally:
+            current.set(None)
+
+    # Before the answer
+
+    async def _before_request(self, request: Request) -> Request | HookAction | None:
+        family = self.family
+        member = family.member_of(request)
+        if self._each_has_bounds and not family.admits(member, request):
+            return HookAction.DROP
+        request = _with_options(member, request)
+        return await self._ask(member, "request", request)
+
+    async def _before_send(self, request: Request) -> Request | HookAction | None:
+        return await self._ask(self.family.member_of(request), "request_headers", request)
+
+    async def _on_headers(self, response: Response) -> HookAction | None:
+        assert response.request is not None
+        member = self.family.member_of(response.request)
+        asked = CollectorRequest(member, response.request, None, response)
+        self.family.emit("response_headers", member, response.url, {"status": response.status})
+        answer = CollectorResponse(asked, response)
+        for callback in member.callbacks.response_headers:
+            await _nothing(callback, answer)
+            if asked.aborted:
+                return HookAction.DROP
+        return None
+
+    async def _ask(self, member: Collector, point: str, request: Request) -> Request | HookAction | None:
+        asked = CollectorRequest(member, request)
+        self.family.emit(point, member, request.url, {"method": request.method})
+        for callback in getattr(member.callbacks, point):
+            await _nothing(callback, asked)
+            if asked.aborted:
+                return HookAction.DROP
+        return asked.edited()
+
+    # After it
+
+    async def _collect(self, member: Collector, response: Response) -> list[Any]:
+        """Run the callbacks of a page; returns what they gave."""
+        page = _Page(member, response)
+        with page.at_work():
+            await page.run()
+        return page.close()
+
+    async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
+        """Run the callbacks of a request that is given up."""
+        response = getattr(error, "response", None)
+        if not isinstance(response, Response):
+            response = Response(request.url, 0, request=request)
+        page = _Page(member, response)
+        self.family.emit("error", member, request.url, {"error": str(error), "status": response.status})
+        with page.at_work():
+            for callback in member.callbacks.error:
+                await page.take(callback(page.answer, error))
+        return page.close()
+
+
+class _Page:
+    """One answer on its way through the callbacks."""
+
+    def __init__(self, member: Collector, response: Response) -> None:
+        request = response.request
+        assert request is not None
+        self._member = member
+        self._response = response
+        self._visits = Visits(lambda: response.base_url)
+        self._request = CollectorRequest(member, request, self._visits, response)
+        self.answer = CollectorResponse(self._request, response)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Let visits by any collector of the family come from this page."""
+        token = current.set(self._request)
+        try:
+            yield
+        finally:
+            current.reset(token)
+
+    def close(self) -> list[Any]:
+        """Return what the page gave. Raises :class:`~skitter.errors.RetryRequest` if a callback asked for it."""
+        given = self._visits.close()
+        if self._request.wants_retry:
+            raise RetryRequest("the callback asked for a retry")
+        return given
+
+    async def take(self, given: Any) -> None:
+        """Take what the call of a callback returned."""
+        if given is not None:
+            self._visits.add(await results_of(given))
+
+    async def run(self) -> None:
+        """Run all callbacks in their order, until one aborts."""
+        callbacks = self._member.callbacks
+        await self._each("response", callbacks.response)
+        if callbacks.html and self._response.is_html:
+            for query, callback in callbacks.html:
+                await self._select("html", query, callback)
+        if callbacks.xml and (self._response.is_html or self._response.is_xml):
+            for query, callback in callbacks.xml:
+                await self._select("xml", query, callback)
+        await self._each("scraped", callbacks.scraped)
+
+    async def _each(self, point: str, callbacks: tuple[Callback, ...]) -> None:
+        if not self._goes_on():
+            return
+        self._emit(point, {"status": self._response.status})
+        for callback in callbacks:
+            if self._goes_on():
+                await self.take(callback(self.answer))
+
+    async def _select(self, point: str, query: str, callback: Callback) -> None:
+        if not self._goes_on():
+            return
+        html = point == "html"
+        make = Element if html else XmlElement
+        found = self._response.css(query) if html else self._response.xpath(query)
+        for index, selector in enumerate(found):
+            self._emit(point, {"query": query})
+            given = callback(make(self.answer, selector, index))
+            if given is not None:
+                await self.take(given)
+            if not self._goes_on():
+                return
+
+    def _goes_on(self) -> bool:
+        return not (self._request.aborted or self._request.wants_retry)
+
+    def _emit(self, point: str, values: dict[str, Any]) -> None:
+        family = self._member.family
+        if family.debugger is not None:
+            family.emit(point, self._member, self._response.url, values)
+
+
+async def _nothing(callback: Callback, subject: object) -> None:
+    """Call a callback at a point where nothing can be given."""
+    given = callback(subject)
+    if given is not None and await results_of(given):
+        raise SpiderError(
+            f"callback {getattr(callback, '__name__', callback)!r} gave something before there was a page",
+            remedy="give items and requests from on_response on",
+        )
+
+
+def _with_options(member: Collector, request: Request) -> Request:
+    """Return a request with what its collector has and the job has not."""
+    options, common = member.options, member.family.root.options
+    if options is common:
+        return request
+    headers = {} if options.headers == common.headers else dict(options.headers)
+    if options.user_agent and options.user_agent != common.user_agent:
+        headers["User-Agent"] = options.user_agent
+    changes: dict[str, Any] = {}
+    if headers:
+        changes["headers"] = headers | request.headers
+    if options.proxy != common.proxy and request.proxy is None:
+        changes["proxy"] = options.proxy
+    if options.timeout != common.timeout and request.timeout is None:
+        changes["timeout"] = options.timeout
+    return request.replace(**changes) if changes else request
+
+
+async def _each(given: Any) -> AsyncIterator[Any]:
+    if hasattr(given, "__aiter__"):
+        async for one in given:
+            yield one
+    elif isinstance(given, (str, Request)):
+        yield given
+    else:
+        for one in given or ():
+            yield one
+
+
+def frozen(request: Request) -> str | dict[str, str]:
+    """Return a request as something that fits into the arguments of a job: for worker processes."""
+    record = encode_request(request)
+    if record == encode_request(Request(request.url)):
+        return request.url
+    return {"url": request.url, "record": b64encode(record).decode()}
+
+
+def thawed(kept: Any) -> Request:
+    """Return the request that :func:`frozen` kept."""
+    if isinstance(kept, str):
+        return Request(kept)
+    return decode_request(kept["url"], b64decode(kept["record"]))

@@ -1,0 +1,114 @@
+"""Finder: a selection of a recipe, ready to look into a page, an element or a part of JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jmespath
+import jmespath.exceptions
+import msgspec
+from lxml import etree
+
+from skitter.errors import UsageError
+from skitter.frontends.recipe.model import Selection
+from skitter.frontends.recipe.workshop import Workshop
+from skitter.html.query import compile_css
+from skitter.html.selector import Selector
+
+
+class Finder:
+    """Finds by CSS, XPath or JMESPath, or by JMESPath in the JSON text that one of the others finds.
+
+    What it looks into is a :class:`~skitter.html.selector.Selector` or a value out of JSON; what it finds is a list
+    of such.
+    """
+
+    def __init__(self, given: str | Selection, workshop: Workshop) -> None:
+        selection = workshop.selection(given)
+        self.css, self.xpath = selection.css, selection.xpath
+        self.source = selection.css or selection.xpath or selection.json or ""
+        self._json: Any = None
+        bare = isinstance(given, str)
+        if self.css is not None and self.xpath is not None:
+            workshop.problem("has both css and xpath", "keep one of them")
+        if self.css is not None:
+            self._check_css(self.css, workshop, () if bare else ("css",))
+        if self.xpath is not None:
+            self._check_xpath(self.xpath, workshop)
+        if selection.json is not None:
+            self._compile_json(selection.json, workshop, () if bare else ("json",))
+
+    @staticmethod
+    def _check_css(query: str, workshop: Workshop, place: tuple[str, ...]) -> None:
+        try:
+            compile_css(query)
+        except UsageError as error:
+            workshop.refused(error, *place)
+
+    @staticmethod
+    def _check_xpath(query: str, workshop: Workshop) -> None:
+        try:
+            etree.XPath(query)
+        except etree.XPathError as error:
+            workshop.problem(f"{query!r} is no XPath: {error}", "correct it (this is XPath 1.0)", "xpath")
+
+    def _compile_json(self, query: str, workshop: Workshop, place: tuple[str, ...]) -> None:
+        try:
+            self._json = jmespath.compile(query)
+        except jmespath.exceptions.JMESPathError as error:
+            reason = str(error).splitlines()[0].rstrip(": ")
+            workshop.problem(f"{query!r} is no JMESPath: {reason}", "correct it, see jmespath.org", *place)
+
+    def find(self, node: Any, *, whole: bool = False) -> list[Any]:
+        """Return what it finds, in document order; ``whole``: a list in JSON is one thing.
+
+        Raises :class:`~skitter.errors.UsageError` where CSS or XPath meets JSON, or JMESPath text that is none.
+        """
+        if self.css is None and self.xpath is None:
+            return self._in_json(_value_of(node), whole=whole) if self._json is not None else [node]
+        if not isinstance(node, Selector):
+            raise UsageError(f"{self.source!r} cannot select in JSON", remedy="use json there")
+        found = list(node.css(self.css) if self.css is not None else node.xpath(self.xpath or "."))
+        if self._json is None:
+            return found
+        return [value for one in found for value in self._in_json(_value_of(one), whole=whole)]
+
+    def _in_json(self, value: Any, *, whole: bool) -> list[Any]:
+        try:
+            found = self._json.search(value)
+        except jmespath.exceptions.JMESPathError as error:
+            raise UsageError(f"{self.source!r} fails here: {error}", remedy="correct the JMESPath") from None
+        if found is None:
+            return []
+        return found if isinstance(found, list) and not whole else [found]
+
+
+def _value_of(node: Any) -> Any:
+    """Return the JSON value that a node is, or holds as its text."""
+    if not isinstance(node, (str, Selector)):
+        return node
+    text = text_of(node)
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        try:
+            return json.loads(text, strict=False)  # the web's JSON has NaN and raw line breaks
+        except ValueError as error:
+            raise UsageError(
+                f"what should be JSON is none: {error}", remedy="select the text that holds it"
+            ) from None
+
+
+def text_of(node: Any) -> str:
+    """Return a text as it is, the text within an element, a value of JSON as people write it."""
+    if isinstance(node, Selector):
+        value = "".join(node.css("::text").getall()) if node.tag else node.get()
+        return value if isinstance(value, str) else text_of(value)
+    if isinstance(node, str):
+        return node
+    if isinstance(node, bool):
+        return "true" if node else "false"
+    if isinstance(node, (dict, list)):
+        return msgspec.json.encode(node).decode()
+    return str(node)

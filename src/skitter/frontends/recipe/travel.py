@@ -1,0 +1,64 @@
+"""Travel: what a request of a recipe takes along to its page, and from one page to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from skitter.links import Links
+from skitter.request import Request
+from skitter.response import Response
+from skitter.web.urls import host_of, join_all
+
+LANGUAGE = "language"
+"""Key of ``meta`` for the language in which a page was asked for; part of the identity of its request."""
+
+
+def fields_for(
+    page: str,
+    data: Mapping[str, Any],
+    parent: Request | None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    priority: int = 0,
+    queue: str = "",
+) -> dict[str, Any]:
+    """Return the fields of a request for a kind of page. The language of the parent goes on."""
+    arguments: dict[str, Any] = {"page": page}
+    if data:
+        arguments["data"] = dict(data)
+    fields: dict[str, Any] = {"cb_kwargs": arguments}
+    language = None if parent is None else parent.meta.get(LANGUAGE)
+    if language is not None:
+        fields |= in_language(language)
+    if headers:
+        fields["headers"] = {**fields.get("headers", {}), **headers}
+    if priority:
+        fields["priority"] = priority
+    if queue:
+        fields["queue"] = queue
+    return fields
+
+
+def in_language(language: str) -> dict[str, Any]:
+    """Return the fields of a request that asks for a language."""
+    return {
+        "headers": {"Accept-Language": language},
+        "meta": {LANGUAGE: language},
+        "fingerprint_keys": (LANGUAGE,),
+    }
+
+
+def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) -> list[Links]:
+    """Return links of a page as batches; the cookies of a login go along to the same host only."""
+    base = response.base_url
+    cookies = {} if response.request is None else response.request.cookies
+    if not cookies:
+        return [Links(base, hrefs, fields)]
+    host = host_of(response.url)
+    own: list[str] = []
+    other: list[str] = []
+    for href, url in zip(hrefs, join_all(base, hrefs), strict=True):
+        (own if url is not None and host_of(url) == host else other).append(href)
+    found = [Links(base, own, {**fields, "cookies": cookies})] if own else []
+    return [*found, Links(base, other, fields)] if other else found

@@ -1,0 +1,1 @@
+"""Remote access to an embedded frontier over a local socket."""

@@ -1,0 +1,1 @@
+"""HTML and XML documents: parsers and selectors."""

@@ -1,0 +1,117 @@
+"""The second engine, ``selectolax`` on Lexbor, for places where the default one is not installed.
+
+It does not look into ``<template>``, and the outer HTML it gives is spelled by the WHATWG rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from skitter.html.doctype import in_standards_mode
+from skitter.html.engine import Engine
+
+
+def _parse(text: str) -> LexborNode:
+    # A lone surrogate (JSON can hold one) cannot be passed to the compiled parser.
+    root = LexborHTMLParser(in_standards_mode(text.encode("utf-8", "replace").decode())).root
+    assert root is not None  # the parser always makes one
+    document = root.parent
+    assert document is not None
+    return document
+
+
+def _root(document: LexborNode) -> LexborNode:
+    return document.css("html")[0]
+
+
+def _select(node: LexborNode, css: str) -> list[LexborNode]:
+    # css() looks at the node itself too. Nodes are told apart by their place in memory: == compares their HTML.
+    return [match for match in node.css(css) if match.mem_id != node.mem_id]
+
+
+def _first(node: LexborNode, css: str) -> LexborNode | None:
+    return next(iter(_select(node, css)), None)
+
+
+def _matches(node: LexborNode, css: str) -> bool:
+    # css_matches() would also be true for a match below the node.
+    return any(match.mem_id == node.mem_id for match in node.css(css)[:1])
+
+
+def _texts(node: LexborNode) -> list[str]:
+    return [child.text_content or "" for child in node.iter(include_text=True) if child.is_text_node]
+
+
+def _text_nodes(node: LexborNode) -> Iterator[LexborNode]:
+    return (inner for inner in node.traverse(include_text=True) if inner.is_text_node)
+
+
+def _deep_texts(node: LexborNode) -> list[str]:
+    return [text.text_content or "" for text in _text_nodes(node)]
+
+
+def _nested_texts(nodes: list[LexborNode]) -> list[str]:
+    wanted = {node.mem_id for node in nodes}
+    return [
+        text.text_content or ""
+        for top in _outermost(nodes)
+        for text in _text_nodes(top)
+        if text.parent is not None and text.parent.mem_id in wanted
+    ]
+
+
+def _outermost(nodes: list[LexborNode]) -> list[LexborNode]:
+    kept: set[int] = set()
+    for node in nodes:
+        if kept.isdisjoint(_ancestors(node)):
+            kept.add(node.mem_id)
+    return [node for node in nodes if node.mem_id in kept]
+
+
+def _ancestors(node: LexborNode) -> Iterator[int]:
+    above = node.parent
+    while above is not None:
+        yield above.mem_id
+        above = above.parent
+
+
+def _values(document: LexborNode, tag: str, attribute: str) -> list[str]:
+    return [match.attributes[attribute] or "" for match in document.css(f"{tag}[{attribute}]")]
+
+
+def _attribute(node: LexborNode, name: str) -> str | None:
+    attributes = node.attributes
+    return (attributes[name] or "") if name in attributes else None
+
+
+def _attributes(node: LexborNode) -> dict[str, str]:
+    return {name: value or "" for name, value in node.attributes.items()}
+
+
+def _tag(node: LexborNode) -> str:
+    return str(node.tag).lower()
+
+
+def _html(node: LexborNode) -> str:
+    return (node.html or "").replace("&nbsp;", "\xa0")
+
+
+LEXBOR = Engine(
+    anchors=False,
+    parse=_parse,
+    root=_root,
+    select=_select,
+    first=_first,
+    matches=_matches,
+    texts=_texts,
+    deep_texts=_deep_texts,
+    nested_texts=_nested_texts,
+    outermost=_outermost,
+    values=_values,
+    attribute=_attribute,
+    attributes=_attributes,
+    tag=_tag,
+    html=_html,
+)

@@ -1,0 +1,130 @@
+"""Translation: from the text of a CSS query to what the HTML engine runs; see :mod:`skitter.html.query`."""
+
+from __future__ import annotations
+
+import cssselect.parser as tree
+from cssselect import SelectorError
+from parsel.csstranslator import HTMLTranslator
+
+from skitter.errors import UsageError
+from skitter.html.query import CssQuery, Scoped, Take
+
+# Those whose meaning is the same in the CSS standard and in parsel's translation.
+_SAFE_PSEUDO_CLASSES = frozenset(
+    {"first-child", "last-child", "only-child", "first-of-type", "last-of-type", "only-of-type", "empty"}
+)
+_SAFE_FUNCTIONS = frozenset({"nth-child", "nth-last-child", "nth-of-type", "nth-last-of-type"})
+
+_translator = HTMLTranslator()
+
+
+def translated(css: str) -> CssQuery:
+    """Parse any CSS query. Raises :class:`~skitter.errors.UsageError` if parsel would refuse it."""
+    try:
+        _translator.css_to_xpath(css)
+        selectors = tree.parse(css)
+    except (SelectorError, TypeError) as error:
+        raise UsageError(
+            f"{css!r} is no CSS query: {error}",
+            remedy="correct it, or use an XPath query, which can express more",
+        ) from None
+    parts = [_part_of(selector) for selector in selectors]
+    if None in parts or len({(part[0], part[1]) for part in parts if part}) > 1:
+        return CssQuery(css)
+    chains = [part[2] for part in parts if part]
+    take, attribute, _ = parts[0] or (Take.ELEMENT, "", [])
+    native = ", ".join(_render(chain) for chain in chains)
+    return CssQuery(css, take, attribute, native, _scoped(chains))
+
+
+_Chain = list[tuple[str, tree.Tree]]
+"""Compound selectors, each with the combinator before it."""
+
+
+def _part_of(selector: tree.Selector) -> tuple[Take, str, _Chain] | None:
+    chain = _chain_of(selector.parsed_tree)
+    pseudo = selector.pseudo_element
+    if not all(_is_native(compound) for _, compound in chain):
+        return None
+    if pseudo is None:
+        return Take.ELEMENT, "", chain
+    spill = _spill(chain)
+    if isinstance(pseudo, tree.FunctionalPseudoElement):
+        return None if spill else (Take.ATTRIBUTE, str(pseudo.arguments[0].value), chain)
+    if spill == ">":
+        return None
+    if len(chain) == 1 and _is_any(chain[0][1]):
+        return Take.DEEP_TEXT, "", chain
+    return (Take.DEEP_TEXT, "", chain[:-1]) if spill else (Take.TEXT, "", chain)
+
+
+def _spill(chain: _Chain) -> str:
+    """Return the combinator before a last "*" that takes in the level above it too, if there is one.
+
+    In parsel's translation ``p *::text`` gives the text of ``p`` itself as well, and so does ``* > *::text``.
+    """
+    if len(chain) == 1 or not _is_any(chain[-1][1]):
+        return ""
+    combinator = chain[-1][0]
+    any_child = combinator == ">" and len(chain) == 2 and _is_any(chain[0][1])
+    return combinator if combinator == " " or any_child else ""
+
+
+def _chain_of(selector: tree.Tree) -> _Chain:
+    chain: _Chain = []
+    while isinstance(selector, tree.CombinedSelector):
+        chain.insert(0, (selector.combinator, selector.subselector))
+        selector = selector.selector
+    return [("", selector), *chain]
+
+
+def _is_any(selector: tree.Tree) -> bool:
+    return isinstance(selector, tree.Element) and selector.element is None
+
+
+def _is_native(selector: tree.Tree) -> bool:
+    match selector:
+        case tree.Element():
+            return selector.namespace is None
+        case tree.Class() | tree.Hash():
+            fit = True
+        case tree.Attrib():
+            fit = _is_native_attribute(selector)
+        case tree.Pseudo():
+            fit = selector.ident in _SAFE_PSEUDO_CLASSES
+        case tree.Function():
+            fit = selector.name in _SAFE_FUNCTIONS
+        case tree.Negation():
+            fit = _is_native(selector.subselector)
+        case tree.Matching() | tree.SpecificityAdjustment():
+            fit = all(map(_is_native, selector.selector_list))
+        case _:
+            return False
+    return fit and _is_native(selector.selector)
+
+
+def _is_native_attribute(selector: tree.Attrib) -> bool:
+    if selector.operator != "exists" and selector.flag is None:
+        # HTML compares the values of some attributes (type, rel, lang ...) without case, parsel never does.
+        selector.flag = "s"
+    return not selector.namespace and selector.operator != "!="
+
+
+def _render(chain: _Chain, after_first: str = "") -> str:
+    first = chain[0][1].canonical() + after_first
+    return first + "".join(f" {combinator} {compound.canonical()}" for combinator, compound in chain[1:])
+
+
+def _scoped(chains: list[_Chain]) -> Scoped:
+    inside, own, outward = [], [], []
+    for chain in chains:
+        if len(chain) == 1:
+            own.append(_render(chain))
+            inside.append(_render(chain))
+            continue
+        inside.append(_render(chain, ":is(:scope,:scope *)"))
+        if chain[1][0] in "+~":
+            outward.append(_render(chain[:1]))
+    return Scoped(
+        ", ".join(inside), ", ".join(own), ", ".join(outward), any(len(chain) > 1 for chain in chains)
+    )

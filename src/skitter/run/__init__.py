@@ -1,0 +1,1 @@
+"""The life of a run: the job and its folder, the worker processes, outputs, and control from outside."""

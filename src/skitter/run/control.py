@@ -1,0 +1,330 @@
+"""Reach: the frontier of a job, whether some process runs the job now or nobody does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from skitter.errors import SkitterError, UsageError
+from skitter.frontier.contract import Frontier, ListsJobs, NoSuchJob
+from skitter.frontier.embedded.file_format import file_of
+from skitter.frontier.embedded.inspection import (
+    read_dead_letters,
+    read_outputs,
+    read_status,
+    read_steering,
+    read_tallies,
+)
+from skitter.frontier.options import FrontierContext, SettingsChanges
+from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState
+from skitter.frontier.registry import make_frontier
+from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier
+from skitter.frontier.stats import StatsGroup, StatsRow
+from skitter.frontier.workers import WorkerStatus
+from skitter.politeness import Politeness
+from skitter.run.builder import JobBuilder
+from skitter.run.job import JobFolder, JobSpec, is_job_name
+from skitter.secrets import shown_url, without_secrets
+from skitter.settings import build_settings
+
+_EMBEDDED = {"memory", "sqlite"}
+"""Known without loading anything."""
+
+
+class JobStatus(msgspec.Struct, kw_only=True):
+    """A job as it is now."""
+
+    job: str
+    state: str
+    """``running``, ``paused``, ``stopping``; ``stopped``: nobody runs it; ``finished``; ``new``: it was never
+    begun, or kept in memory only; ``unknown``: it cannot be read."""
+    live: bool
+    """Whether a process on this machine runs it."""
+    spider: str
+    outputs: list[str]
+    frontier: str
+    counts: FrontierStatus | None = None
+    workers: list[WorkerStatus] = []
+    """Those alive, on all machines."""
+    changes: dict[str, Any] = {}
+    """Settings changed while it ran."""
+    banned: list[str] = []
+    """Hosts whose requests are refused."""
+    problem: str = ""
+    """Why nothing is known of it."""
+
+
+class OpenFrontier(NamedTuple):
+    """An open frontier."""
+
+    frontier: Frontier
+    live: bool
+    """Whether somebody works on the job."""
+    info: JobInfo
+
+
+class SharedJob(JobFolder):
+    """A job on a frontier that every machine reaches; nothing of it need be on this one."""
+
+    def __init__(self, job: str, url: str) -> None:
+        super().__init__(job)
+        self._url = url
+
+    def read(self) -> JobSpec:
+        """Return what the job was begun with, as far as it is known here."""
+        if self.exists():
+            spec = super().read()
+            if without_secrets(spec.frontier) == without_secrets(self._url):
+                return msgspec.structs.replace(spec, frontier=self._url)
+        return JobSpec(job=self.job, spider="", frontier=self._url)
+
+    def is_being_run(self) -> bool:
+        """Tell whether a process on this machine runs it."""
+        return self.exists() and super().is_being_run()
+
+
+def find_job(job: str, frontier: str | None) -> JobFolder:
+    """Return a job that was begun here, or (``frontier``) one that is on a frontier all machines share.
+
+    Raises :class:`~skitter.errors.UsageError`.
+    """
+    if frontier is not None:
+        if frontier.partition(":")[0] in _EMBEDDED:
+            raise UsageError(
+                f"frontier {shown_url(frontier)} belongs to one machine",
+                remedy="leave --frontier out, in the folder of the job",
+            )
+        return SharedJob(job, frontier)
+    folder = JobFolder(job)
+    folder.read()
+    return folder
+
+
+async def jobs_on(frontier: str) -> list[JobFolder]:
+    """List all jobs of a frontier that all machines share. Raises :class:`~skitter.errors.SkitterError`."""
+    if frontier.partition(":")[0] not in _EMBEDDED:
+        made = make_frontier(frontier, FrontierContext("none", ".", Politeness(), attach=True))
+        if isinstance(made, ListsJobs):
+            return [SharedJob(job, frontier) for job in await made.jobs() if is_job_name(job)]
+    raise UsageError(
+        f"frontier {shown_url(frontier)} cannot list its jobs",
+        remedy="leave --frontier out, in the folder of the jobs",
+    )
+
+
+@asynccontextmanager
+async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]:
+    """Connect to the process that runs the job, or to the frontier that all share; ``None`` if nobody runs it."""
+    shared = _shared_frontier(folder)
+    if shared is not None:
+        info = await shared.open()
+        try:
+            busy = folder.is_being_run() or await shared.workers() or (await shared.status()).leased
+            yield OpenFrontier(shared, True, info) if busy else None
+        finally:
+            await shared.close()
+        return
+    frontier = RemoteFrontier(folder.socket)
+    try:
+        info = await frontier.open()
+    except OwnerGone:
+        yield None
+        return
+    try:
+        yield OpenFrontier(frontier, True, info)
+    finally:
+        await frontier.close()
+
+
+@asynccontextmanager
+async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
+    """Give the frontier of a job to change something.
+
+    An idle job is opened as its next run would open it. Raises :class:`~skitter.errors.SkitterError` if that
+    cannot be, or if another process is about to run or change the job.
+    """
+    spec = folder.read()
+    async with live_frontier(folder) as live:
+        if live is not None:
+            yield live
+            return
+    if spec.frontier.startswith("memory:"):
+        raise UsageError(
+            f"job {folder.job!r} was kept in memory and is not being run",
+            remedy="there is nothing left of it",
+        )
+    shared = _shared_frontier(folder)
+    if shared is not None:
+        info = await shared.open()
+        try:
+            yield OpenFrontier(shared, False, info)
+        finally:
+            await shared.close()
+        return
+    lock = folder.lock()
+    lock.acquire()
+    try:
+        frontier = make_frontier(spec.frontier, JobBuilder(spec).frontier_context())
+        info = await frontier.open()
+        try:
+            yield OpenFrontier(frontier, False, info)
+        finally:
+            await frontier.close()
+    finally:
+        lock.release()
+
+
+def _shared_frontier(folder: JobFolder) -> Frontier | None:
+    """Return the frontier of a job, not yet open, if every process may open it by itself."""
+    spec = folder.read()
+    if spec.frontier.partition(":")[0] in _EMBEDDED:
+        return None
+    # As it is: a look at a job must not give it the settings that it was begun with here.
+    context = FrontierContext(spec.job, str(folder.path), Politeness(), attach=True)
+    frontier = make_frontier(spec.frontier, context)
+    return frontier if frontier.shared else None
+
+
+async def job_status(folder: JobFolder) -> JobStatus:
+    """Look at a job without changing anything of it."""
+    spec = folder.read()
+    found = JobStatus(
+        job=folder.job, state="new", live=False, spider=spec.spider, outputs=[shown_url(target) for target in spec.outputs],
+        frontier=shown_url(spec.frontier),
+    )  # fmt: skip
+    try:
+        await _look(folder, spec, found)
+    except NoSuchJob:
+        if not spec.spider:  # nobody has ever heard of it
+            raise
+    found.state = _state_of(found.counts, live=found.live)
+    return found
+
+
+async def job_statuses(folders: Iterable[JobFolder]) -> list[JobStatus]:
+    """Look at several jobs; one that cannot be read hides none of the others, one that has gone is left out."""
+    found = []
+    for folder in folders:
+        try:
+            found.append(await job_status(folder))
+        except NoSuchJob:
+            continue
+        except SkitterError as error:
+            found.append(
+                JobStatus(
+                    job=folder.job, state="unknown", live=False, spider="", outputs=[], frontier="", problem=str(error)
+                )
+            )  # fmt: skip
+    return found
+
+
+async def outputs(folder: JobFolder) -> dict[str, list[tuple[int, int]]]:
+    """Read what is committed of each part file, without changing anything of the job."""
+    async with live_frontier(folder) as live:
+        if live is not None:
+            with contextlib.suppress(OwnerGone):  # it has just ended
+                return await live.frontier.outputs()
+    path = _file_of(folder, folder.read())
+    if path is not None:
+        return read_outputs(path)
+    async with open_frontier(folder) as reached:
+        return await reached.frontier.outputs()
+
+
+async def dead_letters(folder: JobFolder, after: int, limit: int) -> list[DeadLetter]:
+    """List requests given up, by id, without changing anything of the job."""
+    spec = folder.read()
+    async with live_frontier(folder) as live:
+        if live is not None:
+            with contextlib.suppress(OwnerGone):  # it has just ended
+                return await live.frontier.dead_letters(after, limit)
+    path = _file_of(folder, spec)
+    if path is not None:
+        return read_dead_letters(path, after, limit)
+    async with open_frontier(folder) as reached:
+        return await reached.frontier.dead_letters(after, limit)
+
+
+async def _look(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
+    async with live_frontier(folder) as live:
+        if live is not None:
+            with contextlib.suppress(OwnerGone):  # it has just ended
+                await _read(live.frontier, found)
+                found.live = True
+                return
+    if spec.frontier.startswith("memory:"):
+        return
+    path = _file_of(folder, spec)
+    if path is not None:
+        found.counts = read_status(path)
+        changes, found.banned = read_steering(path)
+        found.changes = msgspec.to_builtins(changes)
+        return
+    async with open_frontier(folder) as reached:
+        await _read(reached.frontier, found)
+
+
+async def _read(frontier: Frontier, found: JobStatus) -> None:
+    found.counts = await frontier.status()
+    found.workers = await frontier.workers()
+    found.changes = msgspec.to_builtins(await frontier.changes())
+    found.banned = await frontier.banned()
+
+
+async def tallies(folder: JobFolder, group: StatsGroup, limit: int) -> list[StatsRow]:
+    """Read what a job has counted per worker, host or task, without changing anything of it."""
+    async with live_frontier(folder) as live:
+        if live is not None:
+            with contextlib.suppress(OwnerGone):  # it has just ended
+                return await live.frontier.tallies(group, limit)
+    path = _file_of(folder, folder.read())
+    if path is not None:
+        return read_tallies(path, group, limit)
+    async with open_frontier(folder) as reached:
+        return await reached.frontier.tallies(group, limit)
+
+
+def _file_of(folder: JobFolder, spec: JobSpec) -> Path | None:
+    """Return the file of an embedded frontier: it can be read without opening the job."""
+    return file_of(spec.frontier, folder.path) if spec.frontier.startswith("sqlite:") else None
+
+
+def _state_of(counts: FrontierStatus | None, *, live: bool) -> str:
+    if counts is None:
+        return "new"
+    if live or counts.state in {JobState.FINISHED, JobState.PAUSED}:
+        return counts.state.value
+    return "stopped"
+
+
+_BY_HAND = tuple(name for name in SettingsChanges.__struct_fields__ if name != "domain_limits")
+
+
+async def change_by_hand(frontier: Frontier, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
+    """Change settings of a job; ``reset`` forgets what was changed by hand before, not what its spider has changed."""
+    if reset:
+        kept = SettingsChanges(domain_limits=(await frontier.changes()).domain_limits)
+        changes = changes.over(kept)
+    return await frontier.change(changes, reset)
+
+
+def changes_of(given: Mapping[str, Any]) -> SettingsChanges:
+    """Read settings that are to hold from now on. Raises :class:`~skitter.errors.UsageError` for others."""
+    settings = build_settings(given)  # which also finds values that do not fit
+    politeness = settings.politeness()
+    values: dict[str, Any] = {name: getattr(settings, name) for name in given}
+    if other := [name for name in values if name not in _BY_HAND]:
+        raise UsageError(
+            f"setting {other[0]} cannot be changed while a job runs",
+            remedy=f"these can: {', '.join(_BY_HAND)}; stop the job for another",
+        )
+    if "rates" in values:
+        values["rates"] = politeness.default.rates
+    if "wait_for_seeds" in values:
+        values["wait_for_seeds"] = settings.seconds_to_wait()
+    return SettingsChanges(**values)

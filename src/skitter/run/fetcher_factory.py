@@ -1,0 +1,191 @@
+"""Outfit: the fetcher of one worker, with the sources that the settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from skitter.errors import SettingsError, SkitterError
+from skitter.fetch.cache import CachingFetcher
+from skitter.fetch.contract import Fetcher
+from skitter.fetch.cookies import CookieJars, NoCookies
+from skitter.fetch.http import HttpFetcher
+from skitter.fetch.identity.agents import AgentList, agents_of_file, random_agents
+from skitter.fetch.identity.contract import Cookies, Notes, Proxies, SourceContext, UserAgents, existing_file
+from skitter.fetch.identity.cookie_file import CookieFile
+from skitter.fetch.identity.fetcher import IdentityFetcher
+from skitter.fetch.identity.jar_cookies import JarCookies
+from skitter.fetch.identity.proxies import ProxyPool
+from skitter.fetch.identity.proxy_lists import GivenList, file_list, url_list
+from skitter.fetch.identity.sessions import SessionPool, pool_of
+from skitter.fetch.identity.shared_cookies import SharedCookies
+from skitter.fetch.options import DEFAULT_HEADERS, FetchSettings
+from skitter.plugins import PluginKind
+from skitter.request import Request
+from skitter.settings import Settings
+
+FETCHERS = PluginKind("fetcher", "skitter.fetchers", {"http": HttpFetcher}, SettingsError)
+USER_AGENTS = PluginKind(
+    "user_agents", "skitter.user_agents", {"random": random_agents, "file": agents_of_file}, SettingsError
+)
+PROXIES = PluginKind("proxies", "skitter.proxies", {"file": file_list, "url": url_list}, SettingsError)
+SESSIONS = PluginKind("sessions", "skitter.sessions", {}, SettingsError)
+COOKIES = PluginKind("cookies", "skitter.cookies", {}, SettingsError)
+
+_OWN_JARS = ("session", "proxy", "shared")
+"""Values of the setting ``cookies`` that keep them in jars of ours."""
+
+
+def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
+    """Return the fetcher of one worker; nothing is opened yet.
+
+    ``notes``
+        What the workers of the job share; ``None`` for a page that is fetched outside of any job, where nothing
+        is shared.
+
+    Raises :class:`~skitter.errors.SettingsError` for a part that is not there or cannot be made.
+    """
+    if settings.proxies is not None and settings.proxy:
+        raise SettingsError("both proxy and proxies are set", remedy="leave one of them out")
+    jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
+    context = SourceContext(fetch_settings(settings), notes=notes)
+    cookies = _own_cookies(settings, context, jars)
+    fetcher = _sender(settings, context, NoCookies() if cookies is not None else jars)
+    if cookies is None and not getattr(fetcher, "keeps_cookies", False):
+        cookies = JarCookies(jars)
+    context = msgspec.structs.replace(context, plain=fetcher)
+    user_agents, proxies = _user_agents(settings, context), _proxies(settings, context)
+    sessions = _sessions(settings, context, user_agents, proxies)
+    file = CookieFile(existing_file(settings.cookie_file), jars) if settings.cookie_file else None
+    per_proxy = settings.cookies == "proxy"
+    if per_proxy or any(part is not None for part in (user_agents, proxies, sessions, cookies, file)):
+        fetcher = IdentityFetcher(
+            fetcher, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
+            jar_per_proxy=per_proxy, cookie_file=file,
+        )  # fmt: skip
+    if settings.cache_dir is not None:
+        return CachingFetcher(fetcher, settings.cache_dir, settings.cache_ttl)
+    return fetcher  # nothing is added to the plain case
+
+
+def fetch_settings(settings: Settings) -> FetchSettings:
+    """Return how the fetcher connects, waits and limits."""
+    return FetchSettings(
+        user_agent=settings.user_agent,
+        headers={**DEFAULT_HEADERS, **settings.headers},
+        connect_timeout=settings.connect_timeout,
+        read_timeout=settings.read_timeout,
+        timeout=settings.timeout,
+        max_body=settings.max_body,
+        keep_alive=settings.keep_alive,
+        http2=settings.http2,
+        verify_tls=settings.verify_tls,
+        dns_cache_ttl=int(settings.dns_cache_ttl),
+        max_connections=max(64, 2 * settings.concurrency),
+        proxy=settings.proxy,
+    )
+
+
+def _sender(settings: Settings, context: SourceContext, jars: CookieJars) -> Fetcher:
+    if settings.fetcher == "http":
+        return HttpFetcher(context.fetch, jars)
+    fetcher: Fetcher = _made(FETCHERS, settings.fetcher, context, "fetch")
+    return fetcher
+
+
+def _user_agents(settings: Settings, context: SourceContext) -> UserAgents | None:
+    value = settings.user_agents
+    if value is None or value == "none":
+        return None
+    if isinstance(value, (list, tuple)):
+        return AgentList(value)
+    agents: UserAgents = _made(USER_AGENTS, value, context, "headers")
+    return agents
+
+
+def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
+    value = settings.proxies
+    if value is None or value == "none":
+        return None
+    given = value.split(",") if isinstance(value, str) and _is_list(value) else value
+    part: Any = (
+        GivenList(given)
+        if isinstance(given, (list, tuple))
+        else _made(PROXIES, given, context, "choose", "read")
+    )
+    if not hasattr(part, "choose"):
+        rest, every = settings.proxy_cooldown, settings.proxy_refresh
+        part = ProxyPool(part, settings.proxy_rotation, rest=rest, every=every)
+    proxies: Proxies = part
+    return proxies
+
+
+def _is_list(text: str) -> bool:
+    """Tell a list of proxies, which have ports, from the name of a part."""
+    return PROXIES.named(text.partition(":")[0].lower()) is None and PROXIES.at_path(text) is None
+
+
+def _sessions(
+    settings: Settings, context: SourceContext, user_agents: UserAgents | None, proxies: Proxies | None
+) -> SessionPool | None:
+    value = settings.sessions
+    if value is None or value == "none":
+        return None
+    if isinstance(value, (int, Mapping)) or (isinstance(value, str) and value.isdigit()):
+        pool = pool_of(value)
+    else:
+        pool = _made(SESSIONS, value, context, "take")
+
+    def make(request: Request, name: str) -> tuple[Mapping[str, str], str]:
+        named = request.replace(session=name)
+        headers = {} if user_agents is None else user_agents.headers(named)
+        return headers, "" if proxies is None else proxies.choose(named, name)
+
+    shared = context.notes if settings.cookies == "shared" else None
+    pool.equip(make, (lambda _proxy: True) if proxies is None else proxies.usable, shared)
+    return pool
+
+
+def _own_cookies(settings: Settings, context: SourceContext, jars: CookieJars) -> Cookies | None:
+    """Return where cookies are kept if that is not the fetcher's business."""
+    value = settings.cookies
+    if value == "shared" and context.notes is not None:
+        return SharedCookies(context.notes, jars)
+    if value is None or value == "none" or _is_own_jar(value):
+        return None
+    cookies: Cookies = _made(COOKIES, value, context, "header_for")
+    return cookies
+
+
+def _is_own_jar(value: Any) -> bool:
+    return isinstance(value, str) and value in _OWN_JARS
+
+
+def _made(kind: PluginKind, value: Any, context: SourceContext, *methods: str) -> Any:
+    """Return the part that a setting names, or is; a class or a function is called with the context."""
+    part = value
+    if isinstance(value, str):
+        part, rest = kind.find(value)
+        context = msgspec.structs.replace(context, rest=rest)
+    if isinstance(part, type) or not _has_any(part, methods):
+        try:
+            part = part(context)
+        except SkitterError:
+            raise
+        except Exception as error:
+            raise SettingsError(
+                f"{kind.what} {value!r:.80} cannot be made: {type(error).__name__}: {error}",
+                remedy="give an object, or a class or function that takes a SourceContext",
+            ) from error
+    if not _has_any(part, methods):
+        raise SettingsError(
+            f"{kind.what} {value!r:.80} has no method {' or '.join(methods)}",
+            remedy="see the manual, Extending",
+        )
+    return part
+
+
+def _has_any(part: Any, methods: tuple[str, ...]) -> bool:
+    return any(hasattr(part, method) for method in methods)

@@ -1,0 +1,1 @@
+"""The vocabulary of the web: URLs, headers, media types and character encodings."""
