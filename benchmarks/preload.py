@@ -29,7 +29,7 @@ async def preload(path, count):
     frontier = SqliteFrontier(path)
     job = await frontier.open()
     try:
-        await frontier.hold(OTHER_HOST, _YEAR)
+        await frontier.control.pause_slot(OTHER_HOST, _YEAR)
         for first in range(0, count, _BATCH):
             numbers = range(first, min(first + _BATCH, count))
             await frontier.add([entry(number, job.fingerprint_seed) for number in numbers])

@@ -148,7 +148,7 @@ async def measure(kind, queued, options, append, links, batch):
         first, began = load_of(server), perf_counter()
         await crawl(frontier, 2 * queued, links, batch)
         last, seconds = load_of(server), perf_counter() - began
-        await frontier.control(JobState.PAUSED)
+        await frontier.control.set_state(JobState.PAUSED)
         for _ in range(IDLE_CALLS):
             await frontier.lease("bench", batch)
         resident = psutil.Process(server.process.pid).memory_info().rss / 1e6

@@ -158,7 +158,7 @@ class Bench(JobBuilder):
         status = await self.frontier.status()
         letters = {
             letter.url.partition("/")[2].partition("/")[2].partition("/")[2]: letter.error
-            for letter in await self.frontier.dead_letters(limit=10_000)
+            for letter in await self.frontier.dead_letters.list(limit=10_000)
         }
         letters = {f"/{path}": error for path, error in letters.items()}
         items = [item for group in self.groups.values() for item in group]

@@ -91,7 +91,7 @@ class ClusterCrawling(SharedCrawling):
         return asyncio.run(ask())
 
     def dead_letters(self):
-        letters = self._ask_frontier(lambda frontier: frontier.dead_letters(limit=10_000))
+        letters = self._ask_frontier(lambda frontier: frontier.dead_letters.list(limit=10_000))
         return {letter.url: letter.error for letter in letters}
 
     def counters(self):

@@ -47,13 +47,13 @@ class ThroughBroker(Crawling):
 
     def pids_at_work(self):
         """Process ids of the workers that have said that they fetch something."""
-        found = self._ask_state(lambda frontier: frontier.workers())
+        found = self._ask_state(lambda frontier: frontier.reports.workers())
         return [one.report.pid for one in found if one.report.held]
 
     def dead_letters(self):
         if self.state == "sqlite:":
             return super().dead_letters()
-        letters = self._ask_state(lambda frontier: frontier.dead_letters(0, PAGES))
+        letters = self._ask_state(lambda frontier: frontier.dead_letters.list(0, PAGES))
         return {letter.url: letter.error for letter in letters}
 
     def counters(self):

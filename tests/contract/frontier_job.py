@@ -19,18 +19,25 @@ from skitter.frontier.records import (
 )
 from skitter.politeness import Politeness
 
+_PARTS = {"control", "dead_letters", "notes", "reports", "seed_keys", "partitions", "catalog"}
 
-class Sound:
-    """A frontier whose counts are checked after each call."""
 
-    def __init__(self, frontier) -> None:
+class CheckedFrontier:
+    """A frontier, or one of its parts, whose counts are checked after each call."""
+
+    def __init__(self, frontier, part=None) -> None:
         self.unchecked = frontier
+        self._called = frontier if part is None else part
 
     def __getattr__(self, name):
-        method = getattr(self.unchecked, name)
+        found = getattr(self._called, name)
+        if self._called is self.unchecked and name in _PARTS:
+            return None if found is None else CheckedFrontier(self.unchecked, found)
+        if not callable(found):
+            return found
 
         async def call(*arguments, **named):
-            result = await method(*arguments, **named)
+            result = await found(*arguments, **named)
             check_counts(await self.unchecked.status())
             return result
 
@@ -57,7 +64,7 @@ class Job:
         self.clock = Clock()
 
     async def open(self):
-        self.frontier = Sound(await self.backend.start(self.politeness, self.options, self.clock))
+        self.frontier = CheckedFrontier(await self.backend.start(self.politeness, self.options, self.clock))
         return self
 
     async def reopen(self) -> None:

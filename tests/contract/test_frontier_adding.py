@@ -70,10 +70,10 @@ async def test_empty_calls_do_nothing(job):
     await job.frontier.release([])
     assert await job.frontier.abandon("nobody") == 0
     assert (await job.ask(0)).leases == []
-    assert await job.frontier.replay([]) == 0
-    assert await job.frontier.drop([]) == 0
-    assert await job.frontier.dead_letters() == []
-    assert await job.frontier.outputs() == {}
+    assert await job.frontier.dead_letters.replay([]) == 0
+    assert await job.frontier.dead_letters.drop([]) == 0
+    assert await job.frontier.dead_letters.list() == []
+    assert await job.frontier.reports.outputs() == {}
 
 
 async def test_ten_thousand_requests_come_back_once_each(job):
@@ -189,7 +189,7 @@ async def test_ask_again_never_lets_a_worker_spin(start):
     assert (await job.ask()).ask_again > 0.001  # seeds are still loading
     await job.add("a", "b")
     assert (await job.ask()).ask_again > 0.001  # the host has to rest
-    await job.frontier.control(JobState.PAUSED)
+    await job.frontier.control.set_state(JobState.PAUSED)
     await job.add("c", host="other.test")
     assert (await job.ask()).ask_again > 0.001  # paused, with something to fetch
 

@@ -96,7 +96,7 @@ async def test_only_what_was_in_hand_counts_a_loss(job):
     await job.retry(retried)
     await job.retry(free, free=True)
     await job.fail(replayed)
-    await job.frontier.replay()
+    await job.frontier.dead_letters.replay()
     await job.kill()
     again = await job.lease()
     assert {lease.url.rpartition("/")[2]: lease.lost for lease in again} == {
@@ -125,7 +125,7 @@ async def test_a_request_that_kills_owners_becomes_a_dead_letter(start):
             await job.backend.noted()
         await job.kill()
     assert await job.counts() == {"failed": 1}
-    (letter,) = await job.frontier.dead_letters()
+    (letter,) = await job.frontier.dead_letters.list()
     assert (letter.lost, letter.error[:6]) == (3, "lost: ")
 
 
@@ -138,12 +138,12 @@ async def test_ids_are_never_used_again_after_a_kill(start):
         ids |= {lease.id for lease in await job.lease()}
         await job.clock.advance(10.0)
         await job.lease()
-        assert len(await job.frontier.dead_letters()) == 2 * (life + 1)
+        assert len(await job.frontier.dead_letters.list()) == 2 * (life + 1)
         await job.kill()
     assert len(ids) == 8
     await job.add("c")
     await job.fail(await job.one())
-    assert len({letter.id for letter in await job.frontier.dead_letters()}) == 9
+    assert len({letter.id for letter in await job.frontier.dead_letters.list()}) == 9
 
 
 async def test_a_letter_never_gets_the_id_of_an_older_one(start):
@@ -153,10 +153,10 @@ async def test_a_letter_never_gets_the_id_of_an_older_one(start):
     await job.lease(8)
     await job.clock.advance(10.0)
     assert await job.counts() == {"queued": 1, "failed": 8}
-    assert len(await job.frontier.dead_letters()) == 8
+    assert len(await job.frontier.dead_letters.list()) == 8
     await job.kill()
     await job.fail(await job.one())
-    ids = [letter.id for letter in await job.frontier.dead_letters()]
+    ids = [letter.id for letter in await job.frontier.dead_letters.list()]
     assert len(set(ids)) == 9
     assert ids == sorted(ids)
 
@@ -184,7 +184,7 @@ async def test_what_happens_at_once_leaves_each_request_in_one_place(start):
 )
 async def test_a_pause_is_kept_and_a_stop_ends_with_the_run(job, asked, afterwards, next_life):
     await job.add("a")
-    await job.frontier.control(asked)
+    await job.frontier.control.set_state(asked)
     await live_again(job, next_life)
     assert (await job.status()).state is afterwards
 
@@ -211,16 +211,16 @@ async def test_the_next_loader_goes_on_with_the_seeds(job, next_life):
 
 async def test_notes_counters_and_outputs_are_kept(job, next_life):
     await job.add("a", "b", "c")
-    await job.frontier.remember("robots:h.test", b"\x00rules", 100.0)
+    await job.frontier.notes.put("robots:h.test", b"\x00rules", 100.0)
     marks = [(0, 10), (20, 30), (10, 15)]
     for lease, (begin, end) in zip(await job.lease(), marks, strict=True):
         await job.done(lease, counters={"pages": 1}, outputs=[OutputRange("part", begin, end)])
     await live_again(job, next_life)
-    assert (await job.frontier.outputs())["part"] == [(0, 10), (10, 15), (20, 30)]
+    assert (await job.frontier.reports.outputs())["part"] == [(0, 10), (10, 15), (20, 30)]
     assert (await job.status()).counters["pages"] == 3
-    assert await job.frontier.recall("robots:h.test") == b"\x00rules"
+    assert await job.frontier.notes.get("robots:h.test") == b"\x00rules"
     await job.clock.advance(100.0)
-    assert await job.frontier.recall("robots:h.test") is None
+    assert await job.frontier.notes.get("robots:h.test") is None
 
 
 async def test_ranges_are_joined_across_lives(job, next_life):
@@ -228,18 +228,18 @@ async def test_ranges_are_joined_across_lives(job, next_life):
         await job.add(f"{begin}")
         await job.done(await job.one(), outputs=[OutputRange("part", begin, begin + 10)])
         await live_again(job, next_life)
-    assert await job.frontier.outputs() == {"part": [(0, 40)]}
+    assert await job.frontier.reports.outputs() == {"part": [(0, 40)]}
 
 
 async def test_dead_letters_are_kept_and_can_be_replayed(job, next_life):
     await job.add("a", "b")
     for lease in await job.lease():
         await job.fail(lease, error=f"http/404 {lease.url}")
-    before = await job.frontier.dead_letters()
+    before = await job.frontier.dead_letters.list()
     await live_again(job, next_life)
-    assert await job.frontier.dead_letters() == before
-    assert await job.frontier.replay([before[0].id]) == 1
-    assert await job.frontier.drop() == 1
+    assert await job.frontier.dead_letters.list() == before
+    assert await job.frontier.dead_letters.replay([before[0].id]) == 1
+    assert await job.frontier.dead_letters.drop() == 1
     await live_again(job, next_life)
     assert await job.counts() == {"queued": 1}
     assert (await job.one()).url == before[0].url

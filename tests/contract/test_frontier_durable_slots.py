@@ -33,8 +33,8 @@ async def test_what_a_retry_after_asked_for_is_kept(start, next_life):
 async def test_holds_and_crawl_delays_are_kept(job, next_life):
     await job.add(*range(3))
     await job.add("a", host="held.test")
-    await job.frontier.set_delay("h.test", 7.0)
-    await job.frontier.hold("held.test", 100.0)
+    await job.frontier.control.set_delay("h.test", 7.0)
+    await job.frontier.control.pause_slot("held.test", 100.0)
     await live_again(job, next_life)
     slots = {slot.key: slot for slot in (await job.status()).busiest}
     assert slots["h.test"].delay == 7.0

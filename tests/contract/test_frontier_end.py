@@ -68,7 +68,7 @@ async def test_a_finished_job_runs_again_when_something_is_added_or_replayed(job
     await job.seeds_done()
     await job.fail(await job.one())
     assert await job.is_finished()
-    await job.frontier.replay()
+    await job.frontier.dead_letters.replay()
     assert not await job.is_finished()
     await job.done(await job.one())
     assert await job.is_finished()
@@ -134,18 +134,18 @@ async def test_a_stale_token_adds_nothing(job):
 async def test_pause_hands_out_nothing_and_takes_what_is_in_hand(job):
     await job.add("a", "b")
     lease = await job.one()
-    assert await job.frontier.control(JobState.PAUSED) is JobState.PAUSED
+    assert await job.frontier.control.set_state(JobState.PAUSED) is JobState.PAUSED
     answer = await job.ask()
     assert (answer.leases, answer.state) == ([], JobState.PAUSED)
     assert await job.done(lease, entries=job.entries("c")) == [True]
     assert (await job.status()).state is JobState.PAUSED
-    assert await job.frontier.control(JobState.RUNNING) is JobState.RUNNING
+    assert await job.frontier.control.set_state(JobState.RUNNING) is JobState.RUNNING
     assert len(await job.lease()) == 2
 
 
 async def test_stopping_hands_out_nothing(job):
     await job.add("a")
-    assert await job.frontier.control(JobState.STOPPING) is JobState.STOPPING
+    assert await job.frontier.control.set_state(JobState.STOPPING) is JobState.STOPPING
     answer = await job.ask()
     assert (answer.leases, answer.state) == ([], JobState.STOPPING)
 
@@ -155,10 +155,10 @@ async def test_a_job_can_end_while_it_is_paused_or_stopping(job, state):
     await job.add("a")
     await job.seeds_done()
     lease = await job.one()
-    await job.frontier.control(state)
+    await job.frontier.control.set_state(state)
     await job.done(lease)
     assert (await job.ask()).state is JobState.FINISHED
-    assert await job.frontier.control(JobState.RUNNING) is JobState.FINISHED
+    assert await job.frontier.control.set_state(JobState.RUNNING) is JobState.FINISHED
 
 
 @pytest.mark.parametrize("name", ["pages", "items", "bytes"])
@@ -180,7 +180,7 @@ async def test_a_limit_of_errors_counts_dead_letters(start):
     await job.fail(*await job.lease(2))
     answer = await job.ask()
     assert (answer.leases, answer.state, answer.reason) == ([], JobState.STOPPING, "2 errors")
-    await job.frontier.drop()
+    await job.frontier.dead_letters.drop()
     assert (await job.ask()).state is JobState.RUNNING
 
 
@@ -198,48 +198,48 @@ async def test_no_more_is_leased_than_the_limit_of_pages_leaves_room_for(start):
 
 
 async def test_notes_last_for_their_time(job):
-    assert await job.frontier.recall("robots:h.test") is None
-    await job.frontier.remember("robots:h.test", b"\x00rules", 10.0)
-    await job.frontier.remember("empty", b"", 10.0)
+    assert await job.frontier.notes.get("robots:h.test") is None
+    await job.frontier.notes.put("robots:h.test", b"\x00rules", 10.0)
+    await job.frontier.notes.put("empty", b"", 10.0)
     await job.clock.advance(9.999)
-    assert await job.frontier.recall("robots:h.test") == b"\x00rules"
-    assert await job.frontier.recall("empty") == b""
+    assert await job.frontier.notes.get("robots:h.test") == b"\x00rules"
+    assert await job.frontier.notes.get("empty") == b""
     await job.clock.advance(0.002)
-    assert await job.frontier.recall("robots:h.test") is None
+    assert await job.frontier.notes.get("robots:h.test") is None
 
 
 async def test_a_later_note_replaces_an_earlier_one(job):
-    await job.frontier.remember("key", b"old", 1000.0)
-    await job.frontier.remember("key", b"new", 10.0)
-    assert await job.frontier.recall("key") == b"new"
+    await job.frontier.notes.put("key", b"old", 1000.0)
+    await job.frontier.notes.put("key", b"new", 10.0)
+    assert await job.frontier.notes.get("key") == b"new"
     await job.clock.advance(10.0)
-    assert await job.frontier.recall("key") is None
+    assert await job.frontier.notes.get("key") is None
 
 
 async def test_a_note_is_swapped_only_by_who_knows_it(job):
-    assert not await job.frontier.swap("key", b"", b"x", 10.0)
-    assert await job.frontier.swap("key", None, b"\x00one", 10.0)
-    assert not await job.frontier.swap("key", None, b"two", 10.0)
-    assert not await job.frontier.swap("key", b"other", b"two", 10.0)
-    assert await job.frontier.recall("key") == b"\x00one"
-    assert await job.frontier.swap("key", b"\x00one", b"", 20.0)
-    assert await job.frontier.swap("key", b"", b"three", 20.0)
+    assert not await job.frontier.notes.compare_and_swap("key", b"", b"x", 10.0)
+    assert await job.frontier.notes.compare_and_swap("key", None, b"\x00one", 10.0)
+    assert not await job.frontier.notes.compare_and_swap("key", None, b"two", 10.0)
+    assert not await job.frontier.notes.compare_and_swap("key", b"other", b"two", 10.0)
+    assert await job.frontier.notes.get("key") == b"\x00one"
+    assert await job.frontier.notes.compare_and_swap("key", b"\x00one", b"", 20.0)
+    assert await job.frontier.notes.compare_and_swap("key", b"", b"three", 20.0)
     await job.clock.advance(15.0)
-    assert await job.frontier.recall("key") == b"three"
+    assert await job.frontier.notes.get("key") == b"three"
     await job.clock.advance(5.0)
-    assert not await job.frontier.swap("key", b"three", b"late", 10.0)
-    assert await job.frontier.swap("key", None, b"again", 10.0)
+    assert not await job.frontier.notes.compare_and_swap("key", b"three", b"late", 10.0)
+    assert await job.frontier.notes.compare_and_swap("key", None, b"again", 10.0)
 
 
 async def test_of_many_who_swap_at_once_each_addition_is_kept(job):
     async def add(name):
         while True:
-            old = await job.frontier.recall("names")
-            if await job.frontier.swap("names", old, (old or b"") + name, 100.0):
+            old = await job.frontier.notes.get("names")
+            if await job.frontier.notes.compare_and_swap("names", old, (old or b"") + name, 100.0):
                 return
 
     await asyncio.gather(*(add(bytes([65 + number])) for number in range(20)))
-    assert sorted(await job.frontier.recall("names")) == list(range(65, 85))
+    assert sorted(await job.frontier.notes.get("names")) == list(range(65, 85))
 
 
 async def commit_range(job, *marks):
@@ -252,13 +252,13 @@ async def test_ranges_that_follow_each_other_are_joined_and_gaps_are_kept(job):
     await commit_range(job, ("one", 10, 20))
     await commit_range(job, ("one", 25, 30), ("two", 7, 9))
     await commit_range(job, ("one", 30, 31))
-    assert await job.frontier.outputs() == {"one": [(0, 20), (25, 31)], "two": [(0, 5), (7, 9)]}
+    assert await job.frontier.reports.outputs() == {"one": [(0, 20), (25, 31)], "two": [(0, 5), (7, 9)]}
 
 
 async def test_ranges_are_in_order_whatever_the_order_of_their_commits(job):
     for start_at in (20, 0, 40, 10):
         await commit_range(job, ("part", start_at, start_at + 10))
-    ranges = (await job.frontier.outputs())["part"]
+    ranges = (await job.frontier.reports.outputs())["part"]
     assert [number for begin, end in ranges for number in range(begin, end)] == [*range(30), *range(40, 50)]
 
 
@@ -304,9 +304,9 @@ async def test_status_tells_the_age_of_the_oldest_lease(job):
 async def test_only_a_finished_job_can_be_crawled_anew(job):
     await job.add("a")
     await job.seeds_done()
-    assert await job.frontier.recrawl() is False
+    assert await job.frontier.control.recrawl() is False
     await job.done(await job.one(), counters={"pages": 1})
-    assert await job.frontier.recrawl() is True
+    assert await job.frontier.control.recrawl() is True
     status = await job.status()
     assert (status.state, status.seeds_loading) == (JobState.RUNNING, True)
     assert status.counters["pages"] == 1
@@ -317,7 +317,7 @@ async def test_a_new_crawl_fetches_every_page_again(job):
     await job.add("a", "b")
     await job.seeds_done()
     await job.done(*await job.lease())
-    await job.frontier.recrawl()
+    await job.frontier.control.recrawl()
     assert await job.add("a", "b") == 2
 
 
@@ -330,5 +330,5 @@ async def test_a_new_crawl_with_a_ttl_fetches_only_what_has_run_out(start):
     await job.add("young")
     await job.done(await job.one())
     await job.clock.advance(60.0)
-    await job.frontier.recrawl()
+    await job.frontier.control.recrawl()
     assert await job.add("old", "young") == 1

@@ -53,7 +53,7 @@ async def test_losses_up_to_the_bound_go_back_and_one_more_is_a_dead_letter(star
         assert lease.lost == lost
         await job.clock.advance(10.0)
     assert await job.counts() == {"failed": 1}
-    (letter,) = await job.frontier.dead_letters()
+    (letter,) = await job.frontier.dead_letters.list()
     assert letter.lost == 4
     assert letter.error.startswith("lost: ")
 
@@ -110,8 +110,8 @@ async def test_a_late_commit_is_refused_as_a_whole(job, held):
         assert await job.frontier.commit([outcome]) == [False]
     assert await job.counts() == {"queued": 1}
     assert "pages" not in (await job.status()).counters
-    assert await job.frontier.outputs() == {}
-    assert await job.frontier.dead_letters() == []
+    assert await job.frontier.reports.outputs() == {}
+    assert await job.frontier.dead_letters.list() == []
     assert await job.add("child") == 1
 
 

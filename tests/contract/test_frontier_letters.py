@@ -12,7 +12,7 @@ async def give_up(job, *names, error="http/404") -> list[int]:
     await job.add(*names)
     while leases := await job.lease(1):
         await job.fail(*leases, error=error)
-    return [letter.id for letter in await job.frontier.dead_letters()]
+    return [letter.id for letter in await job.frontier.dead_letters.list()]
 
 
 async def test_a_failed_request_is_kept_with_everything_known_of_it(job):
@@ -23,7 +23,7 @@ async def test_a_failed_request_is_kept_with_everything_known_of_it(job):
     await job.frontier.abandon("w")
     await job.clock.advance(5.0)
     await job.fail(await job.one(), error="http/404: not found")
-    (letter,) = await job.frontier.dead_letters()
+    (letter,) = await job.frontier.dead_letters.list()
     assert (letter.fingerprint, letter.slot, letter.url) == (lease.fingerprint, lease.slot, lease.url)
     assert (letter.record, letter.error) == (b"\x01record", "http/404: not found")
     assert (letter.attempts, letter.lost) == (2, 1)
@@ -33,7 +33,7 @@ async def test_a_failed_request_is_kept_with_everything_known_of_it(job):
 async def test_dead_letters_are_listed_in_pages_oldest_first(job):
     await give_up(job, *range(25))
     pages, after = [], 0
-    while page := await job.frontier.dead_letters(after, limit=10):
+    while page := await job.frontier.dead_letters.list(after, limit=10):
         pages.append(page)
         after = page[-1].id
     assert [len(page) for page in pages] == [10, 10, 5]
@@ -47,9 +47,9 @@ async def test_a_replayed_request_starts_afresh(job):
     await job.one()
     await job.frontier.abandon("w")
     await job.fail(await job.one())
-    assert await job.frontier.replay() == 1
+    assert await job.frontier.dead_letters.replay() == 1
     assert await job.counts() == {"queued": 1}
-    assert await job.frontier.dead_letters() == []
+    assert await job.frontier.dead_letters.list() == []
     lease = await job.one()
     assert (lease.attempt, lease.lost, lease.url) == (0, 0, "http://h.test/a")
     assert await job.done(lease) == [True]
@@ -59,24 +59,24 @@ async def test_a_replayed_request_keeps_its_priority(job):
     await job.add("high", priority=1)
     await job.fail(await job.one())
     await job.add("first", "second")
-    await job.frontier.replay()
+    await job.frontier.dead_letters.replay()
     assert await job.urls_left() == ["high", "first", "second"]
 
 
 async def test_some_letters_can_be_replayed_or_dropped_by_their_ids(job):
     ids = await give_up(job, *range(5))
-    assert await job.frontier.replay([ids[1], ids[1], 10**15]) == 1
-    assert await job.frontier.drop([ids[2], ids[2], ids[1]]) == 1
-    assert [letter.id for letter in await job.frontier.dead_letters()] == [ids[0], ids[3], ids[4]]
+    assert await job.frontier.dead_letters.replay([ids[1], ids[1], 10**15]) == 1
+    assert await job.frontier.dead_letters.drop([ids[2], ids[2], ids[1]]) == 1
+    assert [letter.id for letter in await job.frontier.dead_letters.list()] == [ids[0], ids[3], ids[4]]
     assert await job.counts() == {"queued": 1, "failed": 3}
 
 
 async def test_dropped_letters_are_gone_and_no_longer_counted(job):
     await give_up(job, *range(5))
-    assert await job.frontier.drop() == 5
+    assert await job.frontier.dead_letters.drop() == 5
     assert (await job.status()).added == 0
-    assert await job.frontier.dead_letters() == []
-    assert await job.frontier.replay() == 0
+    assert await job.frontier.dead_letters.list() == []
+    assert await job.frontier.dead_letters.replay() == 0
 
 
 @pytest.mark.parametrize("action", ["replay", "drop"])
@@ -89,7 +89,7 @@ async def test_asking_twice_at_once_acts_once(job, action):
 
 async def test_ids_of_letters_grow_and_are_never_used_again(job):
     ids = await give_up(job, "a", "b")
-    await job.frontier.drop()
+    await job.frontier.dead_letters.drop()
     later = await give_up(job, "c", "d")
     assert ids[0] < ids[1] < later[0] < later[1]
 
@@ -97,7 +97,7 @@ async def test_ids_of_letters_grow_and_are_never_used_again(job):
 async def test_by_default_a_link_to_a_failed_request_is_refused(job):
     await give_up(job, "a")
     assert await job.add("a") == 0
-    await job.frontier.drop()
+    await job.frontier.dead_letters.drop()
     assert await job.add("a") == 0
 
 
@@ -115,7 +115,7 @@ async def test_failed_requests_may_be_added_again_if_the_job_wants_it(start):
 async def test_a_replayed_request_is_known_again(start):
     job = await start(failed_stay_known=False)
     await give_up(job, "a")
-    await job.frontier.replay()
+    await job.frontier.dead_letters.replay()
     assert await job.add("a") == 0
 
 
@@ -124,7 +124,7 @@ async def test_a_letter_whose_url_was_added_again_meanwhile_is_settled_by_that(s
     job = await start(failed_stay_known=False)
     ids = await give_up(job, "a", "b")
     await job.add("a")
-    assert await job.frontier.replay(ids if by_id else None) == 1
+    assert await job.frontier.dead_letters.replay(ids if by_id else None) == 1
     assert await job.counts() == {"queued": 2}
     assert sorted(await job.urls_left()) == ["a", "b"]
 
@@ -133,9 +133,9 @@ async def test_two_letters_of_one_url_become_one_request(start):
     job = await start(failed_stay_known=False)
     await give_up(job, "a")
     assert len(await give_up(job, "a", "b")) == 3
-    assert await job.frontier.replay() == 2
+    assert await job.frontier.dead_letters.replay() == 2
     assert await job.counts() == {"queued": 2}
-    assert await job.frontier.dead_letters() == []
+    assert await job.frontier.dead_letters.list() == []
 
 
 async def test_a_letter_whose_url_was_fetched_meanwhile_is_settled_by_that(start):
@@ -143,7 +143,7 @@ async def test_a_letter_whose_url_was_fetched_meanwhile_is_settled_by_that(start
     await give_up(job, "a")
     await job.add("a")
     assert await job.done(await job.one()) == [True]
-    assert await job.frontier.replay() == 0
+    assert await job.frontier.dead_letters.replay() == 0
     assert await job.counts() == {"done": 1}
 
 
@@ -153,7 +153,7 @@ async def test_a_letter_whose_visit_has_run_out_meanwhile_is_replayed(start):
     await job.add("a")
     await job.done(await job.one())
     await job.clock.advance(100.0)
-    assert await job.frontier.replay() == 1
+    assert await job.frontier.dead_letters.replay() == 1
     assert await job.counts() == {"queued": 1, "done": 1}
 
 
@@ -162,16 +162,16 @@ async def test_a_thousand_letters_settled_by_others_do_not_hide_those_that_are_n
     await job.add(*range(1_200))
     await job.fail(*await job.lease(1_200))
     await job.add(*range(1_100))
-    assert await job.frontier.replay() == 100
+    assert await job.frontier.dead_letters.replay() == 100
     assert await job.counts() == {"queued": 1_200}
 
 
 async def test_a_letter_of_the_crawl_before_is_settled_by_its_url_found_in_this_one(job):
     ids = await give_up(job, "a", "b")
     await job.seeds_done()
-    assert await job.frontier.recrawl()
+    assert await job.frontier.control.recrawl()
     assert await job.add("a") == 1
-    assert await job.frontier.replay(ids) == 1
+    assert await job.frontier.dead_letters.replay(ids) == 1
     assert await job.counts() == {"queued": 2}
 
 
@@ -187,14 +187,14 @@ async def test_a_thousand_letters_can_be_replayed(job):
     await give_up(job, *range(100))
     await job.add(*range(100, 1_000))
     await job.fail(*await job.lease())
-    assert await job.frontier.replay() == 1_000
+    assert await job.frontier.dead_letters.replay() == 1_000
     assert len(await job.lease()) == 1_000
 
 
 async def test_replay_works_while_the_job_is_paused(job):
     await give_up(job, "a")
-    await job.frontier.control(JobState.PAUSED)
-    assert await job.frontier.replay() == 1
+    await job.frontier.control.set_state(JobState.PAUSED)
+    assert await job.frontier.dead_letters.replay() == 1
     assert await job.lease() == []
-    await job.frontier.control(JobState.RUNNING)
+    await job.frontier.control.set_state(JobState.RUNNING)
     assert len(await job.lease()) == 1

@@ -152,15 +152,15 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @rule(host=st.sampled_from(HOSTS), ban=st.sampled_from([False, False, True]))
     def drop_slot(self, host, ban):
-        assert self.run(self.job.frontier.drop_slot(host, ban)) == self.model.drop_slot(host, ban)
+        assert self.run(self.job.frontier.control.drop_slot(host, ban)) == self.model.drop_slot(host, ban)
 
     @rule(task=st.sampled_from(TASKS))
     def drop_task(self, task):
-        assert self.run(self.job.frontier.drop_task(task)) == self.model.drop_task(task)
+        assert self.run(self.job.frontier.control.drop_group(task)) == self.model.drop_task(task)
 
     @rule(host=st.sampled_from(HOSTS))
     def unban(self, host):
-        assert self.run(self.job.frontier.unban(host)) is (host in self.model.banned)
+        assert self.run(self.job.frontier.control.unban(host)) is (host in self.model.banned)
         self.model.banned.discard(host)
 
     @rule(worker=WORKERS, chosen=choices)
@@ -187,7 +187,7 @@ class FrontierMachine(RuleBasedStateMachine):
         letters = self.model.in_state("failed")
         picked = list({number % len(letters): None for number in chosen}) if letters else []
         wanted = [letters[number] for number in picked]
-        ids = {letter.record: letter.id for letter in self.run(self.job.frontier.dead_letters())}
+        ids = {letter.record: letter.id for letter in self.run(self.job.frontier.dead_letters.list())}
         act = getattr(self.job.frontier, action)
         settled = self.run(act([ids[one.entry.record] for one in wanted]))
         assert settled == getattr(self.model, action)(wanted)
@@ -201,7 +201,7 @@ class FrontierMachine(RuleBasedStateMachine):
     @rule(paused=st.booleans())
     def control(self, paused):
         self.model.paused = paused
-        self.run(self.job.frontier.control(JobState.PAUSED if paused else JobState.RUNNING))
+        self.run(self.job.frontier.control.set_state(JobState.PAUSED if paused else JobState.RUNNING))
 
     @precondition(lambda self: self.backend.durable)
     @rule()
@@ -257,7 +257,7 @@ class FrontierMachine(RuleBasedStateMachine):
     @invariant()
     def dead_letters_are_what_failed(self):
         if hasattr(self, "model"):
-            letters = self.run(self.job.frontier.dead_letters(0, 10_000))
+            letters = self.run(self.job.frontier.dead_letters.list(0, 10_000))
             failed = {one.entry.record: one for one in self.model.in_state("failed")}
             assert {letter.record for letter in letters} == set(failed)
             assert len(letters) == len(failed)

@@ -164,7 +164,7 @@ async def test_a_dead_letter_is_replayed_into_its_queue(start):
     job = await start()
     await job.frontier.add(entries(job, "detail", 1))
     await job.fail(*await lease(job, ONLY_DETAIL))
-    assert await job.frontier.replay() == 1
+    assert await job.frontier.dead_letters.replay() == 1
     assert await lease(job, {"default": 5}) == []
     assert names(await lease(job, ONLY_DETAIL)) == ["detail-1"]
 
@@ -231,11 +231,11 @@ async def test_dropping_a_host_drops_it_in_all_queues_and_a_ban_holds_in_all(sta
         [*entries(job, "detail", 1, 2), *entries(job, "list", 1, delay=50.0), *job.entries("a"),
          *entries(job, "detail", 1, host="other.test")]
     )  # fmt: skip
-    assert await job.frontier.drop_slot("h.test", True) == 4
+    assert await job.frontier.control.drop_slot("h.test", True) == 4
     assert await job.counts() == {"queued": 1}
     result = await job.frontier.add([*entries(job, "detail", 3), *entries(job, "new", 1), *job.entries("b")])
     assert (result.added, result.banned) == (0, 3)
-    assert await job.frontier.unban("h.test")
+    assert await job.frontier.control.unban("h.test")
     assert (await job.frontier.add(entries(job, "new", 2))).added == 1
 
 

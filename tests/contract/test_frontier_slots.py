@@ -203,8 +203,8 @@ async def test_a_rule_pools_all_its_hosts_in_one_slot(start):
 async def test_a_held_slot_gives_nothing_until_its_time(job):
     await job.add("a", "b")
     await job.add("a", host="other.test")
-    await job.frontier.hold("h.test", 5.0)
-    await job.frontier.hold("h.test", 1.0)
+    await job.frontier.control.pause_slot("h.test", 5.0)
+    await job.frontier.control.pause_slot("h.test", 1.0)
     assert [lease.slot for lease in await job.lease()] == ["other.test"]
     await job.clock.advance(4.999)
     assert await job.lease() == []
@@ -215,7 +215,7 @@ async def test_a_held_slot_gives_nothing_until_its_time(job):
 
 
 async def test_a_slot_can_be_held_before_it_has_any_request(job):
-    await job.frontier.hold("h.test", 5.0)
+    await job.frontier.control.pause_slot("h.test", 5.0)
     await job.add("a")
     assert await job.lease() == []
 
@@ -223,7 +223,7 @@ async def test_a_slot_can_be_held_before_it_has_any_request(job):
 async def test_a_crawl_delay_counts_from_the_robots_txt_that_was_just_read(job):
     await job.add("a", "b")
     await job.clock.advance(100.0)
-    await job.frontier.set_delay("h.test", 3.0)
+    await job.frontier.control.set_delay("h.test", 3.0)
     await job.clock.advance(2.999)
     assert await job.lease() == []
     waited, lease = await job.wait_for_one()
@@ -235,7 +235,7 @@ async def test_a_crawl_delay_counts_from_the_robots_txt_that_was_just_read(job):
 @pytest.mark.parametrize(("own", "crawl_delay", "holds"), [(5.0, 1.0, 5.0), (1.0, 5.0, 5.0)])
 async def test_the_longer_of_own_delay_and_crawl_delay_holds(start, own, crawl_delay, holds):
     job = await start(SlotPolicy(delay=own, concurrency_per_slot=10))
-    await job.frontier.set_delay("h.test", crawl_delay)
+    await job.frontier.control.set_delay("h.test", crawl_delay)
     await job.add("a", "b", "c")
     assert (await job.status()).busiest[0].delay == holds
     await job.wait_for_one()
@@ -244,10 +244,10 @@ async def test_the_longer_of_own_delay_and_crawl_delay_holds(start, own, crawl_d
 
 
 async def test_a_crawl_delay_can_be_lowered_again(job):
-    await job.frontier.set_delay("h.test", 100.0)
+    await job.frontier.control.set_delay("h.test", 100.0)
     await job.add(*range(3))
     await job.wait_for_one()
-    await job.frontier.set_delay("h.test", 0.0)
+    await job.frontier.control.set_delay("h.test", 0.0)
     assert (await job.status()).busiest[0].delay == 0.0
 
 
@@ -323,7 +323,7 @@ async def test_without_an_own_delay_a_host_is_fetched_as_fast_as_it_answers(star
             await job.landed(lease, latency=latency)
         waits[host], lease = await job.wait_for_one()
         await job.done(lease)
-        await job.frontier.hold(host, 1e6)
+        await job.frontier.control.pause_slot(host, 1e6)
     assert waits["quick.test"] < waits["slow.test"]
     assert 1.0 < waits["slow.test"] <= 8.0
 

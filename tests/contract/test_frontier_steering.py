@@ -65,15 +65,15 @@ async def test_a_job_in_hand_is_not_idle_however_long_it_takes(start):
 async def test_a_waiting_job_obeys_stop_and_pause(start, wish):
     job = await start(wait_for_seeds=math.inf)
     await job.seeds_done()
-    assert await job.frontier.control(wish) is wish
+    assert await job.frontier.control.set_state(wish) is wish
     assert (await job.ask()).state is wish
 
 
 async def test_a_job_can_be_told_to_wait_and_to_end(job):
     await job.seeds_done()
-    await job.frontier.change(SettingsChanges(wait_for_seeds=math.inf))
+    await job.frontier.control.change_settings(SettingsChanges(wait_for_seeds=math.inf))
     assert (await job.status()).state is JobState.RUNNING
-    await job.frontier.change(SettingsChanges(wait_for_seeds=0.0))
+    await job.frontier.control.change_settings(SettingsChanges(wait_for_seeds=0.0))
     assert await job.is_finished()
 
 
@@ -84,11 +84,11 @@ async def test_a_changed_delay_holds_at_once_for_slots_under_way(start):
     job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(10))
     await job.done(*await job.lease(1))
-    await job.frontier.change(SettingsChanges(delay=10.0))
+    await job.frontier.control.change_settings(SettingsChanges(delay=10.0))
     waited, lease = await job.wait_for_one()
     assert waited >= 10.0
     await job.done(lease)
-    await job.frontier.change(SettingsChanges(delay=1.0))
+    await job.frontier.control.change_settings(SettingsChanges(delay=1.0))
     waited, _ = await job.wait_for_one()
     assert 0.9 <= waited <= 1.5, "a shorter delay does not wait for the end of the longer one"
 
@@ -98,9 +98,9 @@ async def test_changed_parallelism_holds_for_slots_under_way(start):
     await job.add(*range(20))
     first = await job.lease()
     assert len(first) == 2
-    await job.frontier.change(SettingsChanges(concurrency_per_slot=5))
+    await job.frontier.control.change_settings(SettingsChanges(concurrency_per_slot=5))
     assert len(await job.lease()) == 3
-    await job.frontier.change(SettingsChanges(concurrency_per_slot=1))
+    await job.frontier.control.change_settings(SettingsChanges(concurrency_per_slot=1))
     await job.done(*first)
     assert await job.lease() == []
 
@@ -108,7 +108,7 @@ async def test_changed_parallelism_holds_for_slots_under_way(start):
 async def test_changed_rates_hold_for_slots_under_way(start):
     job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=100))
     await job.add(*range(20))
-    await job.frontier.change(SettingsChanges(rates=(Rate(3, 60.0),)))
+    await job.frontier.control.change_settings(SettingsChanges(rates=(Rate(3, 60.0),)))
     assert len(await job.lease()) == 3
     await job.clock.advance(30)
     assert await job.lease() == []
@@ -119,7 +119,7 @@ async def test_changed_rates_hold_for_slots_under_way(start):
 async def test_what_a_limit_rule_says_itself_is_not_changed(start):
     rule = LimitRule(domain_glob="slow.test", delay=50.0)
     job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), rules=[rule])
-    await job.frontier.change(SettingsChanges(delay=2.0, concurrency_per_slot=1))
+    await job.frontier.control.change_settings(SettingsChanges(delay=2.0, concurrency_per_slot=1))
     await job.add(1, 2, host="slow.test")
     await job.done(*await job.lease(1))
     waited, _ = await job.wait_for_one()
@@ -131,31 +131,35 @@ async def test_a_changed_limit_stops_the_job_and_a_larger_one_lets_it_go_on(star
     await job.add(*range(5))
     await job.done(*await job.lease(2), counters={"pages": 1})
     assert ((await job.ask()).state, (await job.status()).reason) == (JobState.STOPPING, "2 pages")
-    await job.frontier.change(SettingsChanges(max_pages=4))
+    await job.frontier.control.change_settings(SettingsChanges(max_pages=4))
     await job.done(*await job.lease(10), counters={"pages": 1})
     assert (await job.ask()).reason == "4 pages"
-    await job.frontier.change(SettingsChanges(max_pages=None))
+    await job.frontier.control.change_settings(SettingsChanges(max_pages=None))
     assert len(await job.lease()) == 1
     assert (await job.ask()).state is JobState.RUNNING
 
 
 async def test_every_worker_hears_that_settings_were_changed_and_reads_them(job):
     assert (await job.ask()).revision == 0
-    assert await job.frontier.changes() == SettingsChanges()
-    await job.frontier.change(SettingsChanges(concurrency=3))
+    assert await job.frontier.control.settings_changes() == SettingsChanges()
+    await job.frontier.control.change_settings(SettingsChanges(concurrency=3))
     first = (await job.ask(worker="a")).revision
     assert first > 0
     assert (await job.ask(worker="b")).revision == first
-    await job.frontier.change(SettingsChanges(delay=None, concurrency=5))
+    await job.frontier.control.change_settings(SettingsChanges(delay=None, concurrency=5))
     assert (await job.ask()).revision > first
-    assert await job.frontier.changes() == SettingsChanges(concurrency=5, delay=None)
+    assert await job.frontier.control.settings_changes() == SettingsChanges(concurrency=5, delay=None)
 
 
 async def test_changes_come_on_top_of_earlier_ones_until_they_are_reset(job):
-    await job.frontier.change(SettingsChanges(max_pages=5, delay=3.0))
-    assert await job.frontier.change(SettingsChanges(max_pages=7)) == SettingsChanges(max_pages=7, delay=3.0)
-    assert await job.frontier.change(SettingsChanges(jitter=1.0), True) == SettingsChanges(jitter=1.0)
-    assert await job.frontier.change(SettingsChanges(), True) == SettingsChanges()
+    await job.frontier.control.change_settings(SettingsChanges(max_pages=5, delay=3.0))
+    assert await job.frontier.control.change_settings(SettingsChanges(max_pages=7)) == SettingsChanges(
+        max_pages=7, delay=3.0
+    )
+    assert await job.frontier.control.change_settings(SettingsChanges(jitter=1.0), True) == SettingsChanges(
+        jitter=1.0
+    )
+    assert await job.frontier.control.change_settings(SettingsChanges(), True) == SettingsChanges()
     await job.add(*range(3))
     assert len(await job.lease()) == 3
 
@@ -166,7 +170,7 @@ async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(s
     await job.add(*range(10), host="myshop.test")
     plain = [job.entry(number, host.rpartition("|")[2]) for number in range(10)]
     await job.add(*(replace(entry, slot=host) for entry in plain))  # before anything is known of limits
-    await job.frontier.change(
+    await job.frontier.control.change_settings(
         SettingsChanges(domain_limits={"shop.test": QueueLimits(delay=10.0, concurrency_per_slot=1)})
     )
     leases = await job.lease()
@@ -176,12 +180,12 @@ async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(s
         waited, lease = await job.wait_for_one()
         assert (lease.slot, waited >= 10.0) == (host, True)
         await job.done(lease)
-    await job.frontier.change(
+    await job.frontier.control.change_settings(
         SettingsChanges(domain_limits={"shop.test": QueueLimits(rates=(Rate(3, 60.0),))})
     )
     await job.clock.advance(120)
     assert len(await job.lease()) == 3
-    await job.frontier.change(SettingsChanges(domain_limits={}))
+    await job.frontier.control.change_settings(SettingsChanges(domain_limits={}))
     await job.clock.advance(1)
     assert len(await job.lease()) == 5
 
@@ -189,7 +193,7 @@ async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(s
 async def test_limits_of_a_domain_are_those_of_new_hosts_too_and_of_the_longest_name(start):
     job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
     limits = {"test": QueueLimits(concurrency_per_slot=4), "shop.test": QueueLimits(concurrency_per_slot=2)}
-    await job.frontier.change(SettingsChanges(domain_limits=limits))
+    await job.frontier.control.change_settings(SettingsChanges(domain_limits=limits))
     for host in ("a.test", "b.shop.test", "c.other"):
         await job.add(*range(20), host=host)
     slots = Counter(lease.slot for lease in await job.lease())
@@ -203,8 +207,8 @@ async def test_a_limit_rule_is_stronger_than_limits_of_a_domain_and_they_than_ch
         "slow.test": QueueLimits(concurrency_per_slot=1),
         "shop.test": QueueLimits(concurrency_per_slot=5),
     }
-    await job.frontier.change(SettingsChanges(domain_limits=limits))
-    await job.frontier.change(SettingsChanges(concurrency_per_slot=2))
+    await job.frontier.control.change_settings(SettingsChanges(domain_limits=limits))
+    await job.frontier.control.change_settings(SettingsChanges(concurrency_per_slot=2))
     for host in ("slow.test", "shop.test", "other.test"):
         await job.add(*range(20), host=host)
     slots = Counter(lease.slot for lease in await job.lease())
@@ -217,7 +221,7 @@ async def test_where_the_slot_is_a_registered_domain_the_strictest_limits_below_
         "a.shop.com:81": QueueLimits(concurrency_per_slot=5, delay=0.0),
         "b.shop.com": QueueLimits(concurrency_per_slot=2),
     }
-    await job.frontier.change(SettingsChanges(domain_limits=limits))
+    await job.frontier.control.change_settings(SettingsChanges(domain_limits=limits))
     await job.add(*range(20), host="shop.com")
     assert len(await job.lease()) == 2
 
@@ -232,7 +236,7 @@ async def test_a_dropped_host_loses_what_waits_and_nothing_else(job):
     await job.add("x", "y", host="big.test.other")
     held = await job.one()
     assert held.slot == "big.test"
-    assert await job.frontier.drop_slot("big.test") == 1211
+    assert await job.frontier.control.drop_slot("big.test") == 1211
     assert await job.counts() == {"queued": 2, "leased": 1}
     assert (await job.status()).counters["refused/dropped"] == 1211
     assert await job.done(held) == [True]
@@ -244,17 +248,17 @@ async def test_a_dropped_host_loses_what_waits_and_nothing_else(job):
 
 async def test_what_was_dropped_stays_known_but_new_links_to_the_host_are_taken(job):
     await job.add("a", "b")
-    assert await job.frontier.drop_slot("h.test") == 2
+    assert await job.frontier.control.drop_slot("h.test") == 2
     assert await job.add("a", "c") == 1
     assert await job.urls_left() == ["c"]
-    assert await job.frontier.drop_slot("h.test") == 0
-    assert await job.frontier.drop_slot("never.test") == 0
+    assert await job.frontier.control.drop_slot("h.test") == 0
+    assert await job.frontier.control.drop_slot("never.test") == 0
 
 
 async def test_a_dropped_host_goes_on_where_its_lease_is_handed_back(job):
     await job.add(*range(5))
     held = await job.one()
-    await job.frontier.drop_slot("h.test")
+    await job.frontier.control.drop_slot("h.test")
     await job.frontier.release([held.id])
     assert await job.urls_left() == ["0"]
 
@@ -262,7 +266,7 @@ async def test_a_dropped_host_goes_on_where_its_lease_is_handed_back(job):
 async def test_a_banned_host_is_refused_wherever_its_requests_come_from(job):
     await job.add(*range(6))
     retried, released, lost, finished = [await job.one("lost" if n == 2 else "w") for n in range(4)]
-    assert await job.frontier.drop_slot("h.test", True) == 2
+    assert await job.frontier.control.drop_slot("h.test", True) == 2
     await job.retry(retried)
     await job.frontier.release([released.id])
     await job.frontier.abandon("lost")
@@ -273,24 +277,24 @@ async def test_a_banned_host_is_refused_wherever_its_requests_come_from(job):
     assert await job.counts() == {"queued": 1, "done": 1}
     counters = (await job.status()).counters
     assert (counters["refused/dropped"], counters["refused/banned"]) == (2, 5)
-    assert await job.frontier.banned() == ["h.test"]
+    assert await job.frontier.control.banned() == ["h.test"]
     assert lost.slot == "h.test"
 
 
 async def test_a_ban_can_be_lifted(job):
-    await job.frontier.drop_slot("h.test", True)
+    await job.frontier.control.drop_slot("h.test", True)
     assert await job.add("a") == 0
-    assert await job.frontier.unban("h.test") is True
-    assert await job.frontier.unban("h.test") is False
-    assert await job.frontier.banned() == []
+    assert await job.frontier.control.unban("h.test") is True
+    assert await job.frontier.control.unban("h.test") is False
+    assert await job.frontier.control.banned() == []
     assert await job.add("a") == 1, "a refused request was not made known"
 
 
 async def test_a_dead_letter_of_a_banned_host_is_not_replayed_into_the_queue(job):
     await job.add("a")
     await job.fail(await job.one())
-    await job.frontier.drop_slot("h.test", True)
-    await job.frontier.replay()
+    await job.frontier.control.drop_slot("h.test", True)
+    await job.frontier.dead_letters.replay()
     assert await job.counts() == {}
 
 
@@ -298,26 +302,26 @@ async def test_a_dead_letter_of_a_banned_host_is_not_replayed_into_the_queue(job
 
 
 async def test_workers_are_listed_with_what_they_say_of_themselves(job):
-    await job.frontier.announce(report("b", host="two", age=3.0), 10.0)
-    await job.frontier.announce(report("a", host="one"), 10.0)
-    await job.frontier.announce(report("c", host="two", age=9.0), 10.0)
+    await job.frontier.reports.announce(report("b", host="two", age=3.0), 10.0)
+    await job.frontier.reports.announce(report("a", host="one"), 10.0)
+    await job.frontier.reports.announce(report("c", host="two", age=9.0), 10.0)
     await job.clock.advance(4)
-    await job.frontier.announce(report("a", host="one", pages=77), 10.0)
-    found = await job.frontier.workers()
+    await job.frontier.reports.announce(report("a", host="one", pages=77), 10.0)
+    found = await job.frontier.reports.workers()
     assert [(one.report.name, round(one.heard, 3)) for one in found] == [("a", 0.0), ("c", 4.0), ("b", 4.0)]
     assert found[0].report == report("a", host="one", pages=77)
 
 
 async def test_a_silent_worker_is_struck_out_and_so_is_one_that_leaves_or_dies(job):
     for name in ("silent", "leaves", "dies", "stays"):
-        await job.frontier.announce(report(name), 10.0)
+        await job.frontier.reports.announce(report(name), 10.0)
     await job.clock.advance(6)
-    await job.frontier.announce(report("stays"), 10.0)
-    await job.frontier.announce(report("leaves"), 0.0)
+    await job.frontier.reports.announce(report("stays"), 10.0)
+    await job.frontier.reports.announce(report("leaves"), 0.0)
     await job.frontier.abandon("dies")
-    assert {one.report.name for one in await job.frontier.workers()} == {"silent", "stays"}
+    assert {one.report.name for one in await job.frontier.reports.workers()} == {"silent", "stays"}
     await job.clock.advance(5)
-    assert {one.report.name for one in await job.frontier.workers()} == {"stays"}
+    assert {one.report.name for one in await job.frontier.reports.workers()} == {"stays"}
 
 
 # --- tallies --------------------------------------------------------------------------------------------------
@@ -332,13 +336,13 @@ async def test_what_was_done_is_counted_per_worker_host_and_task(job):
     await job.retry(ben[0], counters={"bytes": 50}, task="films")
     await job.retry(ben[1], free=True)
     await job.fail(ben[2])
-    workers = await job.frontier.tallies(StatsGroup.WORKER)
+    workers = await job.frontier.reports.stats(StatsGroup.WORKER)
     assert workers == [StatsRow("ann", 3, 6, 300), StatsRow("ben", 0, 0, 50, failed=1, retried=1)]
-    assert await job.frontier.tallies(StatsGroup.TASK) == [
+    assert await job.frontier.reports.stats(StatsGroup.TASK) == [
         StatsRow("books", 3, 6, 300),
         StatsRow("films", 0, 0, 50, 0, 1),
     ]
-    hosts = {tally.key: tally for tally in await job.frontier.tallies(StatsGroup.HOST)}
+    hosts = {tally.key: tally for tally in await job.frontier.reports.stats(StatsGroup.HOST)}
     assert hosts.keys() <= {"a.test", "b.test"}
     assert sum(tally.pages for tally in hosts.values()) == 3
     assert sum(tally.failed + tally.retried for tally in hosts.values()) == 2
@@ -351,7 +355,7 @@ async def test_a_late_outcome_is_not_counted(start):
     await job.clock.advance(11)
     assert await job.done(late, counters={"pages": 1}, task="t") == [False]
     for group in StatsGroup:
-        assert await job.frontier.tallies(group) == []
+        assert await job.frontier.reports.stats(group) == []
 
 
 async def test_of_many_hosts_the_small_ones_are_counted_together_and_the_sum_stays_exact(start):
@@ -369,13 +373,13 @@ async def test_of_many_hosts_the_small_ones_are_counted_together_and_the_sum_sta
             for lease in leases[start_at : start_at + 60]
         ]
         await job.frontier.commit(outcomes)
-    hosts = await job.frontier.tallies(StatsGroup.HOST, 10_000)
+    hosts = await job.frontier.reports.stats(StatsGroup.HOST, 10_000)
     assert len(hosts) <= 51
     assert [tally.key for tally in hosts[:2]] == big
     assert [tally.pages for tally in hosts[:2]] == [40, 40]
     assert hosts[-1].key == OTHERS
     assert (sum(tally.pages for tally in hosts), sum(tally.items for tally in hosts)) == (380, 1140)
-    assert (await job.frontier.tallies(StatsGroup.HOST, 1))[0].key in big
+    assert (await job.frontier.reports.stats(StatsGroup.HOST, 1))[0].key in big
 
 
 # --- another life ---------------------------------------------------------------------------------------------
@@ -389,15 +393,15 @@ async def test_changes_bans_and_tallies_outlive_the_process(start, backend, end)
     for number in range(8):
         await job.add("page", "more", host=f"host{number}.test")
     await job.done(*await job.lease(8, "w"), counters={"pages": 1}, task="t")
-    before = {group: await job.frontier.tallies(group) for group in StatsGroup}
+    before = {group: await job.frontier.reports.stats(group) for group in StatsGroup}
     assert sum(tally.pages for tally in before[StatsGroup.HOST]) == 8
-    await job.frontier.change(SettingsChanges(delay=9.0, max_pages=100))
-    await job.frontier.drop_slot("host3.test", True)
+    await job.frontier.control.change_settings(SettingsChanges(delay=9.0, max_pages=100))
+    await job.frontier.control.drop_slot("host3.test", True)
     await getattr(job, end)()
-    assert {group: await job.frontier.tallies(group) for group in StatsGroup} == before
-    assert await job.frontier.changes() == SettingsChanges(delay=9.0, max_pages=100)
+    assert {group: await job.frontier.reports.stats(group) for group in StatsGroup} == before
+    assert await job.frontier.control.settings_changes() == SettingsChanges(delay=9.0, max_pages=100)
     assert (await job.ask(0)).revision > 0
-    assert await job.frontier.banned() == ["host3.test"]
+    assert await job.frontier.control.banned() == ["host3.test"]
     assert await job.add("new", host="host3.test") == 0
     await job.add("a", "b", host="fresh.test")
     leases = await job.lease(1)

@@ -62,7 +62,7 @@ async def test_a_run_without_a_number_of_partitions_takes_those_of_the_job(clust
     await join_cluster(cluster.url, job_name, partitions=3)
     frontier = RedisClusterFrontier(cluster.url, job_name, FREE)
     await frontier.open()
-    assert frontier.lane_of(10) == 10 % 3
+    assert frontier.partitions.of_lease(10) == 10 % 3
     await frontier.close()
 
 
@@ -93,8 +93,8 @@ async def test_what_is_counted_by_worker_is_the_sum_over_all_partitions(cluster,
     frontier = await join_cluster(cluster.url, job_name)
     await frontier.add([e for n in range(PARTITIONS) for e in entries("a", host=host_in(n))])
     await frontier.commit(done(*(await frontier.lease("w", 10)).leases, counters={"pages": 1, "items": 2}))
-    assert await frontier.tallies(StatsGroup.WORKER) == [StatsRow("w", pages=6, items=12)]
-    assert len(await frontier.tallies(StatsGroup.HOST)) == PARTITIONS
+    assert await frontier.reports.stats(StatsGroup.WORKER) == [StatsRow("w", pages=6, items=12)]
+    assert len(await frontier.reports.stats(StatsGroup.HOST)) == PARTITIONS
 
 
 async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
@@ -106,11 +106,11 @@ async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
     await frontier.add([], SeedProgress(claim.token, 0, done=True))
     node_of(cluster, job_name, 0).ask("LPUSH", key, "one", "two")
     assert (await frontier.status()).state is JobState.RUNNING
-    batch = await frontier.take_seeds(10)
+    batch = await frontier.seed_keys.take(10)
     assert [seed.value for seed in batch.seeds] == [b"one", b"two"]
     found = [e for n in range(PARTITIONS) for e in entries("seed", host=host_in(n))]
-    assert await frontier.settle_seeds(batch.token, found, [])
-    assert not await frontier.settle_seeds(batch.token, found, [])
+    assert await frontier.seed_keys.settle(batch.token, found, [])
+    assert not await frontier.seed_keys.settle(batch.token, found, [])
     assert await counts(frontier) == {"queued": PARTITIONS}
 
 

@@ -31,7 +31,7 @@ async def no_seeds(frontier):
 async def lease_from_each(frontier):
     """Lease one request of every partition; returns them by partition."""
     leases = (await frontier.lease("w", PARTITIONS)).leases
-    return {frontier.lane_of(lease.id): lease for lease in leases}
+    return {frontier.partitions.of_lease(lease.id): lease for lease in leases}
 
 
 async def work_to_the_end(frontier, worker="w"):
@@ -71,7 +71,7 @@ async def test_the_rest_goes_on_while_a_node_is_away_and_one_message_tells_it(
         assert (await frontier.lease("w", 10)).state is JobState.RUNNING
         assert (
             await frontier.renew(
-                "w", [lease.id for lease in held.values() if frontier.lane_of(lease.id) in lost]
+                "w", [lease.id for lease in held.values() if frontier.partitions.of_lease(lease.id) in lost]
             )
             == []
         )
@@ -250,16 +250,16 @@ async def test_a_note_of_a_partition_that_is_away_is_not_waited_for(own_cluster,
     frontier = await join_cluster(cluster.url, job_name)
     _, away = apart(cluster, job_name)
     host = host_in(away)
-    await frontier.remember(host, b"note", 1000.0)
+    await frontier.notes.put(host, b"note", 1000.0)
     node = node_of(cluster, job_name, away)
     node.kill()
     async with asyncio.timeout(30):
-        assert await frontier.recall(host) is None
-        await frontier.remember(host, b"later", 1000.0)
-        assert await frontier.unknown_of([b"\1" * 16], [host]) == [True]
+        assert await frontier.notes.get(host) is None
+        await frontier.notes.put(host, b"later", 1000.0)
+        assert await frontier.partitions.unknown([b"\1" * 16], [host]) == [True]
     node.start()
     await eventually(lambda: is_there(frontier, host))
 
 
 async def is_there(frontier, host):
-    return await frontier.recall(host) == b"later"
+    return await frontier.notes.get(host) == b"later"

@@ -160,7 +160,7 @@ async def test_a_limit_of_pages_over_partitions_is_met_and_never_missed(cluster,
 async def test_a_large_question_takes_from_all_partitions_and_a_small_one_from_one(frontier):
     await frontier.add([e for n in range(6) for e in entries(*range(10), host=host_in(n))])
     leases = (await frontier.lease("w", 30)).leases
-    assert {frontier.lane_of(lease.id) for lease in leases} == set(range(6))
+    assert {frontier.partitions.of_lease(lease.id) for lease in leases} == set(range(6))
     assert len((await frontier.lease("w", 1)).leases) == 1
     assert len((await frontier.lease("w", 100)).leases) == 29
 
@@ -171,9 +171,9 @@ async def test_pages_of_dead_letters_hold_each_letter_once(frontier):
     outcomes = [msgspec.structs.replace(outcome, resolution="failed") for outcome in done(*leases)]
     await frontier.commit(outcomes)
     letters, after = [], 0
-    while page := await frontier.dead_letters(after, limit=7):
+    while page := await frontier.dead_letters.list(after, limit=7):
         letters += page
         after = page[-1].id
     assert sorted(letter.url for letter in letters) == sorted(lease.url for lease in leases)
-    assert await frontier.replay([letter.id for letter in letters[:5]]) == 5
-    assert await frontier.drop() == len(leases) - 5
+    assert await frontier.dead_letters.replay([letter.id for letter in letters[:5]]) == 5
+    assert await frontier.dead_letters.drop() == len(leases) - 5

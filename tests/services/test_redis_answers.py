@@ -54,9 +54,9 @@ async def test_replaying_tells_the_right_number_when_its_answer_is_lost(server, 
         await frontier.add(entries("a", "b"))
         leases = (await frontier.lease("w", 2)).leases
         await frontier.commit([Outcome(lease.id, Resolution.FAILED, error="http/404") for lease in leases])
-        numbers = [letter.id for letter in await frontier.dead_letters()]
+        numbers = [letter.id for letter in await frontier.dead_letters.list()]
         relay.lose_next()
-        assert await frontier.replay(numbers) == 2
+        assert await frontier.dead_letters.replay(numbers) == 2
         assert relay.lost == 1
         await frontier.close()
 

@@ -61,9 +61,9 @@ async def test_hosts_and_notes_that_say_nothing_any_more_are_forgotten(server, j
         await frontier.add(entries("a", host=f"h{number}.test"))
     leases = (await frontier.lease("w", 100)).leases
     await frontier.commit(done(*leases))
-    await frontier.remember("short", b"x", 0.0)
-    await frontier.remember("long", b"x", 1000.0)
-    await frontier.hold("held.test", 1000.0)
+    await frontier.notes.put("short", b"x", 0.0)
+    await frontier.notes.put("long", b"x", 1000.0)
+    await frontier.control.pause_slot("held.test", 1000.0)
     await frontier.renew("w", [])
     assert await ask.hkeys(f"skitter:{{{frontier._job.name}}}:slots") == [b"held.test"]
     assert await ask.hkeys(f"skitter:{{{frontier._job.name}}}:notes") == [b"long"]

@@ -119,7 +119,7 @@ async def test_other_limits_of_a_queue_hold_for_the_hosts_that_are_there_when_th
 
 async def test_a_change_for_the_whole_job_leaves_to_a_queue_what_it_says_itself(job):
     frontier, _ = await job()
-    await frontier.change(SettingsChanges(delay=2.0))
+    await frontier.control.change_settings(SettingsChanges(delay=2.0))
     await frontier.add([entry(slot, name) for slot in ("detail|a.test", "list|a.test") for name in "ab"])
     first = await finish(frontier)
     assert sorted(one.slot for one in first) == ["detail|a.test", "list|a.test"]

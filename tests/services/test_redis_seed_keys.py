@@ -8,9 +8,10 @@ from engine_bench import Bench, Scripted
 from services.requests import counts, done, entries
 from skitter import Request, Spider
 from skitter.errors import FrontierError
-from skitter.frontier.records import JobState, Outcome, OutputMark, Resolution, SeedProgress
+from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress
 from skitter.frontier.redis import seed_keys
 from skitter.frontier.redis.frontier import RedisFrontier
+from skitter.item import OutputRange
 from skitter.politeness import Politeness, SlotPolicy
 from skitter.request import decode_request
 from skitter.scope import Scope
@@ -45,7 +46,7 @@ def gatherer():
 async def settle_all(frontier):
     """Do what a worker does until there is nothing more."""
     outside = SeedKeyReader(frontier, gatherer())
-    while (batch := await frontier.take_seeds(3)) is not None:
+    while (batch := await frontier.seed_keys.take(3)) is not None:
         await outside._settle(batch)
 
 
@@ -75,7 +76,7 @@ async def test_the_first_key_comes_first(begin, ask):
     frontier = await begin()
     for key in KEYS:
         await ask.rpush(key, *(f"http://a.test/{key}{n}" for n in range(4)))
-    batch = await frontier.take_seeds(6)
+    batch = await frontier.seed_keys.take(6)
     assert [seed.key for seed in batch.seeds] == [KEYS[0]] * 4 + [KEYS[1]] * 2
 
 
@@ -117,18 +118,18 @@ async def test_what_is_no_request_is_a_dead_letter_and_the_others_are_taken(begi
     await ask.rpush(KEYS[0], *BAD, "http://a.test/good")
     await settle_all(frontier)
     assert await counts(frontier) == {"queued": 1, "failed": len(BAD)}
-    errors = {letter.error for letter in await frontier.dead_letters()}
+    errors = {letter.error for letter in await frontier.dead_letters.list()}
     for wanted in BAD.values():
         assert any(error.startswith(wanted) for error in errors), (wanted, errors)
     assert (await frontier.status()).counters["failed/seed"] == len(BAD)
-    assert await frontier.drop() == len(BAD)
+    assert await frontier.dead_letters.drop() == len(BAD)
 
 
 async def test_what_is_shown_of_a_bad_seed_is_one_line_and_moves_no_cursor(begin, ask):
     frontier = await begin()
     await ask.rpush(KEYS[0], "\x1b[2J ü\n2", b"\xff" * 5000)
     await settle_all(frontier)
-    long, short = sorted((letter.url for letter in await frontier.dead_letters()), key=len, reverse=True)
+    long, short = sorted((letter.url for letter in await frontier.dead_letters.list()), key=len, reverse=True)
     assert short == "\\x1b[2J ü\\n2"
     assert long == "\\xff" * 2000
 
@@ -136,16 +137,16 @@ async def test_what_is_shown_of_a_bad_seed_is_one_line_and_moves_no_cursor(begin
 async def test_what_a_dead_worker_took_goes_to_another_and_is_added_once(begin, ask, server):
     frontier = await begin()
     await ask.lpush(KEYS[0], *(f"http://a.test/{n}" for n in range(5)))
-    taken = await frontier.take_seeds(3)
+    taken = await frontier.seed_keys.take(3)
     assert len(taken.seeds) == 3
     await settle_all(frontier)  # another worker: the rest
     assert await counts(frontier) == {"queued": 2}
-    assert await frontier.take_seeds(3) is None
+    assert await frontier.seed_keys.take(3) is None
     frontier.now[0] += 11.0
     await settle_all(frontier)
     assert await counts(frontier) == {"queued": 5}
     late = [gatherer().entry(Request(seed.value.decode())) for seed in taken.seeds]
-    assert await frontier.settle_seeds(taken.token, late, []) is False, "the dead one comes too late"
+    assert await frontier.seed_keys.settle(taken.token, late, []) is False, "the dead one comes too late"
     assert await counts(frontier) == {"queued": 5}
 
 
@@ -154,9 +155,9 @@ async def test_a_job_is_not_finished_while_a_seed_is_anywhere(begin, ask):
     assert (await frontier.status()).state is JobState.FINISHED
     await ask.sadd(KEYS[1], "http://a.test/")
     assert (await frontier.lease("w", 1)).state is JobState.RUNNING
-    batch = await frontier.take_seeds(9)
+    batch = await frontier.seed_keys.take(9)
     assert (await frontier.lease("w", 1)).state is JobState.RUNNING
-    assert await frontier.settle_seeds(batch.token, [], []) is True
+    assert await frontier.seed_keys.settle(batch.token, [], []) is True
     assert (await frontier.status()).state is JobState.FINISHED
 
 
@@ -164,9 +165,9 @@ async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkey
     frontier = await begin()
     await ask.lpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     monkeypatch.setattr(seed_keys, "_ENOUGH_QUEUED", 1)
-    batch = await frontier.take_seeds(1)
+    batch = await frontier.seed_keys.take(1)
     await SeedKeyReader(frontier, gatherer())._settle(batch)
-    assert await frontier.take_seeds(1) is None
+    assert await frontier.seed_keys.take(1) is None
     assert await ask.llen(KEYS[0]) == 1
 
 
@@ -174,7 +175,7 @@ async def test_a_key_of_another_kind_is_said_in_one_line(begin, ask):
     frontier = await begin()
     await ask.hset(KEYS[0], "a", "b")
     with pytest.raises(FrontierError, match="seed key t:first is a hash") as refusal:
-        await frontier.take_seeds(1)
+        await frontier.seed_keys.take(1)
     assert "sorted set" in refusal.value.remedy
 
 
@@ -183,10 +184,10 @@ async def test_nothing_is_taken_out_of_one_key_while_another_is_of_a_wrong_kind(
     await ask.rpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     await ask.set(KEYS[1], "a text")
     with pytest.raises(FrontierError, match="seed key t:second is a string"):
-        await frontier.take_seeds(9)
+        await frontier.seed_keys.take(9)
     assert await ask.llen(KEYS[0]) == 2
     await ask.delete(KEYS[1])
-    assert len((await frontier.take_seeds(9)).seeds) == 2
+    assert len((await frontier.seed_keys.take(9)).seeds) == 2
 
 
 async def test_the_queue_of_a_job_is_no_seed_key(begin):
@@ -220,7 +221,7 @@ async def test_a_worker_crawls_what_comes_by_the_keys_until_it_is_told_to_stop(s
     while (await crawl.frontier.status()).done < 20:
         await asyncio.sleep(0.01)
     assert not running.done()
-    await crawl.frontier.control(JobState.STOPPING)
+    await crawl.frontier.control.set_state(JobState.STOPPING)
     ran = await running
     await crawl.frontier.close()
     assert sorted(item["path"] for item in ran.items) == sorted(f"/{n}" for n in range(20))
@@ -245,10 +246,10 @@ async def test_a_plain_counter_that_cannot_be_raised_breaks_no_commit_off(begin,
     await ask.set("shop:count:books", "many")
     await frontier.add(entries("a"))
     (lease,) = (await frontier.lease("w", 1)).leases
-    mark = OutputMark("items/1.jsonl", 0, 10)
+    mark = OutputRange("items/1.jsonl", 0, 10)
     outcome = Outcome(lease.id, Resolution.DONE, counters={"items": 3}, outputs=[mark], task="books")
     assert await frontier.commit([outcome]) == [True]
     assert await counts(frontier) == {"done": 1}
-    assert await frontier.outputs() == {"items/1.jsonl": [(0, 10)]}
+    assert await frontier.reports.outputs() == {"items/1.jsonl": [(0, 10)]}
     assert (await frontier.status()).counters["errors/task_counter"] == 1
     assert await ask.get("shop:count:books") == b"many"

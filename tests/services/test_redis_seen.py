@@ -60,8 +60,10 @@ async def test_any_course_of_adding_failing_and_replaying_leaves_the_right_ones_
         )
         known -= {lease.fingerprint for lease in leases if lease.id in failing}
         if rng.random() < 0.2:
-            letters = [letter for letter in await frontier.dead_letters() if letter.fingerprint not in known]
-            await frontier.replay([letter.id for letter in letters])
+            letters = [
+                letter for letter in await frontier.dead_letters.list() if letter.fingerprint not in known
+            ]
+            await frontier.dead_letters.replay([letter.id for letter in letters])
             known |= {letter.fingerprint for letter in letters}
         assert await frontier.unknown(prints) == [one not in known for one in prints]
 

@@ -183,7 +183,7 @@ async def test_messages_come_as_they_are_needed(make):
     assert broker.allowed[0] == 10
     await lease(frontier, 7, landed=[FetchReport(one.id, 0.1) for one in leases])
     assert broker.allowed[-1] == len(leases) + 1  # one to look: no slot has anything ready
-    await frontier.control(JobState.PAUSED)
+    await frontier.control.set_state(JobState.PAUSED)
     await lease(frontier, 7, landed=[FetchReport(0)])
     await lease(frontier, 7, landed=[FetchReport(0)])
     assert broker.allowed[-1] == len(leases)

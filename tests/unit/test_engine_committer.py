@@ -133,6 +133,18 @@ async def test_many_pages_are_committed_together(bench):
     assert Counting.commits < 60
 
 
+class TwoPartitions:
+    def __init__(self, frontier):
+        self._frontier = frontier
+
+    def of_lease(self, lease_id):
+        return lease_id % 2
+
+    async def unknown(self, fingerprints, slots):
+        assert len(slots) == len(fingerprints)
+        return await self._frontier.unknown(fingerprints)
+
+
 class Halves(MemoryFrontier):
     """Two parts. After the front page, one of them is away until the other has taken four pages."""
 
@@ -141,15 +153,12 @@ class Halves(MemoryFrontier):
         self.is_back = asyncio.Event()
         self.taken = []
 
-    def lane_of(self, lease_id):
-        return lease_id % 2
-
-    async def unknown_of(self, fingerprints, slots):
-        assert len(slots) == len(fingerprints)
-        return await self.unknown(fingerprints)
+    @property
+    def partitions(self):
+        return TwoPartitions(self)
 
     async def commit(self, outcomes):
-        (lane,) = {self.lane_of(outcome.lease_id) for outcome in outcomes}
+        (lane,) = {self.partitions.of_lease(outcome.lease_id) for outcome in outcomes}
         if self.taken and lane == 0:
             await self.is_back.wait()
         self.taken += [lane] * len(outcomes)
@@ -172,7 +181,7 @@ class Broken(Halves):
     """Cannot commit to one of its parts."""
 
     async def commit(self, outcomes):
-        if self.lane_of(outcomes[0].lease_id) == 0:
+        if self.partitions.of_lease(outcomes[0].lease_id) == 0:
             raise FrontierError("this part is gone", remedy="bring it back")
         return await super().commit(outcomes)
 

@@ -113,7 +113,7 @@ async def test_seeds_from_outside_stay_in_their_keys_until_there_is_room():
     class Keys:
         asked = 0
 
-        async def take_seeds(self, _limit):
+        async def take(self, _limit):
             self.asked += 1
 
     keys, room = Keys(), QueueCapacity()

@@ -75,13 +75,13 @@ async def test_a_paused_job_is_not_asked_all_the_time_and_goes_on_when_it_is_res
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
-    await crawl.frontier.control(JobState.PAUSED)
+    await crawl.frontier.control.set_state(JobState.PAUSED)
     before = len(crawl.frontier.asked)
     await asyncio.sleep(1.0)
     fetched = sum(crawl.site.counts.values())
     assert fetched < 9
     assert len(crawl.frontier.asked) - before < 40
-    await crawl.frontier.control(JobState.RUNNING)
+    await crawl.frontier.control.set_state(JobState.RUNNING)
     ran = await running
     assert (len(ran.items), ran.state) == (9, JobState.FINISHED)
 
@@ -125,7 +125,7 @@ async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopp
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
-    await crawl.frontier.control(JobState.STOPPING)
+    await crawl.frontier.control.set_state(JobState.STOPPING)
     ran = await running
     assert (ran.state, ran.status.leased, ran.status.queued) == (JobState.STOPPING, 0, 4)
     assert "leases/lost" not in ran.counters
@@ -139,7 +139,7 @@ async def test_nothing_is_sent_for_a_turn_that_has_landed():
     made = leaser.Leaser("w", frontier, 1)
     made.land = landings.append
     granted = Lease(1, bytes(16), "h.test", "http://h.test/", b"", 0, 0, 0.0, start_within=60.0)
-    turn = leaser.Turn(made, granted, asyncio.get_running_loop().time())
+    turn = leaser.InflightRequest(made, granted, asyncio.get_running_loop().time())
     assert turn.may_start(connecting=0.5)
     turn.land()
     assert not turn.may_start(connecting=0.75)

@@ -77,7 +77,7 @@ async def test_a_robots_txt_that_fails_costs_its_pages_no_attempt(bench):
     status = await crawl.frontier.status()
     assert status.busiest == []
     assert not [name for name in status.counters if name.startswith(("retried/", "failed/", "pages"))]
-    await crawl.frontier.control(JobState.STOPPING)
+    await crawl.frontier.control.set_state(JobState.STOPPING)
     ran = await running
     assert (ran.letters, ran.status.delayed, crawl.site.counts["/"]) == ({}, 1, 0)
 
@@ -111,7 +111,7 @@ async def test_a_replayed_dead_letter_is_crawled_again(bench):
     crawl = bench({"/": (Answer(status=404), [])})
     first = await crawl.run()
     assert list(first.letters) == ["/"]
-    assert await crawl.frontier.replay() == 1
+    assert await crawl.frontier.dead_letters.replay() == 1
     again = await crawl.run()
     assert (paths(again), again.letters, again.state) == (["/"], {}, JobState.FINISHED)
 

@@ -44,22 +44,22 @@ async def kept(request, tmp_path):
 async def test_notes_that_ran_out_are_swept_and_the_others_stay(kept):
     frontier, clock, count = kept
     for number in range(1_500):
-        await frontier.remember(f"short{number}", b"x", 10.0)
+        await frontier.notes.put(f"short{number}", b"x", 10.0)
         clock.now += 0.1
-    await frontier.remember("long", b"y", 1e6)
+    await frontier.notes.put("long", b"y", 1e6)
     clock.now += 20.0
     for number in range(1_500):
-        await frontier.remember(f"later{number}", b"z", 1e6)
+        await frontier.notes.put(f"later{number}", b"z", 1e6)
     assert count() <= 1_500 + 1 + 1_000
-    assert await frontier.recall("long") == b"y"
-    assert await frontier.recall("later0") == b"z"
+    assert await frontier.notes.get("long") == b"y"
+    assert await frontier.notes.get("later0") == b"z"
 
 
 async def test_what_is_kept_never_outgrows_what_is_good_by_much(kept):
     frontier, clock, count = kept
     most = 0
     for number in range(5_000):
-        await frontier.remember(f"host{number}", b"x", 100.0)
+        await frontier.notes.put(f"host{number}", b"x", 100.0)
         clock.now += 1.0
         if number % 250 == 0:
             most = max(most, count())
@@ -72,7 +72,7 @@ async def test_what_ran_out_between_two_runs_is_gone_when_the_next_begins(tmp_pa
         frontier = SqliteFrontier(tmp_path / "frontier.db", clock=clock)
         await frontier.open()
         assert notes_of_sqlite(frontier) == 0
-        await frontier.remember(f"host{run}", b"x", 10.0)
+        await frontier.notes.put(f"host{run}", b"x", 10.0)
         await frontier.close()
         clock.now += 20.0
 

@@ -31,11 +31,11 @@ class Notes:
         self.kept = {}
         self.swaps = 0
 
-    async def recall(self, key):
+    async def get(self, key):
         await asyncio.sleep(0)
         return self.kept.get(key)
 
-    async def swap(self, key, old, new, ttl):
+    async def compare_and_swap(self, key, old, new, ttl):
         await asyncio.sleep(0)
         self.swaps += 1
         if self.kept.get(key) != old:

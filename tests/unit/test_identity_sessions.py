@@ -23,10 +23,10 @@ class Notes:
     def __init__(self):
         self.kept = {}
 
-    async def recall(self, key):
+    async def get(self, key):
         return self.kept.get(key)
 
-    async def remember(self, key, value, ttl):
+    async def put(self, key, value, ttl):
         self.kept[key] = value
 
 

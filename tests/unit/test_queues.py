@@ -313,7 +313,7 @@ async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_wo
         Entry(bytes([n]) * 16, slot, f"{BASE}{n}", b"") for n, slot in enumerate(("detail|h", "list|h"))
     ]
     await frontier.add(entries)
-    await frontier.announce(report("w", "list"), 1000.0)
+    await frontier.reports.announce(report("w", "list"), 1000.0)
     watch = UnservedQueues()
     said = []
     for now in (0.0, 9.0, 10.0, 11.0, 500.0):
@@ -321,7 +321,7 @@ async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_wo
         said.append(len(caplog.records))
     assert said == [0, 0, 1, 1, 1]
     assert "1 queued in queue detail, which no worker serves" in caplog.text
-    await frontier.announce(report("late", "detail"), 1000.0)
+    await frontier.reports.announce(report("late", "detail"), 1000.0)
     again = UnservedQueues()
     for now in (0.0, 100.0):
         await again.look(frontier, await frontier.status(), now)

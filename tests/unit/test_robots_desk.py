@@ -47,15 +47,15 @@ class GatedFetcher:
 class Notes(dict):
     """The shared notes of a frontier."""
 
-    async def recall(self, key):
-        return self.get(key, (None, 0))[0]
+    async def get(self, key):
+        return super().get(key, (None, 0))[0]
 
-    async def remember(self, key, value, ttl):
+    async def put(self, key, value, ttl):
         self[key] = value, ttl
 
 
 def desk(fetcher, notes=None, **settings):
-    shared = {"recall": notes.recall, "remember": notes.remember} if notes is not None else {}
+    shared = {} if notes is None else {"notes": notes}
     return RobotsCache(fetcher, "skitter/1", RobotsSettings(**settings), **shared)
 
 
@@ -124,7 +124,7 @@ async def test_failures_are_counted_over_all_workers_and_over_expiry():
 async def test_while_a_host_is_deferred_it_is_not_asked_and_the_rest_of_the_pause_is_told():
     notes, fetcher = Notes(), GatedFetcher()
     record = RobotsRecord(RobotsState.UNREACHABLE, time.time() - 40, 100, failures=1, error="x")
-    await notes.remember("robots:http://site.test", encode_record(record), 1000)
+    await notes.put("robots:http://site.test", encode_record(record), 1000)
     robots = desk(fetcher, notes)
     for verdict in (await robots.verdict(URL), await robots.verdict(URL), robots.known(URL)):
         assert 50 < verdict.seconds <= 60
@@ -134,7 +134,7 @@ async def test_while_a_host_is_deferred_it_is_not_asked_and_the_rest_of_the_paus
 async def test_a_file_that_ran_out_is_fetched_again():
     notes, fetcher = Notes(), GatedFetcher()
     old = RobotsRecord(RobotsState.RULES, time.time() - 100, 50, b"User-agent: *\nDisallow:")
-    await notes.remember("robots:http://site.test", encode_record(old), 1000)
+    await notes.put("robots:http://site.test", encode_record(old), 1000)
     assert not (await desk(fetcher, notes).verdict(URL)).allowed(URL)
     assert len(fetcher.asked) == 1
 

@@ -86,7 +86,7 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
     fetched = spider.parse
 
     async def parse(response, **words):
-        known.append((await bench.frontier.changes()).domain_limits)
+        known.append((await bench.frontier.control.settings_changes()).domain_limits)
         return await fetched(response, **words)
 
     spider.parse = parse
@@ -100,7 +100,7 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
 async def test_a_reset_by_hand_forgets_what_was_set_by_hand_and_not_the_limits_of_tasks():
     frontier = MemoryFrontier()
     limits = {"x": QueueLimits(delay=2.0)}
-    await frontier.change(SettingsChanges(domain_limits=limits))
+    await frontier.control.change_settings(SettingsChanges(domain_limits=limits))
     await change_by_hand(frontier, SettingsChanges(delay=3.0, max_pages=7), reset=False)
     found = await change_by_hand(frontier, SettingsChanges(max_pages=9), reset=True)
     assert found == SettingsChanges(max_pages=9, domain_limits=limits)

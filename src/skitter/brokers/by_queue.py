@@ -30,7 +30,6 @@ from skitter.frontier.records import (
     Outcome,
     SeedProgress,
 )
-from skitter.frontier.registry import forget
 from skitter.queues import DEFAULT_QUEUE, EVERY_OTHER, QueueQuotas, queue_of, share_of
 
 _LOOK_EVERY = 2.0
@@ -101,7 +100,7 @@ class BrokerFrontierByQueue(OverState):
 
     async def erase(self) -> None:
         """Make the state forget the job. Messages of its last life are let go as they come."""
-        await forget(self._state)
+        await self._state.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
 
@@ -117,7 +116,7 @@ class BrokerFrontierByQueue(OverState):
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters back in the queue."""
         slots = await slots_of_letters(self._state, ids)
-        count = await self._state.replay(ids)
+        count = await self._state.dead_letters.replay(ids)
         for queue, group in _by_queue(slots, lambda slot: slot).items():
             await (await self._part(queue)).publish_turns(group)
         return count

@@ -14,7 +14,6 @@ from skitter.brokers.outbox import FULL
 from skitter.brokers.state import StateFrontier
 from skitter.errors import FrontierError
 from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, Resolution, SeedProgress
-from skitter.frontier.registry import forget
 
 log = logging.getLogger("skitter.frontier")
 
@@ -75,7 +74,7 @@ class BrokerFrontier(BrokerLeasing):
 
     async def erase(self) -> None:
         """Make the state forget the job. Messages of its last life are let go as they come."""
-        await forget(self._state)
+        await self._state.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
 
@@ -100,7 +99,7 @@ class BrokerFrontier(BrokerLeasing):
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters back in the queue."""
         slots = await slots_of_letters(self._state, ids)
-        count = await self._state.replay(ids)
+        count = await self._state.dead_letters.replay(ids)
         await self.publish_turns(slots)
         return count
 
@@ -172,7 +171,7 @@ async def slots_of_letters(state: StateFrontier, ids: Sequence[int] | None) -> l
     chosen = None if ids is None else set(ids)
     slots: list[str] = []
     last = 0
-    while letters := await state.dead_letters(last, _LETTERS_AT_ONCE):
+    while letters := await state.dead_letters.list(last, _LETTERS_AT_ONCE):
         last = letters[-1].id
         slots += [letter.slot for letter in letters if chosen is None or letter.id in chosen]
     return slots

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from skitter.frontier.contract import Frontier
+from skitter.frontier.flat import Flat
 from skitter.frontier.records import AddResult, Entry, FetchReport, LeaseResult, Outcome, SeedProgress
 from skitter.queues import QueueQuotas
 
@@ -125,7 +126,7 @@ def _masks_of(
     ]
 
 
-class OverState:
+class OverState(Flat):
     """A frontier over a state: whatever stands not in it is the state's own."""
 
     _state: StateFrontier
@@ -134,6 +135,21 @@ class OverState:
     def shared(self) -> bool:
         """Whether every process opens it by its URL: as its state."""
         return self._state.shared
+
+    @property
+    def seed_keys(self) -> Any:
+        """Those of the state."""
+        return self._state.seed_keys
+
+    @property
+    def catalog(self) -> Any:
+        """That of the state."""
+        return self._state.catalog
+
+    @property
+    def politeness(self) -> Any:
+        """Those of the state."""
+        return self._state.politeness
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)

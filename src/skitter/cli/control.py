@@ -76,7 +76,7 @@ async def _pause(folder: JobFolder) -> None:
                 f"job {folder.job!r} is being stopped",
                 remedy="nothing more is fetched; pause it when it has ended",
             )
-        now = await reached.frontier.control(JobState.PAUSED)
+        now = await reached.frontier.control.set_state(JobState.PAUSED)
         reason = (await reached.frontier.status()).reason
     if now is JobState.FINISHED:
         say(f"job {folder.job} is finished")
@@ -124,7 +124,7 @@ async def _end_pause(folder: JobFolder) -> bool:
         frontier = reached.frontier
         if (await frontier.status()).state is JobState.STOPPING:
             raise UsageError(f"job {folder.job!r} is being stopped", remedy="resume it when it has ended")
-        say(f"job {folder.job} is {await frontier.control(JobState.RUNNING)}")
+        say(f"job {folder.job} is {await frontier.control.set_state(JobState.RUNNING)}")
     return True
 
 
@@ -149,10 +149,10 @@ async def _stop(folder: JobFolder) -> None:
             say(f"job {folder.job} is not being run")
             return
         frontier = reached.frontier
-        await frontier.control(JobState.STOPPING)
+        await frontier.control.set_state(JobState.STOPPING)
         if isinstance(frontier, RemoteFrontier):
             await frontier.wait_closed()
-        while frontier.shared and await frontier.workers():  # noqa: ASYNC110 - they are in other processes
+        while frontier.shared and await frontier.reports.workers():  # noqa: ASYNC110 - they are in other processes
             await asyncio.sleep(_LOOK_EVERY)
     if folder.exists():
         await asyncio.to_thread(folder.lock().wait)

@@ -109,7 +109,7 @@ async def _settle(
     if ids or kind is not None:
         chosen = [letter.id for letter in await _find(folder, ids, kind)]
     async with open_frontier(folder) as reached:
-        act = reached.frontier.replay if again else reached.frontier.drop
+        act = reached.frontier.dead_letters.replay if again else reached.frontier.dead_letters.drop
         return await act(chosen), reached.live
 
 

@@ -43,7 +43,11 @@ async def _set(folder: JobFolder, changes: SettingsChanges, *, reset: bool, ask:
 
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
-        now = await frontier.changes() if ask else await change_by_hand(frontier, changes, reset=reset)
+        now = (
+            await frontier.control.settings_changes()
+            if ask
+            else await change_by_hand(frontier, changes, reset=reset)
+        )
     texts = change_texts(now)
     say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "nothing is changed"))
 
@@ -71,19 +75,18 @@ async def _drop_host(folder: JobFolder, host: str, *, ban: bool, unban: bool) ->
     async with open_frontier(folder) as reached:
         slot = _slot_of(folder, reached, name)
         if unban:
-            was_banned = await reached.frontier.unban(slot)
+            was_banned = await reached.frontier.control.unban(slot)
             say(f"{slot} is banned no more" if was_banned else f"{slot} was not banned")
             return
-        dropped = await reached.frontier.drop_slot(slot, ban)
+        dropped = await reached.frontier.control.drop_slot(slot, ban)
     say(f"{slot}: dropped {dropped:,}" + (", and banned" if ban else ""))
 
 
 def _slot_of(folder: JobFolder, reached: OpenFrontier, host: str) -> str:
-    from skitter.frontier.contract import SharedRules
     from skitter.run.builder import JobBuilder
 
     frontier = reached.frontier
-    if isinstance(frontier, SharedRules):
+    if frontier.politeness is not None:
         return frontier.politeness.slot_of(host)
     return JobBuilder(folder.read()).settings.politeness().slot_of(host)
 

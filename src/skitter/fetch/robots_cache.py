@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 
+from skitter._utils.notes import Notes
 from skitter.fetch.contract import Fetcher
 from skitter.fetch.robots import (
     Deferred,
@@ -21,9 +21,6 @@ from skitter.fetch.robots import (
     product_token,
 )
 
-Recall = Callable[[str], Awaitable[bytes | None]]
-Remember = Callable[[str, bytes, float], Awaitable[None]]
-
 _KEPT_BEYOND_TTL = 86_400.0
 """Seconds for which a record is still shared after it ran out, for its failure count and its rules."""
 
@@ -32,7 +29,7 @@ class RobotsCache:
     """Answers for each URL what the robots.txt of its origin says.
 
     A file is fetched once, however many requests of this process wait for it, and offered to the other
-    workers through ``remember`` (key, value, seconds to keep) where they find it through ``recall`` (key).
+    workers through the shared ``notes``.
     """
 
     def __init__(
@@ -40,14 +37,12 @@ class RobotsCache:
         fetcher: Fetcher,
         user_agent: str,
         settings: RobotsSettings | None = None,
-        recall: Recall | None = None,
-        remember: Remember | None = None,
+        notes: Notes | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._token = product_token(user_agent)
         self._settings = settings or RobotsSettings()
-        self._recall = recall
-        self._remember = remember
+        self._notes = notes
         self._known: OrderedDict[str, tuple[RobotsRecord, RobotsPolicy | Deferred]] = OrderedDict()
         self._under_way: dict[str, asyncio.Task[RobotsRecord]] = {}
 
@@ -92,14 +87,14 @@ class RobotsCache:
         key = f"robots:{origin}"
         entry = self._known.get(origin)
         previous = entry[0] if entry else None
-        shared = decode_record(await self._recall(key)) if self._recall else None
+        shared = decode_record(await self._notes.get(key)) if self._notes is not None else None
         if shared is not None:
             if shared.holds(time.time()):
                 return shared
             previous = shared
         record = await fetch_robots(self._fetcher, origin, self._settings, previous)
-        if self._remember:
-            await self._remember(key, encode_record(record), record.ttl + _KEPT_BEYOND_TTL)
+        if self._notes is not None:
+            await self._notes.put(key, encode_record(record), record.ttl + _KEPT_BEYOND_TTL)
         return record
 
     def _keep(self, origin: str, record: RobotsRecord) -> RobotsPolicy | Deferred:

@@ -1,11 +1,14 @@
-"""The frontier contract: what every backend promises, and what some promise beyond it.
+"""The frontier contract: what every backend promises, and the abilities that only some backends have.
 
-A frontier is the only durable truth of a job.
+A frontier is the only durable state of a job. :class:`Frontier` is the queue; its attributes hold everything else:
+:class:`Control`, :class:`DeadLetters`, :class:`Notes` and :class:`Reports`. An ability that a backend lacks is an
+attribute that is ``None``. Every backend passes the same contract suite (``tests/contract``).
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
+from skitter._utils.notes import Notes
 from skitter.errors import FrontierError
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import (
@@ -27,221 +30,252 @@ from skitter.frontier.workers import WorkerReport, WorkerStatus
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 
+__all__ = [
+    "Catalog", "Control", "DeadLetters", "Frontier", "NoSuchJob", "Notes", "Partitions", "Reports", "SeedKeys",
+]  # fmt: skip
 
-class Frontier(Protocol):
-    """What to fetch next. Every backend passes the same contract suite (``tests/contract``)."""
 
-    shared: ClassVar[bool]
-    """Whether every process opens it by its URL. If not, one process owns it and serves the others."""
+class Control(Protocol):
+    """Changes the course of a running job. Every change is durable and holds for all workers."""
 
-    async def open(self) -> JobInfo:
-        """Open or create the job. Raises :class:`~skitter.errors.FrontierError` with a remedy."""
+    async def set_state(self, state: JobState) -> JobState:
+        """Request ``RUNNING``, ``PAUSED`` or ``STOPPING``. Return the state now in force."""
         ...
 
-    async def close(self) -> None:
-        """Give the backend back; an owner hands all leases back first."""
-        ...
-
-    async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Tell which fingerprints are new: a hint to build and send only new requests."""
-        ...
-
-    async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
-        """Add requests with atomic de-duplication. Idempotent; durable when it returns."""
-        ...
-
-    async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        """Take the duty of loading the seeds, or ``None`` if it is done or another worker has it."""
-        ...
-
-    async def lease(
-        self, worker: str, limit: int, landed: Sequence[FetchReport] = (), shares: QueueQuotas | None = None
-    ) -> LeaseResult:
-        """Hand out at most ``limit`` requests that may be fetched now.
-
-        Ready slots by their next allowed time, within a slot by the queue order. ``landed`` frees
-        the places of fetches that ended since the last call. ``shares``: the queues from which to lease, and how many
-        at most from each; ``None``: any number of any. The state is that of the whole job in any case.
-        """
-        ...
-
-    async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
-        """Extend leases; returns the ids that are no longer held."""
-        ...
-
-    async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Close leases, each atomically with its new requests, counters and output marks.
-
-        Durable when it returns. ``False`` for a late outcome, of which nothing is kept.
-        """
-        ...
-
-    async def release(self, lease_ids: Sequence[int]) -> None:
-        """Hand leases back untouched: same place in the queue, no attempt counted."""
-        ...
-
-    async def abandon(self, worker: str) -> int:
-        """Take back everything a dead worker held, one loss counted each; returns how many."""
-        ...
-
-    async def status(self) -> FrontierStatus:
-        """Read all counts at one moment."""
-        ...
-
-    async def control(self, state: JobState) -> JobState:
-        """Ask for ``RUNNING``, ``PAUSED`` or ``STOPPING``; returns the state that holds now."""
-        ...
-
-    async def hold(self, slot: str, seconds: float) -> None:
-        """Give out nothing of a slot for so many seconds from now; an earlier hold that lasts longer stays."""
+    async def pause_slot(self, slot: str, seconds: float) -> None:
+        """Lease nothing from a slot for ``seconds`` from now. A longer pause already in force stays."""
         ...
 
     async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set a floor, in seconds, for the delay of one slot (Crawl-delay)."""
+        """Set the minimum delay of one slot, in seconds (Crawl-delay)."""
         ...
 
-    async def recall(self, key: str) -> bytes | None:
-        """Read a small shared note (robots.txt of a host), if it has not run out."""
+    async def settings_changes(self) -> SettingsChanges:
+        """Return the settings that were changed while the job ran. They hold for later runs too."""
         ...
 
-    async def remember(self, key: str, value: bytes, ttl: float) -> None:
-        """Keep a small shared note for ``ttl`` seconds."""
-        ...
-
-    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Keep a shared note for ``ttl`` seconds if the one kept now is ``old`` (``None``: there is none), in one step.
-
-        ``False``: the note is another one by now: read it and try again. (Where a call is repeated because its
-        answer was lost, that may be the caller's own.)
-        """
-        ...
-
-    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """List requests given up, oldest first, with ``id`` greater than ``after``."""
-        ...
-
-    async def replay(self, ids: Sequence[int] | None = None) -> int:
-        """Put dead letters (all by default) back in the queue with fresh attempts; returns how many.
-
-        One whose URL was added again since (it may be where failed requests do not stay known, and in a later
-        crawl of the job) is taken out, counted as a refused duplicate, and not put back.
-        """
-        ...
-
-    async def drop(self, ids: Sequence[int] | None = None) -> int:
-        """Forget dead letters (all by default)."""
-        ...
-
-    async def recrawl(self) -> bool:
-        """Begin a finished job again: its seeds are loaded anew; ``False`` if it is not finished.
-
-        With a ``visited_ttl`` the pages whose visit has run out are fetched again; without one every page
-        is. Counters go on, and each visit gives its items anew.
-        """
-        ...
-
-    async def tallies(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
-        """Read what was counted per worker, host or task: the most pages first."""
-        ...
-
-    async def announce(self, report: WorkerReport, ttl: float) -> None:
-        """Tell that a worker is there, which is believed for ``ttl`` seconds; 0: it has left."""
-        ...
-
-    async def workers(self) -> list[WorkerStatus]:
-        """List the workers of which was heard lately, by machine."""
-        ...
-
-    async def changes(self) -> SettingsChanges:
-        """Return the settings that were changed while the job ran, and hold for all its workers and runs."""
-        ...
-
-    async def change(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
-        """Change settings at once, on top of earlier changes or (``reset``) instead of them; returns what holds."""
+    async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
+        """Change settings at once, on top of earlier changes or (``reset``) in their place. Return all changes in force."""
         ...
 
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
-        """Remove what waits in a slot; returns how many.
+        """Remove the waiting requests of a slot. Return their number.
 
-        The slot of a host in the default queue stands for the host in all queues. What waited counts as
-        ``refused/dropped`` and stays known. What is on lease is finished. ``ban``: from now on every request for the
-        slot is refused, as ``refused/banned``, a retry as well.
+        The slot of a host in the default queue stands for that host in all queues. Dropped requests count as
+        ``refused/dropped`` and stay known; leased requests are finished. ``ban``: from now on refuse every request
+        for the slot as ``refused/banned``, retries included.
         """
         ...
 
-    async def drop_task(self, task: str) -> int:
-        """Remove what waits of a task (:mod:`skitter.frontier.group_filter`); returns how many.
+    async def drop_group(self, group: str) -> int:
+        """Remove the waiting requests of a group (:mod:`skitter.frontier.group_filter`). Return their number.
 
-        They count as ``refused/dropped`` and stay known. What is on lease, or comes while this is at work, is left.
+        They count as ``refused/dropped`` and stay known. Leased requests, and requests added during the call, stay.
         """
         ...
 
     async def unban(self, slot: str) -> bool:
-        """Take requests for a slot again; ``False`` if it was not banned."""
+        """Accept requests for a slot again. Return ``False`` if it was not banned."""
         ...
 
     async def banned(self) -> list[str]:
         """List the banned slots."""
         ...
 
+    async def recrawl(self) -> bool:
+        """Start a finished job again: its seeds are loaded anew. Return ``False`` if it is not finished.
+
+        With a ``visited_ttl``, pages whose visit has expired are fetched again; without one, every page is.
+        Counters continue, and each visit produces its items anew.
+        """
+        ...
+
+
+class DeadLetters(Protocol):
+    """Requests that were given up."""
+
+    async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """List dead letters with ``id`` greater than ``after``, oldest first."""
+        ...
+
+    async def replay(self, ids: Sequence[int] | None = None) -> int:
+        """Put dead letters (all by default) back in the queue with fresh attempts. Return their number.
+
+        A dead letter whose URL was added again since (``refetch_failed``, or a later crawl of the job) is removed and
+        counted as a refused duplicate instead.
+        """
+        ...
+
+    async def drop(self, ids: Sequence[int] | None = None) -> int:
+        """Delete dead letters (all by default). Return their number."""
+        ...
+
+
+class Reports(Protocol):
+    """What a job counts and who works on it."""
+
+    async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
+        """Return the counts per worker, host or request group, most pages first."""
+        ...
+
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file, in order."""
+        ...
+
+    async def announce(self, report: WorkerReport, ttl: float) -> None:
+        """Register a worker as alive for ``ttl`` seconds. 0: the worker has left."""
+        ...
+
+    async def workers(self) -> list[WorkerStatus]:
+        """List the live workers, by machine."""
+        ...
+
+
+class SeedKeys(Protocol):
+    """Seeds that other programs write into keys of the frontier's server (``FrontierOptions.seed_keys``)."""
+
+    async def take(self, limit: int) -> SeedBatch | None:
+        """Take up to ``limit`` elements from the keys, in the order in which the keys are configured.
+
+        Within a key: a list from its right end, a sorted set by score, highest first, a set at random. Return ``None``
+        if all keys are empty. The job is not finished while a key has elements, or a batch is not settled.
+        """
+        ...
+
+    async def settle(
+        self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
+    ) -> bool:
+        """Turn a batch into requests, and its invalid elements into dead letters with their errors, in one step.
+
+        Return ``False``, without effect, if the batch was given to another worker in the meantime.
+        """
+        ...
+
+
+class Partitions(Protocol):
+    """The parts of a frontier that is spread over several servers. One part may be away while others work."""
+
+    def of_lease(self, lease_id: int) -> int:
+        """Return the number of the partition that granted a lease."""
+        ...
+
+    async def unknown(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
+        """Do as :meth:`Frontier.unknown`, but ask only the partitions that hold ``slots``."""
+        ...
+
+
+class Catalog(Protocol):
+    """The jobs on a server. Works on a frontier that is not open."""
+
+    async def jobs(self) -> list[str]:
+        """List all jobs on the server, by name."""
+        ...
+
+
+class Frontier(Protocol):
+    """The queue of a job: what to fetch next."""
+
+    shared: ClassVar[bool]
+    """Whether every process opens the frontier by its URL. If not, one process owns it and serves the others."""
+
+    @property
+    def control(self) -> Control:
+        """Changes the course of the job."""
+        ...
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Requests that were given up."""
+        ...
+
+    @property
+    def notes(self) -> Notes:
+        """Small values that the workers share."""
+        ...
+
+    @property
+    def reports(self) -> Reports:
+        """Counts, outputs and workers."""
+        ...
+
+    @property
+    def politeness(self) -> Politeness | None:
+        """The politeness rules that the job was created with, on a shared frontier that is open; elsewhere ``None``."""
+        ...
+
+    @property
+    def seed_keys(self) -> SeedKeys | None:
+        """``None`` if the backend has no keys that other programs can write seeds to."""
+        ...
+
+    @property
+    def partitions(self) -> Partitions | None:
+        """``None`` if all requests are on one server."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """``None`` if the backend cannot list jobs."""
+        ...
+
+    async def open(self) -> JobInfo:
+        """Open or create the job. Raise :class:`~skitter.errors.FrontierError` if that fails."""
+        ...
+
+    async def close(self) -> None:
+        """Release the backend. An owner releases all leases first."""
+        ...
+
+    async def erase(self) -> None:
+        """Delete the job. Call it before :meth:`open`."""
+        ...
+
+    async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return which fingerprints are new: a hint, so that the caller builds and sends only new requests."""
+        ...
+
+    async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
+        """Add requests with atomic de-duplication. Idempotent; durable on return."""
+        ...
+
+    async def claim_seeds(self, worker: str) -> SeedClaim | None:
+        """Claim the loading of the seeds. Return ``None`` if they are loaded or another worker has the claim."""
+        ...
+
+    async def lease(
+        self, worker: str, limit: int, reports: Sequence[FetchReport] = (), quotas: QueueQuotas | None = None
+    ) -> LeaseResult:
+        """Lease at most ``limit`` requests that may be fetched now.
+
+        Slots come by their next allowed time; requests of a slot by the queue order. ``reports`` frees the slots of
+        fetches that ended since the last call. ``quotas``: which queues to lease from, and the maximum number of
+        leases from each; ``None``: any number from any queue. The returned state is always that of the whole job.
+        """
+        ...
+
+    async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
+        """Extend leases. Return the ids of leases that the worker no longer holds."""
+        ...
+
+    async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        """Close leases, each atomically with its new requests, counters and output ranges.
+
+        Durable on return. ``False`` marks a late outcome, of which nothing is stored.
+        """
+        ...
+
+    async def release(self, lease_ids: Sequence[int]) -> None:
+        """Return leases unused: the requests keep their place in the queue and no attempt is counted."""
+        ...
+
+    async def abandon(self, worker: str) -> int:
+        """Take back all leases of a dead worker, counting one lost lease each. Return their number."""
+        ...
+
+    async def status(self) -> FrontierStatus:
+        """Read all counts at one moment."""
         ...
 
 
 class NoSuchJob(FrontierError):
     """A shared frontier has no job of this name."""
-
-
-@runtime_checkable
-class SharedRules(Protocol):
-    """A frontier that all machines share, and of which each can learn what it must know of a job."""
-
-    @property
-    def politeness(self) -> Politeness:
-        """Which slot a host is in; known once it is open."""
-        ...
-
-
-@runtime_checkable
-class ListsJobs(Protocol):
-    """A frontier on a server that knows which jobs it has."""
-
-    async def jobs(self) -> list[str]:
-        """List all jobs that are there, by name. For a frontier that is not open."""
-        ...
-
-
-@runtime_checkable
-class Partitioned(Protocol):
-    """A frontier whose parts lie on several servers, one of which may be away while the others go on."""
-
-    def lane_of(self, lease_id: int) -> int:
-        """Return the number of the part that gave a lease."""
-        ...
-
-    async def unknown_of(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
-        """Tell as :meth:`Frontier.unknown` which fingerprints are new, given their slots, but by asking less."""
-        ...
-
-
-@runtime_checkable
-class SeedKeys(Protocol):
-    """A frontier that can take seeds from keys of its server (``FrontierOptions.seed_keys``)."""
-
-    async def take_seeds(self, limit: int) -> SeedBatch | None:
-        """Take elements out of the keys, in the order in which the keys are named; ``None``: there are none.
-
-        Within a key: a list from its right end, a sorted set by its scores, high first, a set at random.
-        The job is not finished while there is anything in a key, or taken and not settled.
-        """
-        ...
-
-    async def settle_seeds(
-        self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
-    ) -> bool:
-        """Turn a batch into requests, and what is none into dead letters with their errors, in one step.
-
-        ``False``, and nothing happens, if the batch went to somebody else meanwhile.
-        """
-        ...

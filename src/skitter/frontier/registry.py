@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
@@ -61,21 +60,6 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
 
 
 FRONTIERS = PluginKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError)
-
-
-@runtime_checkable
-class Erasable(Protocol):
-    """A frontier that keeps its job somewhere else than in the job's folder."""
-
-    async def erase(self) -> None:
-        """Forget the job for good. Called before ``open``."""
-        ...
-
-
-async def forget(frontier: Frontier) -> None:
-    """Make a frontier, which is not open, forget its job; most keep it in the job's folder alone."""
-    if isinstance(frontier, Erasable):
-        await frontier.erase()
 
 
 def make_frontier(url: str, context: FrontierContext) -> Frontier:

@@ -31,8 +31,8 @@ from skitter.worker.hooks import Hooks
 from skitter.worker.routing import OutputRouter, RoutedStores
 
 if TYPE_CHECKING:  # imported when a worker is made: the owner of a fleet makes none
+    from skitter._utils.notes import Notes
     from skitter.fetch.contract import Fetcher
-    from skitter.fetch.identity.contract import Notes
     from skitter.worker.worker import Worker
 
 
@@ -194,7 +194,7 @@ class JobBuilder:
         worker_class = await asyncio.to_thread(_worker_class)
         stores = await self._open_stores(name)
         sorting = self._sorting(name)
-        fetcher = await asyncio.to_thread(self.fetcher, frontier)  # it may look for installed parts
+        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes)  # it may look for installed parts
         await fetcher.open()
         worker = worker_class(
             name,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.contract import Frontier, ListsJobs, NoSuchJob
+from skitter.frontier.contract import Frontier, NoSuchJob
 from skitter.frontier.embedded.file_format import file_of
 from skitter.frontier.embedded.inspection import (
     read_dead_letters,
@@ -109,8 +109,8 @@ async def jobs_on(frontier: str) -> list[JobFolder]:
     """List all jobs of a frontier that all machines share. Raises :class:`~skitter.errors.SkitterError`."""
     if frontier.partition(":")[0] not in _EMBEDDED:
         made = make_frontier(frontier, FrontierContext("none", ".", Politeness(), attach=True))
-        if isinstance(made, ListsJobs):
-            return [SharedJob(job, frontier) for job in await made.jobs() if is_job_name(job)]
+        if made.catalog is not None:
+            return [SharedJob(job, frontier) for job in await made.catalog.jobs() if is_job_name(job)]
     raise UsageError(
         f"frontier {shown_url(frontier)} cannot list its jobs",
         remedy="leave --frontier out, in the folder of the jobs",
@@ -124,7 +124,7 @@ async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]
     if shared is not None:
         info = await shared.open()
         try:
-            busy = folder.is_being_run() or await shared.workers() or (await shared.status()).leased
+            busy = folder.is_being_run() or await shared.reports.workers() or (await shared.status()).leased
             yield OpenFrontier(shared, True, info) if busy else None
         finally:
             await shared.close()
@@ -228,12 +228,12 @@ async def outputs(folder: JobFolder) -> dict[str, list[tuple[int, int]]]:
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
-                return await live.frontier.outputs()
+                return await live.frontier.reports.outputs()
     path = _file_of(folder, folder.read())
     if path is not None:
         return read_outputs(path)
     async with open_frontier(folder) as reached:
-        return await reached.frontier.outputs()
+        return await reached.frontier.reports.outputs()
 
 
 async def dead_letters(folder: JobFolder, after: int, limit: int) -> list[DeadLetter]:
@@ -242,12 +242,12 @@ async def dead_letters(folder: JobFolder, after: int, limit: int) -> list[DeadLe
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
-                return await live.frontier.dead_letters(after, limit)
+                return await live.frontier.dead_letters.list(after, limit)
     path = _file_of(folder, spec)
     if path is not None:
         return read_dead_letters(path, after, limit)
     async with open_frontier(folder) as reached:
-        return await reached.frontier.dead_letters(after, limit)
+        return await reached.frontier.dead_letters.list(after, limit)
 
 
 async def _look(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
@@ -271,9 +271,9 @@ async def _look(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
 
 async def _read(frontier: Frontier, found: JobStatus) -> None:
     found.counts = await frontier.status()
-    found.workers = await frontier.workers()
-    found.changes = msgspec.to_builtins(await frontier.changes())
-    found.banned = await frontier.banned()
+    found.workers = await frontier.reports.workers()
+    found.changes = msgspec.to_builtins(await frontier.control.settings_changes())
+    found.banned = await frontier.control.banned()
 
 
 async def tallies(folder: JobFolder, group: StatsGroup, limit: int) -> list[StatsRow]:
@@ -281,12 +281,12 @@ async def tallies(folder: JobFolder, group: StatsGroup, limit: int) -> list[Stat
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
-                return await live.frontier.tallies(group, limit)
+                return await live.frontier.reports.stats(group, limit)
     path = _file_of(folder, folder.read())
     if path is not None:
         return read_tallies(path, group, limit)
     async with open_frontier(folder) as reached:
-        return await reached.frontier.tallies(group, limit)
+        return await reached.frontier.reports.stats(group, limit)
 
 
 def _file_of(folder: JobFolder, spec: JobSpec) -> Path | None:
@@ -308,9 +308,9 @@ _BY_HAND = tuple(name for name in SettingsChanges.__struct_fields__ if name != "
 async def change_by_hand(frontier: Frontier, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
     """Change settings of a job; ``reset`` forgets what was changed by hand before, not what its spider has changed."""
     if reset:
-        kept = SettingsChanges(domain_limits=(await frontier.changes()).domain_limits)
+        kept = SettingsChanges(domain_limits=(await frontier.control.settings_changes()).domain_limits)
         changes = changes.over(kept)
-    return await frontier.change(changes, reset)
+    return await frontier.control.change_settings(changes, reset)
 
 
 def changes_of(given: Mapping[str, Any]) -> SettingsChanges:

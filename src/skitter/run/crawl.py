@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.contract import Frontier, SeedKeys
+from skitter.frontier.contract import Frontier
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
-from skitter.frontier.registry import forget, make_frontier
+from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.frontier.workers import unserved
 from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet, worker_name
@@ -136,7 +136,7 @@ class Crawl:
         began = time.monotonic()
         folder = self._assembly.folder
         frontier = make_frontier(self.spec.frontier, self._assembly.frontier_context())
-        if self._assembly.settings.seed_keys and not isinstance(frontier, SeedKeys):
+        if self._assembly.settings.seed_keys and frontier.seed_keys is None:
             raise UsageError(
                 f"frontier {shown_url(self.spec.frontier)} has no seed keys",
                 remedy="they need a Redis frontier; or `skitter add`",
@@ -144,7 +144,7 @@ class Crawl:
         await self._outputs.check(fresh=self._fresh)
         if self._fresh:
             await asyncio.to_thread(folder.empty)
-            await forget(frontier)
+            await frontier.erase()
             await self._outputs.clear()
         else:
             await asyncio.to_thread(folder.check, self.spec)
@@ -176,9 +176,9 @@ class Crawl:
         status = await frontier.status()
         # A stop that was asked for ends with the run; a shared frontier does not notice when that is.
         if self._resume or (frontier.shared and status.state is JobState.STOPPING):
-            await frontier.control(JobState.RUNNING)
+            await frontier.control.set_state(JobState.RUNNING)
             status = await frontier.status()
-        if self._recrawl and await frontier.recrawl():
+        if self._recrawl and await frontier.control.recrawl():
             status = await frontier.status()
         if entries := self._assembly.first_entries(info):
             await frontier.add(entries)
@@ -192,7 +192,7 @@ class Crawl:
             status.state is JobState.FINISHED
             and status.failed > 0
             and not self._stop_reason
-            and await frontier.replay() > 0
+            and await frontier.dead_letters.replay() > 0
         )
 
     async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> None:
@@ -247,7 +247,7 @@ class Crawl:
         self._at_work.drain()
         # On a shared frontier it is a stop of this machine alone.
         if self._frontier is not None and not self._frontier.shared:
-            self._undertake(self._frontier.control(JobState.STOPPING))
+            self._undertake(self._frontier.control.set_state(JobState.STOPPING))
         if self._fleet is not None:
             self._undertake(self._fleet.stop())
 
@@ -304,7 +304,7 @@ class Crawl:
 
     async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
         """Return what is committed of the part files on this machine."""
-        ranges = await frontier.outputs()
+        ranges = await frontier.reports.outputs()
         if not frontier.shared:
             return ranges  # all of them are here, or something is wrong
         parts = parts_folder(str(self._assembly.folder.path))
@@ -338,7 +338,7 @@ class UnservedQueues:
         """Look at a reading of the job; ``now`` in seconds, from any beginning."""
         if status.state is not JobState.RUNNING or not any(status.queues.values()):
             return
-        waiting = unserved(status.queues, await frontier.workers())
+        waiting = unserved(status.queues, await frontier.reports.workers())
         self._since = {queue: self._since.get(queue, now) for queue in waiting}
         for queue, since in self._since.items():
             if now - since >= _PATIENCE and queue not in self._told:

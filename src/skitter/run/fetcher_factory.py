@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
+from skitter._utils.notes import Notes
 from skitter.errors import SettingsError, SkitterError
 from skitter.fetch.cache import CachingFetcher
 from skitter.fetch.contract import Fetcher
 from skitter.fetch.cookies import CookieJars, NoCookies
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.agents import AgentList, agents_of_file, random_agents
-from skitter.fetch.identity.contract import Cookies, Notes, Proxies, SourceContext, UserAgents, existing_file
+from skitter.fetch.identity.contract import Cookies, Proxies, SourceContext, UserAgents, existing_file
 from skitter.fetch.identity.cookie_file import CookieFile
 from skitter.fetch.identity.fetcher import IdentityFetcher
 from skitter.fetch.identity.jar_cookies import JarCookies

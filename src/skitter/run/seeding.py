@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from skitter.frontier.contract import SharedRules
 from skitter.frontier.records import Entry
 from skitter.run.builder import JobBuilder
 from skitter.run.control import OpenFrontier
@@ -18,7 +17,7 @@ def judge(folder: JobFolder, reached: OpenFrontier) -> tuple[LinkCollector, type
     if spec.spider:
         assembly = JobBuilder(spec)
         return LinkCollector(assembly.scope, assembly.settings.politeness(), seed), type(assembly.spider)
-    assert isinstance(reached.frontier, SharedRules)
+    assert reached.frontier.politeness is not None
     return LinkCollector(Scope(), reached.frontier.politeness, seed), None
 
 

@@ -102,7 +102,7 @@ class Counter:
 
         async def act() -> int:
             async with _open(job, folder) as reached:
-                settle = reached.frontier.replay if again else reached.frontier.drop
+                settle = reached.frontier.dead_letters.replay if again else reached.frontier.dead_letters.drop
                 return await settle(ids)
 
         folder = await self._folder(job)
@@ -121,7 +121,7 @@ class Counter:
 
         async def act() -> None:
             async with _open(job, folder) as reached:
-                await reached.frontier.drop_task(task)
+                await reached.frontier.control.drop_group(task)
 
         with suppress(Conflict):  # nobody has begun it: nothing is queued
             folder = await self._folder(job)

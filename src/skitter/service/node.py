@@ -24,7 +24,7 @@ from skitter._utils.redaction import Redactor, secrets_among
 from skitter._version import VERSION
 from skitter.errors import SkitterError
 from skitter.frontier.options import FrontierContext
-from skitter.frontier.registry import forget, make_frontier
+from skitter.frontier.registry import make_frontier
 from skitter.politeness import Politeness
 from skitter.run.log_frames import level_name
 from skitter.service.desk import Desk
@@ -237,7 +237,7 @@ class Node:
     async def _erase(self, run: str) -> None:
         ground = self._desk.ground
         if ground.is_shared:
-            await forget(make_frontier(ground.store, FrontierContext(run, str(ground.runs), Politeness())))
+            await make_frontier(ground.store, FrontierContext(run, str(ground.runs), Politeness())).erase()
         await ground.pages(run).erase()
 
     async def _erase_log(self, run: str) -> None:

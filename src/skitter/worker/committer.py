@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from skitter.frontier.contract import Frontier, Partitioned
+from skitter.frontier.contract import Frontier, Partitions
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.item import OutputRange
 from skitter.store.contract import Buffering, Store, buffering_of
@@ -83,7 +83,7 @@ class Committer:
         self._waiting: list[Page] = []
         self._arrived = asyncio.Event()
         self._closing = False
-        self._divided = frontier if isinstance(frontier, Partitioned) else None
+        self._partitions = frontier.partitions
         self._busy: dict[int, asyncio.Task[None]] = {}
         """Commits under way, by the part of a divided frontier that they go to."""
         self._failed: BaseException | None = None
@@ -144,17 +144,17 @@ class Committer:
 
     def _can_go_on(self) -> bool:
         self._check()
-        if not self._busy or self._divided is None:
+        if not self._busy or self._partitions is None:
             return bool(self._waiting)
-        return any(self._divided.lane_of(page.lease.id) not in self._busy for page in self._waiting)
+        return any(self._partitions.of_lease(page.lease.id) not in self._busy for page in self._waiting)
 
     def _next(self) -> list[Page]:
         """Take what waits; pages whose part of the frontier is away stay."""
         waiting, self._waiting = self._waiting, []
-        if self._busy and self._divided is not None:
-            lane_of, busy = self._divided.lane_of, self._busy
-            self._waiting = [page for page in waiting if lane_of(page.lease.id) in busy]
-            waiting = [page for page in waiting if lane_of(page.lease.id) not in busy]
+        if self._busy and self._partitions is not None:
+            of_lease, busy = self._partitions.of_lease, self._busy
+            self._waiting = [page for page in waiting if of_lease(page.lease.id) in busy]
+            waiting = [page for page in waiting if of_lease(page.lease.id) not in busy]
         self._items = sum(len(page.items) for page in self._waiting)
         return waiting
 
@@ -220,16 +220,16 @@ class Committer:
             self.set_aside(list(later))
             outcomes = [outcome for outcome in outcomes if outcome.lease_id not in later]
             pages = [page for page in pages if page.lease.id not in later]
-        if self._divided is None:
+        if self._partitions is None:
             await self._close(pages, outcomes)
         else:
-            await self._close_apart(self._divided, pages, outcomes)
+            await self._close_apart(self._partitions, pages, outcomes)
 
-    async def _close_apart(self, frontier: Partitioned, pages: list[Page], outcomes: list[Outcome]) -> None:
+    async def _close_apart(self, partitions: Partitions, pages: list[Page], outcomes: list[Outcome]) -> None:
         """Commit to each part of the frontier by itself, and wait for none that is away."""
         shares: dict[int, tuple[list[Page], list[Outcome]]] = {}
         for page, outcome in zip(pages, outcomes, strict=True):
-            share = shares.setdefault(frontier.lane_of(page.lease.id), ([], []))
+            share = shares.setdefault(partitions.of_lease(page.lease.id), ([], []))
             share[0].append(page)
             share[1].append(outcome)
         for lane, share in shares.items():
@@ -284,10 +284,10 @@ class Committer:
         return signal is not HookAction.FAIL
 
     async def _ask_unknown(self, pages: list[Page], fingerprints: list[bytes]) -> list[bool]:
-        if self._divided is None:
+        if self._partitions is None:
             return await self._frontier.unknown(fingerprints)
         slots = [slot for page in pages for batch in page.batches for slot in batch.slots]
-        return await self._divided.unknown_of(fingerprints, slots)
+        return await self._partitions.unknown(fingerprints, slots)
 
     async def _new_entries(self, pages: list[Page]) -> list[list[Entry]]:
         """Build entries for the links that are new; the known ones, most of them, cost only their test."""

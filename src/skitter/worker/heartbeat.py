@@ -56,10 +56,10 @@ class Heartbeat:
     async def run(self) -> None:
         """Announce until cancelled."""
         while True:
-            await self._frontier.announce(self.report(), _BELIEVED)
+            await self._frontier.reports.announce(self.report(), _BELIEVED)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def leave(self) -> None:
         """Say that the worker has left; a frontier that is gone will notice by itself."""
         with contextlib.suppress(SkitterError):
-            await self._frontier.announce(self.report(), 0.0)
+            await self._frontier.reports.announce(self.report(), 0.0)

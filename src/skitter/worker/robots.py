@@ -64,8 +64,7 @@ class RobotsGate:
             fetcher,
             settings.user_agent,
             RobotsSettings(ttl=settings.robots_ttl, first_deferral=10.0, max_failures=_ROBOTS_FAILURES),
-            recall=frontier.recall,
-            remember=frontier.remember,
+            frontier.notes,
         )
         self._delays: dict[str, float] = {}
         self._unresolved: Counter[str] = Counter()
@@ -99,7 +98,7 @@ class RobotsGate:
                 self._unresolved[lease.slot] += 1
         if verdict.exhausted or self._unresolved[lease.slot] >= _UNRESOLVED:
             return RobotsCheck(RobotsDecision.EXHAUSTED, error=verdict.error)
-        await self._frontier.hold(lease.slot, verdict.seconds)
+        await self._frontier.control.pause_slot(lease.slot, verdict.seconds)
         return RobotsCheck(RobotsDecision.DEFERRED, verdict.seconds, verdict.error)
 
     async def _slow_down(self, policy: RobotsPolicy, lease: Lease) -> bool:
@@ -107,7 +106,7 @@ class RobotsGate:
         delay = min(policy.crawl_delay or 0.0, self._cap)
         if self._delays.get(lease.slot) != delay:
             self._delays[lease.slot] = delay
-            await self._frontier.set_delay(lease.slot, delay)
+            await self._frontier.control.set_delay(lease.slot, delay)
         return lease.start_within is None
 
     async def close(self) -> None:

@@ -145,9 +145,9 @@ class SeedKeyReader:
     """Watches the seed keys for one worker. All workers do: what one takes no other gets."""
 
     def __init__(
-        self, frontier: SeedKeys, gatherer: LinkCollector, room: QueueCapacity | None = None
+        self, seed_keys: SeedKeys, gatherer: LinkCollector, room: QueueCapacity | None = None
     ) -> None:
-        self._frontier = frontier
+        self._seed_keys = seed_keys
         self._gatherer = gatherer
         self._room = room if room is not None else QueueCapacity()
 
@@ -156,7 +156,7 @@ class SeedKeyReader:
         pause = _LOOK_EVERY
         while True:
             await self._room.wait()
-            batch = await self._frontier.take_seeds(_SEED_KEY_BATCH)
+            batch = await self._seed_keys.take(_SEED_KEY_BATCH)
             if batch is not None:
                 await self._settle(batch)
             if batch is None or len(batch.seeds) < _SEED_KEY_BATCH:
@@ -177,7 +177,7 @@ class SeedKeyReader:
                 log.warning("seed %r of %s: %s", seed.value[:200], seed.key, entry)
                 rejected.append((_letter(seed), f"seed: {entry}"))
         self._room.take(len(entries))
-        if await self._frontier.settle_seeds(batch.token, entries, rejected) and entries:
+        if await self._seed_keys.settle(batch.token, entries, rejected) and entries:
             log.info("seeds taken from outside: %d", len(entries))
 
 

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any, cast
+from typing import Any
 
 from msgspec import UNSET
 
 from skitter.errors import CrawlFailed, SkitterError, is_usage
 from skitter.fetch.contract import Fetcher
-from skitter.frontier.contract import Frontier, SeedKeys
+from skitter.frontier.contract import Frontier
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState
 from skitter.politeness import QueueLimits
@@ -112,7 +112,9 @@ class Worker:
         self._pump.on_change = self._obey_changes
         await self._each_hook("on_start")
         if settings.seed_keys:
-            self.undertake(SeedKeyReader(cast(SeedKeys, self._frontier), self._gatherer, self._room).run())
+            seed_keys = self._frontier.seed_keys
+            assert seed_keys is not None, "the run checked it"
+            self.undertake(SeedKeyReader(seed_keys, self._gatherer, self._room).run())
         walk = RequestPipeline(
             self.spider,
             settings,
@@ -121,7 +123,7 @@ class Worker:
             self._robots,
             self._gatherer,
             self._obey,
-            self._frontier.hold,
+            self._frontier.control.pause_slot,
         )
         self._pumping = asyncio.create_task(self._pump.run(walk.through, self._committer.put))
         committing = self.undertake(self._committer.run(self._pump.closed))
@@ -153,7 +155,7 @@ class Worker:
 
     async def _obey_changes(self) -> None:
         """Take over the one changed setting that is the workers' own; the frontier sees to the others."""
-        changes = await self._frontier.changes()
+        changes = await self._frontier.control.settings_changes()
         wanted = changes.concurrency
         self._pump.concurrency = self._concurrency if wanted is UNSET else wanted
 
@@ -180,9 +182,9 @@ class Worker:
 
     async def limit_domains(self, limits: dict[str, QueueLimits]) -> None:
         """Let limits hold for the hosts of some domains, over all workers; those that held before do no more."""
-        before = (await self._frontier.changes()).domain_limits
+        before = (await self._frontier.control.settings_changes()).domain_limits
         if (before or {}) != limits:
-            await self._frontier.change(SettingsChanges(domain_limits=limits))
+            await self._frontier.control.change_settings(SettingsChanges(domain_limits=limits))
 
     async def drop_task(self, task: str, rest: float) -> int:
         """Remove what waits of a task from the queue; returns how many.
@@ -190,9 +192,9 @@ class Worker:
         ``rest``: seconds in which it is done once, by whichever worker is first.
         """
         mine = self.name.encode()
-        if not await self._frontier.swap(f"skitter:drop-task:{task}", None, mine, rest):
+        if not await self._frontier.notes.compare_and_swap(f"skitter:drop-task:{task}", None, mine, rest):
             return 0
-        dropped = await self._frontier.drop_task(task)
+        dropped = await self._frontier.control.drop_group(task)
         if dropped:
             log.info("task %s is closed: %d requests were dropped", task, dropped)
         return dropped
@@ -238,7 +240,7 @@ class Worker:
         if signal is HookAction.STOP:
             log.info("stopping, as %s asked", where)
             if self._stopping is None:
-                self._stopping = asyncio.ensure_future(self._frontier.control(JobState.STOPPING))
+                self._stopping = asyncio.ensure_future(self._frontier.control.set_state(JobState.STOPPING))
             self._pump.drain()  # here at once; the other workers hear of it from the frontier
         elif signal is HookAction.FAIL:
             remedy = "see the log for what it found; the same command resumes"

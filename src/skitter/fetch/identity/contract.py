@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from skitter._utils.notes import Notes
 from skitter.errors import SettingsError, SkitterError
 from skitter.fetch.contract import Fetcher, FetchError, ProxyError
 from skitter.fetch.options import FetchSettings
@@ -20,22 +21,6 @@ from skitter.response import Response
 
 class SourceError(SkitterError):
     """A source that cannot be opened: no such file, a list that cannot be read, a missing package."""
-
-
-class Notes(Protocol):
-    """Small notes that all workers of a job share. Every frontier keeps them."""
-
-    async def recall(self, key: str) -> bytes | None:
-        """Read a note, if it has not run out."""
-        ...
-
-    async def remember(self, key: str, value: bytes, ttl: float) -> None:
-        """Keep a note for ``ttl`` seconds."""
-        ...
-
-    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Keep a note for ``ttl`` seconds if the one kept now is ``old``; ``False`` if it is another one."""
-        ...
 
 
 class SourceContext(msgspec.Struct, frozen=True):

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
+from skitter._utils.notes import Notes
 from skitter.errors import SettingsError
 from skitter.fetch.contract import FetchError, ProxyError
-from skitter.fetch.identity.contract import Notes
 from skitter.request import Request
 
 log = logging.getLogger("skitter.fetch")
@@ -175,14 +175,14 @@ class SessionPool:
         session = self._add(Session(name, headers, proxy, self._clock()))
         if self._notes is not None:
             likeness = msgspec.msgpack.encode(Likeness(dict(headers), proxy))
-            await self._notes.remember(_key(name), likeness, self.options.max_age)
+            await self._notes.put(_key(name), likeness, self.options.max_age)
         return session
 
     async def _adopt(self, name: str) -> Session | None:
         """Go on as a session that another worker made; ``None`` if it is retired or not known."""
         if self._notes is None:
             return None
-        note = await self._notes.recall(_key(name))
+        note = await self._notes.get(_key(name))
         if not note:
             return None
         known = self._by_name.get(name)  # made while we asked
@@ -217,7 +217,7 @@ class SessionPool:
             return
         self._remove(session)
         if self._notes is not None:  # an empty note: nobody is to go on as it
-            await self._notes.remember(_key(session.name), b"", options.max_age)
+            await self._notes.put(_key(session.name), b"", options.max_age)
 
     def _remove(self, session: Session) -> None:
         session.retired = True

@@ -13,9 +13,9 @@ from http.cookiejar import Cookie, CookieJar
 
 import msgspec
 
+from skitter._utils.notes import Notes
 from skitter.errors import UndecodableRecord
 from skitter.fetch.cookies import CookieJars, kept_header, site_of, take_into, with_own
-from skitter.fetch.identity.contract import Notes
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import registered_domain
@@ -70,12 +70,12 @@ class SharedCookies:
             self._decoded.pop(key, None)  # the jar is about to differ from its note
             take_into(jar, response)
             after = _encode(jar)
-            if after == before or await self._notes.swap(key, before, after, _KEPT):
+            if after == before or await self._notes.compare_and_swap(key, before, after, _KEPT):
                 return
 
     async def _read(self, session: str, site: str) -> tuple[bytes | None, CookieJar]:
         key = _key(session, site)
-        note = await self._notes.recall(key)
+        note = await self._notes.get(key)
         kept = self._decoded.get(key)
         if kept is None or kept[0] != note:
             jar = self._begin.new_jar(site if note is None else "")

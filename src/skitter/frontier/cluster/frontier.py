@@ -24,6 +24,7 @@ from skitter.frontier.cluster.partition_map import PartitionMap
 from skitter.frontier.cluster.termination import read_pulses
 from skitter.frontier.cluster.whole import Whole
 from skitter.frontier.embedded.clock import steady_clock
+from skitter.frontier.flat import Flat, optional
 from skitter.frontier.options import FrontierOptions, SettingsChanges
 from skitter.frontier.records import (
     AddResult,
@@ -43,8 +44,10 @@ _MOST_ON_THE_WAY = 20_000
 _LOOK_EVERY = 0.05
 
 
-class PartitionedFrontier(Whole, PartitionedSteering):
+class PartitionedFrontier(Whole, PartitionedSteering, Flat):
     """A frontier over partitions, numbered from 0. The first one also has what belongs to the job as a whole."""
+
+    partitions = optional("partitions")
 
     shared: ClassVar[bool] = True
     """Every worker process reaches it by itself."""
@@ -76,7 +79,7 @@ class PartitionedFrontier(Whole, PartitionedSteering):
         info = await home.join(None)
         others = [lane.partition for lane in self._parts.lanes[1:]]
         await gather_all(partition.join(home) for partition in others)
-        changes = await home.changes()
+        changes = await home.control.settings_changes()
         if not self._attach:
             # Somebody may have died before he had told them all.
             await gather_all(_align(partition, home.recrawls, changes) for partition in others)
@@ -275,5 +278,5 @@ class PartitionedFrontier(Whole, PartitionedSteering):
 async def _align(partition: Partition, recrawls: int, changes: SettingsChanges) -> None:
     """Lead a partition after the first one."""
     await partition.advance(recrawls)
-    if await partition.changes() != changes:
-        await partition.change(changes, reset=True)
+    if await partition.control.settings_changes() != changes:
+        await partition.control.change_settings(changes, reset=True)

@@ -30,7 +30,7 @@ class Whole:
     async def _obey_changes(self, revision: int) -> None:
         home = self._parts.home
         if revision > self._revision and not home.is_away:
-            self._budget = Budget((await home.changes()).of_options(home.options))
+            self._budget = Budget((await home.control.settings_changes()).of_options(home.options))
             self._revision = revision
 
     async def _whole_state(self, reason: str) -> JobState:
@@ -69,15 +69,18 @@ class Whole:
         reason = self._budget.reached(pulses)
         return whole_status(parts, await self._whole_state(reason), reason)
 
-    async def control(self, state: JobState) -> JobState:
+    async def set_state(self, state: JobState) -> JobState:
         """Set what the fleet is to do, in every partition."""
-        await gather_all(lane.partition.control(state) for lane in self._parts.lanes)
+        await gather_all(lane.partition.control.set_state(state) for lane in self._parts.lanes)
         self._parts.touch()
         return await self._whole_state("")
 
     async def recrawl(self) -> bool:
         """Begin a finished job again. Done by the first partition; who opens the job leads the others after it."""
-        if await self._whole_state("") is not JobState.FINISHED or not await self._parts.home.recrawl():
+        if (
+            await self._whole_state("") is not JobState.FINISHED
+            or not await self._parts.home.control.recrawl()
+        ):
             return False
         await gather_all(lane.partition.advance(self._parts.home.recrawls) for lane in self._parts.lanes[1:])
         self._parts.touch()

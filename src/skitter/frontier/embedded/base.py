@@ -8,6 +8,7 @@ from collections.abc import Callable
 from skitter.frontier.cleanup import CleanupSchedule
 from skitter.frontier.embedded.leases import SeedLoading
 from skitter.frontier.embedded.scheduler import SlotTable
+from skitter.frontier.flat import Flat
 from skitter.frontier.options import FrontierOptions, SettingsChanges
 from skitter.frontier.records import JobState
 from skitter.frontier.stats import StatsGroup, StatsRow, StatsTable
@@ -16,7 +17,7 @@ from skitter.politeness import Politeness
 from skitter.queues import without_queue
 
 
-class Embedded:
+class Embedded(Flat):
     """State of the job, its limits and its workers."""
 
     def __init__(

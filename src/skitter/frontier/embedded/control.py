@@ -23,7 +23,7 @@ _LOOKED_AT_ONCE = 20_000
 class SqliteControl(SqliteRows):
     """Steers the job."""
 
-    async def control(self, state: JobState) -> JobState:
+    async def set_state(self, state: JobState) -> JobState:
         """Set what the fleet is to do."""
         self._state = state
         self._note_job()

@@ -34,7 +34,7 @@ class SqliteLetters(SqliteRows):
             self._note_sweeps.done(0)  # for those who come while the file is swept
             self._note_sweeps.done(await self._journal.read(lambda file: queries.sweep_notes(file, now)))
 
-    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+    async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""
         keys = self._slot_keys
         return await self._journal.read(lambda file: queries.dead_letters(file, keys, after, limit))

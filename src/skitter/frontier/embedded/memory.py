@@ -48,6 +48,9 @@ class MemoryFrontier(MemoryControl, MemoryLetters):
         """Return what a worker must know."""
         return JobInfo(self._fingerprint_seed, FINGERPRINT_VERSION, self._options.lease_seconds)
 
+    async def erase(self) -> None:
+        """Do nothing: a memory frontier that is not open has no job."""
+
     async def close(self) -> None:
         """Keep everything: a memory frontier can be opened again while the object lives."""
 

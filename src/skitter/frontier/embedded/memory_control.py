@@ -14,7 +14,7 @@ from skitter.queues import without_queue
 class MemoryControl(MemoryRows):
     """Steers the job."""
 
-    async def control(self, state: JobState) -> JobState:
+    async def set_state(self, state: JobState) -> JobState:
         """Set what the fleet is to do."""
         self._state = state
         return self._current_state()

@@ -31,7 +31,7 @@ class MemoryLetters(MemoryRows):
         await self.remember(key, new, ttl)
         return True
 
-    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+    async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""
         return [letter for letter, _ in self._dead.values() if letter.id > after][:limit]
 

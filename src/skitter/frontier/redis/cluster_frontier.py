@@ -10,6 +10,7 @@ from redis.crc import key_slot
 
 from skitter.errors import FrontierError
 from skitter.frontier.cluster.frontier import PartitionedFrontier
+from skitter.frontier.flat import optional
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, JobInfo, SeedBatch
 from skitter.frontier.redis.by_url import ByUrl
@@ -27,6 +28,9 @@ class RedisClusterFrontier(ByUrl, PartitionedFrontier):
     ``patient``: also :meth:`open` waits for nodes that are away, as every other call does. ``attach``: take
     the job as it is, its options included, and refuse to begin one.
     """
+
+    seed_keys = optional("seed_keys")
+    catalog = optional("catalog")
 
     def __init__(
         self,

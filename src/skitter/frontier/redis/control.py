@@ -29,7 +29,7 @@ class Steering:
     _job: RedisJob
     _server: RedisServer
 
-    async def control(self, state: JobState) -> JobState:
+    async def set_state(self, state: JobState) -> JobState:
         """Set what the fleet is to do."""
         return JobState((await self._job.run("control", state.value)).decode())
 

@@ -29,7 +29,7 @@ class LettersOnRedis:
         arguments = (to_bytes(key), int(old is not None), old or b"", new, ttl)
         return bool(await self._job.run("swap", *arguments))
 
-    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+    async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up, oldest first."""
         return [read_letter(data) for data in await self._job.run("letters", after, limit)]
 

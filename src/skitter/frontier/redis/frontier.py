@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from skitter.errors import FrontierError
+from skitter.frontier.flat import Flat, optional
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import (
     AddResult,
@@ -58,12 +59,15 @@ from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas, queue_of, share_of
 
 
-class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis):
+class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
     """A frontier on a Valkey or Redis server, which ``place`` names or is.
 
     ``patient``: also :meth:`open` waits for a server that is away, as every other call does. ``attach``: take
     the job as it is, its options included, and refuse to begin one.
     """
+
+    seed_keys = optional("seed_keys")
+    catalog = optional("catalog")
 
     shared: ClassVar[bool] = True
     """Every worker process reaches it by itself; there is no owner."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from skitter.errors import FrontierError
+from skitter.frontier.flat import Flat
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import (
     AddResult,
@@ -39,7 +40,7 @@ class OwnerGone(FrontierError):
     """The process that owns the frontier has ended: the worker has to end too."""
 
 
-class RemoteFrontier:
+class RemoteFrontier(Flat):
     """A frontier reached over the owner's socket."""
 
     shared: ClassVar[bool] = False
@@ -71,6 +72,10 @@ class RemoteFrontier:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+    async def erase(self) -> None:
+        """Refuse: only the owner of a frontier can erase it."""
+        raise FrontierError("a worker cannot erase the frontier of its owner")
 
     async def wait_closed(self) -> None:
         """Return when the owner has gone."""
@@ -123,9 +128,9 @@ class RemoteFrontier:
         status: FrontierStatus = await self._call("status")
         return status
 
-    async def control(self, state: JobState) -> JobState:
+    async def set_state(self, state: JobState) -> JobState:
         """Set what the fleet is to do."""
-        now: JobState = await self._call("control", state)
+        now: JobState = await self._call("set_state", state)
         return now
 
     async def hold(self, slot: str, seconds: float) -> None:
@@ -150,9 +155,9 @@ class RemoteFrontier:
         swapped: bool = await self._call("swap", key, old, new, ttl)
         return swapped
 
-    async def dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+    async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List requests given up."""
-        letters: list[DeadLetter] = await self._call("dead_letters", after, limit)
+        letters: list[DeadLetter] = await self._call("list_dead_letters", after, limit)
         return letters
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
