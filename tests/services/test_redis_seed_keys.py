@@ -45,7 +45,7 @@ def gatherer():
 
 async def settle_all(frontier):
     """Do what a worker does until there is nothing more."""
-    outside = SeedKeyReader(frontier, gatherer())
+    outside = SeedKeyReader(frontier.seed_keys, gatherer())
     while (batch := await frontier.seed_keys.take(3)) is not None:
         await outside._settle(batch)
 
@@ -166,7 +166,7 @@ async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkey
     await ask.lpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     monkeypatch.setattr(seed_keys, "_ENOUGH_QUEUED", 1)
     batch = await frontier.seed_keys.take(1)
-    await SeedKeyReader(frontier, gatherer())._settle(batch)
+    await SeedKeyReader(frontier.seed_keys, gatherer())._settle(batch)
     assert await frontier.seed_keys.take(1) is None
     assert await ask.llen(KEYS[0]) == 1
 
