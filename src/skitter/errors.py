@@ -9,13 +9,15 @@ from collections.abc import Iterable
 class SkitterError(Exception):
     """Base of every error that skitter raises on purpose.
 
-    ``remedy`` is one sentence that tells the reader what to do; the command line prints it
-    after the message and exits with status 2.
+    ``remedy`` is one sentence that tells the reader what to do; the command line prints it after the message.
+    ``field`` names the setting, option, argument or record field at fault, if there is one. Programs and tests
+    match errors by class and field; the message may change at any time.
     """
 
-    def __init__(self, message: str, *, remedy: str = "") -> None:
+    def __init__(self, message: str, *, remedy: str = "", field: str = "") -> None:
         super().__init__(message)
         self.remedy = remedy
+        self.field = field
 
 
 class UsageError(SkitterError):
