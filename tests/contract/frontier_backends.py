@@ -204,7 +204,7 @@ class OverBroker(Backend):
         raise NotImplementedError
 
     async def start(self, politeness, options, clock):
-        known_for_ever = options.visited_ttl is None and options.failed_stay_known
+        known_for_ever = options.visited_ttl is None and not options.refetch_failed
         self.channel = f"c{uuid.uuid4().hex}"
         self.frontier = BrokerFrontierByQueue(
             self.state(politeness, options, clock), self.brokers(options),

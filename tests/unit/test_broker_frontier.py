@@ -12,9 +12,9 @@ from skitter.brokers.sqlite_state import SqliteState
 from skitter.errors import FrontierError
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 
-FREE = SlotPolicy(delay=0.0, concurrency_per_slot=100)
+FREE = HostLimits(delay=0.0, concurrency_per_slot=100)
 QUICK = BrokerTuning(hold=0.5, dry_after=0.0, ready_for=0.0, patience=0.0)
 
 
@@ -148,7 +148,7 @@ async def test_what_the_state_has_lost_is_added_again_from_its_message(make):
 
 
 async def test_a_slow_host_is_put_back_until_it_is_ready_one_behind_the_other(make):
-    frontier, broker = await make(SlotPolicy(delay=60.0, concurrency_per_slot=1))
+    frontier, broker = await make(HostLimits(delay=60.0, concurrency_per_slot=1))
     await frontier.add([entry(number) for number in range(50)])
     assert len(await lease(frontier)) == 1
     waits = [message.said[0][1] for message in broker.delivered if message.said]
@@ -159,7 +159,7 @@ async def test_a_slow_host_is_put_back_until_it_is_ready_one_behind_the_other(ma
 
 
 async def test_a_host_that_is_ready_in_a_moment_is_waited_for_in_hand(make):
-    frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    frontier, broker = await make(HostLimits(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     (a,) = await lease(frontier)
     (b,) = await lease(frontier, landed=[FetchReport(a.id, 0.1)])
@@ -169,7 +169,7 @@ async def test_a_host_that_is_ready_in_a_moment_is_waited_for_in_hand(make):
 
 async def test_no_more_is_kept_in_hand_than_there_is_room_for(make):
     frontier, broker = await make(
-        SlotPolicy(delay=0.0, concurrency_per_slot=1), pace=BrokerTuning(room=4, hold=1e6)
+        HostLimits(delay=0.0, concurrency_per_slot=1), pace=BrokerTuning(room=4, hold=1e6)
     )
     await frontier.add([entry(number) for number in range(30)])
     assert len(await lease(frontier)) == 1
@@ -239,7 +239,7 @@ async def test_nothing_is_published_again_while_messages_come(make):
 
 
 async def test_closing_puts_back_what_is_in_hand_and_at_work(make):
-    frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    frontier, broker = await make(HostLimits(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     await lease(frontier)
     await frontier.close()

@@ -9,7 +9,7 @@ from skitter.brokers.by_queue import BrokerFrontierByQueue
 from skitter.brokers.pending import BrokerTuning
 from skitter.brokers.sqlite_state import SqliteState
 from skitter.frontier.records import Entry, FetchReport, Outcome, Resolution
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 
 QUICK = BrokerTuning(hold=0.5, dry_after=1000.0, ready_for=1000.0, patience=0.0)
 
@@ -42,7 +42,7 @@ async def job(tmp_path):
             return topics.setdefault(queue, BrokerDouble())
 
         state = SqliteState(
-            tmp_path / "frontier.db", Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100))
+            tmp_path / "frontier.db", Politeness(HostLimits(delay=0.0, concurrency_per_slot=100))
         )
         frontier = BrokerFrontierByQueue(state, topic, pace=QUICK)
         info = await frontier.open()

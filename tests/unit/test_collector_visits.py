@@ -7,7 +7,7 @@ import re
 import pytest
 
 from engine_bench import Bench, Scripted, page
-from skitter import Collector, LimitRule, Rate, Request
+from skitter import Collector, LimitRule, Request
 from skitter.errors import RequestError, SettingsError, UsageError
 from skitter.frontends.collector import FormFile, extensions
 from skitter.frontends.collector.forms import encode_multipart
@@ -456,13 +456,13 @@ async def test_urls_that_are_too_long_are_refused_before_they_are_queued(bench):
 async def test_limit_rules_become_settings_of_the_job(bench):
     crawler = Collector()
     crawler.limit(domain_glob="*.example.com", delay=2, jitter=1, concurrency_per_slot=1)
-    crawler.clone().limit(LimitRule(domain_regexp=".*", rates=(Rate(1, 0.5),), unit="rule"))
+    crawler.clone().limit(LimitRule(domain_regexp=".*", rates=("1/0.5s",), unit="rule"))
     spider = crawler.__spider__("crawler", "test")()
     politeness = Bench(spider, ".").settings.politeness()
     slow = politeness.policy_of(politeness.slot_of("a.example.com"))
     assert (slow.delay, slow.jitter, slow.concurrency_per_slot) == (2, 1, 1)
     assert politeness.slot_of("x.org") == politeness.slot_of("y.org")
-    assert politeness.policy_of(politeness.slot_of("x.org")).rates == (Rate(1, 0.5),)
+    assert politeness.policy_of(politeness.slot_of("x.org")).rates == ("1/0.5s",)
     with pytest.raises(SettingsError, match="domain_glob"):
         crawler.limit(delay=1)
     with pytest.raises(SettingsError, match="delay"):

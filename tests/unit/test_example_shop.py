@@ -27,7 +27,7 @@ async def crawl(folder, site, *options):
         (folder / "proxies.txt").write_text(f"# of the test\n{one.http}\n127.0.0.1:{two.port}\n")
         result = await asyncio.to_thread(
             skitter, "run", SHOP / "shop.py", "-a", f"site={site.url.rstrip('/')}", "-o", "shop.jsonl",
-            "-s", "proxies=file:proxies.txt", "-s", "proxy_rotation=random", "-s", "keep_alive=false",
+            "-s", "proxies=file:proxies.txt", "-s", "proxy_rotation=random", "-s", "reuse_connections=false",
             "-s", "retry_delay=0.05", "--fail-on-errors", *options, cwd=folder,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr

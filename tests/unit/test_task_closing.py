@@ -73,7 +73,7 @@ async def test_the_first_requests_of_a_task_that_was_closed_before_are_not_queue
 
 
 async def test_nothing_of_a_closed_task_is_tried_again(serve, tmp_path):
-    task = Task("failing", root=[], trunk={"page": lambda context: {}}, domains=[])
+    task = Task("failing", root=[], trunk={"page": lambda context: {}}, allowed_domains=[])
 
     def fail(_visit):
         task.closed = True

@@ -5,7 +5,6 @@ import threading
 from collections import Counter
 
 import pytest
-from msgspec import UNSET
 
 from cli_command import Running, skitter
 from engine_bench import Bench, Scripted
@@ -13,7 +12,7 @@ from skitter.frontends.tasks.book import TaskBook
 from skitter.frontends.tasks.book_spider import BookSpider
 from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.options import SettingsChanges
-from skitter.politeness import QueueLimits, Rate
+from skitter.politeness import HostLimits
 from skitter.run.control import change_by_hand
 from skitter.testing import Answer
 
@@ -92,16 +91,16 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
     spider.parse = parse
     ran = await bench.run()
     assert (len(ran.items), ran.letters) == (3, {})
-    limits = QueueLimits(delay=0.02, jitter=0.01, rates=(Rate(100, 1.0),))
+    limits = HostLimits(delay=0.02, jitter=0.01, rates=("100/s",))
     assert known == [{host: limits}] * 3, "of a domain of several tasks the strictest"
     assert spider.custom_settings.get("limit_rules") is None, "no host is in another slot because of a task"
 
 
 async def test_a_reset_by_hand_forgets_what_was_set_by_hand_and_not_the_limits_of_tasks():
     frontier = MemoryFrontier()
-    limits = {"x": QueueLimits(delay=2.0)}
+    limits = {"x": HostLimits(delay=2.0)}
     await frontier.control.change_settings(SettingsChanges(domain_limits=limits))
-    await change_by_hand(frontier, SettingsChanges(delay=3.0, max_pages=7), reset=False)
-    found = await change_by_hand(frontier, SettingsChanges(max_pages=9), reset=True)
-    assert found == SettingsChanges(max_pages=9, domain_limits=limits)
-    assert found.delay is UNSET
+    await change_by_hand(frontier, SettingsChanges({"delay": 3.0, "max_pages": 7}), reset=False)
+    found = await change_by_hand(frontier, SettingsChanges({"max_pages": 9}), reset=True)
+    assert found == SettingsChanges({"max_pages": 9}, limits)
+    assert "delay" not in found.settings

@@ -33,7 +33,7 @@ def make_broker_frontier(
     frontier = BrokerFrontierByQueue(
         _state(address.state, context),
         lambda queue: make_broker(address.of_queue(queue), context),
-        known_for_ever=options.visited_ttl is None and options.failed_stay_known,
+        known_for_ever=options.visited_ttl is None and not options.refetch_failed,
         patient=context.joining,
     )
     return cast(Frontier, frontier)  # what is not its own is the state's

@@ -263,7 +263,7 @@ async def _look(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
     if path is not None:
         found.counts = read_status(path)
         changes, found.banned = read_steering(path)
-        found.changes = msgspec.to_builtins(changes)
+        found.changes = changes.to_dict()
         return
     async with open_frontier(folder) as reached:
         await _read(reached.frontier, found)
@@ -272,7 +272,7 @@ async def _look(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
 async def _read(frontier: Frontier, found: JobStatus) -> None:
     found.counts = await frontier.status()
     found.workers = await frontier.reports.workers()
-    found.changes = msgspec.to_builtins(await frontier.control.settings_changes())
+    found.changes = (await frontier.control.settings_changes()).to_dict()
     found.banned = await frontier.control.banned()
 
 
@@ -302,9 +302,6 @@ def _state_of(counts: FrontierStatus | None, *, live: bool) -> str:
     return "stopped"
 
 
-_BY_HAND = tuple(name for name in SettingsChanges.__struct_fields__ if name != "domain_limits")
-
-
 async def change_by_hand(frontier: Frontier, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
     """Change settings of a job; ``reset`` forgets what was changed by hand before, not what its spider has changed."""
     if reset:
@@ -314,17 +311,9 @@ async def change_by_hand(frontier: Frontier, changes: SettingsChanges, *, reset:
 
 
 def changes_of(given: Mapping[str, Any]) -> SettingsChanges:
-    """Read settings that are to hold from now on. Raises :class:`~skitter.errors.UsageError` for others."""
-    settings = build_settings(given)  # which also finds values that do not fit
-    politeness = settings.politeness()
-    values: dict[str, Any] = {name: getattr(settings, name) for name in given}
-    if other := [name for name in values if name not in _BY_HAND]:
-        raise UsageError(
-            f"setting {other[0]} cannot be changed while a job runs",
-            remedy=f"these can: {', '.join(_BY_HAND)}; stop the job for another",
-        )
-    if "rates" in values:
-        values["rates"] = politeness.default.rates
-    if "wait_for_seeds" in values:
-        values["wait_for_seeds"] = settings.seconds_to_wait()
-    return SettingsChanges(**values)
+    """Return changes of settings that hold from now on.
+
+    Raises :class:`~skitter.errors.UsageError` for a setting that cannot change during a run, or an invalid value.
+    """
+    build_settings(given).politeness()  # checks the values
+    return SettingsChanges(dict(given))

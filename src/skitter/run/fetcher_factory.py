@@ -22,7 +22,6 @@ from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import GivenList, file_list, url_list
 from skitter.fetch.identity.sessions import SessionPool, pool_of
 from skitter.fetch.identity.shared_cookies import SharedCookies
-from skitter.fetch.options import DEFAULT_HEADERS, FetchSettings
 from skitter.plugins import PluginKind
 from skitter.request import Request
 from skitter.settings import Settings
@@ -51,7 +50,7 @@ def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
     if settings.proxies is not None and settings.proxy:
         raise SettingsError("both proxy and proxies are set", remedy="leave one of them out")
     jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
-    context = SourceContext(fetch_settings(settings), notes=notes)
+    context = SourceContext(settings, notes=notes)
     cookies = _own_cookies(settings, context, jars)
     fetcher = _sender(settings, context, NoCookies() if cookies is not None else jars)
     if cookies is None and not getattr(fetcher, "keeps_cookies", False):
@@ -71,27 +70,9 @@ def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
     return fetcher  # nothing is added to the plain case
 
 
-def fetch_settings(settings: Settings) -> FetchSettings:
-    """Return how the fetcher connects, waits and limits."""
-    return FetchSettings(
-        user_agent=settings.user_agent,
-        headers={**DEFAULT_HEADERS, **settings.headers},
-        connect_timeout=settings.connect_timeout,
-        read_timeout=settings.read_timeout,
-        timeout=settings.timeout,
-        max_body=settings.max_body,
-        keep_alive=settings.keep_alive,
-        http2=settings.http2,
-        verify_tls=settings.verify_tls,
-        dns_cache_ttl=int(settings.dns_cache_ttl),
-        max_connections=max(64, 2 * settings.concurrency),
-        proxy=settings.proxy,
-    )
-
-
 def _sender(settings: Settings, context: SourceContext, jars: CookieJars) -> Fetcher:
     if settings.fetcher == "http":
-        return HttpFetcher(context.fetch, jars)
+        return HttpFetcher(context.settings, jars)
     fetcher: Fetcher = _made(FETCHERS, settings.fetcher, context, "fetch")
     return fetcher
 

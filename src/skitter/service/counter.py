@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -61,7 +60,7 @@ class Counter:
             return shown
         shown["counts"] = msgspec.to_builtins(found.counts)
         shown["fleet"] = msgspec.to_builtins(found.workers)
-        shown["changes"] = _shown(found.changes)
+        shown["changes"] = found.changes
         shown["banned"] = found.banned
         shown["unserved"] = {} if found.counts is None else unserved(found.counts.queues, found.workers)
         return shown
@@ -141,15 +140,10 @@ class Counter:
         async def act() -> dict[str, Any]:
             async with _open(job, folder) as reached:
                 changed = await change_by_hand(reached.frontier, changes, reset=reset)
-                return _shown(msgspec.to_builtins(changed))
+                return changed.to_dict()
 
         folder = await self._folder(job)
         return await _apart(act())
-
-
-def _shown(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes as they were given: JSON has no infinity, which is what waiting for ever is kept as."""
-    return {name: True if value == math.inf else value for name, value in changes.items()}
 
 
 async def _apart(call: Coroutine[Any, Any, _T]) -> _T:

@@ -17,19 +17,7 @@ from skitter.service.records import Records
 from skitter.service.redis_records import RedisRecords
 from skitter.service.run_logs import RedisLog, RunLog, SqliteLog
 from skitter.service.sqlite_records import SqliteRecords
-
-SAFE_SETTINGS = frozenset({
-    "concurrency", "concurrency_per_slot", "delay", "jitter", "rates", "slot", "limit_rules", "robots", "robots_ttl",
-    "crawl_delay_cap", "user_agent", "headers", "connect_timeout", "read_timeout", "timeout", "max_body",
-    "keep_alive", "http2", "max_redirects", "allowed_statuses", "max_retries", "max_throttled", "retry_delay",
-    "retry_delay_cap", "retry_failed_at_end", "fingerprint_keys", "item_meta_fields", "depth_limit",
-    "max_url_length", "allow", "deny", "scope", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit",
-    "queue_order", "visited_ttl", "failed_stay_known", "lease_seconds", "max_worker_crashes", "max_queued", "wait_for_seeds",
-    "group_key", "queues",
-})  # fmt: skip
-"""Settings that a caller of the API, or a recipe that came from one, may set. The others name files, code, proxies or
-keys on servers: they belong to whoever runs the nodes."""
-
+from skitter.settings import api_settings
 
 LIST = "items"
 """Name of the output of a task that every service has: a list of its items alone, which callers can read."""
@@ -219,11 +207,12 @@ class Ground(msgspec.Struct, frozen=True):
 
 def check_settings(settings: Mapping[str, object], field: str) -> None:
     """Refuse settings that a caller may not set. Raises :class:`Refusal`."""
+    allowed = api_settings()
     for name in settings:
-        if name not in SAFE_SETTINGS:
+        if name not in allowed:
             raise Refusal(
                 f"setting {name!r:.80} cannot be set over the API",
-                remedy=f"these can: {', '.join(sorted(SAFE_SETTINGS))}",
+                remedy=f"these can: {', '.join(sorted(allowed))}",
                 field=f"{field}.{name}"[:100],
             )
         value = settings[name]

@@ -8,14 +8,12 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from msgspec import UNSET
-
 from skitter.errors import CrawlFailed, SkitterError, is_usage
 from skitter.fetch.contract import Fetcher
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState
-from skitter.politeness import QueueLimits
+from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.scope import Scope
 from skitter.settings import Settings
@@ -104,7 +102,7 @@ class Worker:
             self._scope,
             settings.politeness(),
             info.fingerprint_seed,
-            known_for_ever=settings.visited_ttl is None and settings.failed_stay_known,
+            known_for_ever=settings.visited_ttl is None and not settings.refetch_failed,
             fingerprint_keys=settings.fingerprint_keys,
             group_key=settings.group_key,
         )
@@ -156,8 +154,8 @@ class Worker:
     async def _obey_changes(self) -> None:
         """Take over the one changed setting that is the workers' own; the frontier sees to the others."""
         changes = await self._frontier.control.settings_changes()
-        wanted = changes.concurrency
-        self._pump.concurrency = self._concurrency if wanted is UNSET else wanted
+        wanted = changes.settings.get("concurrency")
+        self._pump.concurrency = self._concurrency if wanted is None else wanted
 
     def _learn(self, urls: Sequence[str]) -> None:
         self._gatherer.memory.learn(urls)
@@ -180,7 +178,7 @@ class Worker:
             return False
         return not next(iter(await self._frontier.unknown([entry.fingerprint])))
 
-    async def limit_domains(self, limits: dict[str, QueueLimits]) -> None:
+    async def limit_domains(self, limits: dict[str, HostLimits]) -> None:
         """Let limits hold for the hosts of some domains, over all workers; those that held before do no more."""
         before = (await self._frontier.control.settings_changes()).domain_limits
         if (before or {}) != limits:

@@ -173,9 +173,8 @@ def spider_class(family: Family, name: str, job: str) -> type[Spider]:
 
 
 def _written(rule: dict[str, Any]) -> dict[str, Any]:
-    """Return a limit rule as settings have it, its rates as text."""
-    rates = [f"{rate['count']}/{rate['per']:g}s" for rate in rule["rates"]]
-    return {name: value for name, value in rule.items() if value is not None} | {"rates": rates}
+    """Return a limit rule as settings write it."""
+    return {name: value for name, value in rule.items() if value is not None}
 
 
 def _visits(family: Family, *, kept: bool) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from skitter.frontends.recipe.source import Source
 from skitter.frontends.recipe.spider import stamp_of
 from skitter.frontends.tasks.entry import Entry
 from skitter.frontends.tasks.schedule import Schedule
-from skitter.frontends.tasks.task import Limits, Task
+from skitter.frontends.tasks.task import Task
+from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import build_settings
@@ -55,7 +56,7 @@ class RecipeTask(Task):
         )
         settings = build_settings(plan.recipe.settings)
         agent = {"User-Agent": settings.user_agent} if "user_agent" in plan.recipe.settings else {}
-        self.domains = list(plan.allowed_domains)
+        self.allowed_domains = list(plan.allowed_domains)
         self.stamp = stamp_of(
             plan,
             self.name,
@@ -147,12 +148,12 @@ def _check(plan: Plan, source: Source) -> None:
         raise source.refuse(problems)
 
 
-def _limits_of(plan: Plan) -> Limits:
+def _limits_of(plan: Plan) -> HostLimits:
     given = plan.recipe.settings
     settings = build_settings(given)
-    return Limits(
+    return HostLimits(
         delay=settings.delay,
-        wait=settings.jitter if "jitter" in given else None,
+        jitter=settings.jitter if "jitter" in given else None,
         rates=settings.rates,
         concurrency_per_slot=settings.concurrency_per_slot if "concurrency_per_slot" in given else None,
     )

@@ -12,47 +12,13 @@ from skitter.errors import SpiderError, did_you_mean
 from skitter.frontends.request_defaults import RequestDefaults
 from skitter.html.selector_list import SelectorList
 from skitter.links import Links
-from skitter.politeness import Rate
+from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import host_of, normalize
 from skitter.worker.hooks import HookAction
 
 type_of_root = Sequence[str | Request] | Callable[[], Any]
-
-
-class Limits:
-    """How gently a task is fetched, over all workers: one pool for all its hosts.
-
-    ``delay`` and ``wait`` are seconds: between two fetches, and up to so much more at random. ``rates`` all have to
-    agree: ``("1/2s", "20/60s")``. ``concurrency_per_slot`` is the number of fetches in flight. What is not given is as the
-    settings of the job say.
-
-    Raises, when made, :class:`~skitter.errors.SettingsError` for a rate that is none.
-    """
-
-    def __init__(
-        self,
-        *,
-        delay: float | None = None,
-        wait: float | None = None,
-        rates: Sequence[str] = (),
-        concurrency_per_slot: int | None = None,
-    ) -> None:
-        self.delay = delay
-        self.wait = wait
-        self.rates = tuple(rates)
-        self.concurrency_per_slot = concurrency_per_slot
-        for rate in self.rates:
-            Rate.parse(rate)
-
-    def __bool__(self) -> bool:
-        return self != _NO_LIMITS
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Limits) and vars(self) == vars(other)
-
-    __hash__ = None  # type: ignore[assignment]  # they are compared, never looked up
 
 
 class Task:
@@ -66,13 +32,13 @@ class Task:
         Its rules by name: functions (of any kind) that get a :class:`RuleContext` and give items, requests and
         batches of links. A request names its rule; one that names none goes to the rule that made it, a root to
         the first one.
-    ``max_depth``
+    ``depth_limit``
         Links followed from a root at most; ``None``: the setting ``depth_limit`` alone. The engine counts.
     ``limits``
-        For the hosts of the task; see :class:`Limits`.
+        For the hosts of the task, over all workers; see :class:`~skitter.politeness.HostLimits`.
     ``cookies``, ``headers``
         Sent with its requests, the cookies to its own domains only.
-    ``domains``
+    ``allowed_domains``
         Outside which it follows nothing, subdomains included; default: the hosts of a ``root`` that is a list.
         Empty: no bound.
     ``priority``
@@ -96,11 +62,11 @@ class Task:
         *,
         root: type_of_root,
         trunk: Mapping[str, Callable[[RuleContext], Any]],
-        max_depth: int | None = None,
-        limits: Limits | None = None,
+        depth_limit: int | None = None,
+        limits: HostLimits | None = None,
         cookies: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        domains: Sequence[str] | None = None,
+        allowed_domains: Sequence[str] | None = None,
         priority: int = 0,
         reload: float | None = None,
         outputs: Sequence[str] = (),
@@ -113,15 +79,15 @@ class Task:
             raise SpiderError(f"task {name!r} has reload {reload}", remedy="give seconds above zero, or None")
         self.name = name
         self.trunk = dict(trunk)
-        self.limits = limits or Limits()
-        self.domains = _domains_of(root) if domains is None else list(domains)
+        self.limits = limits or HostLimits()
+        self.allowed_domains = _domains_of(root) if allowed_domains is None else list(allowed_domains)
         self.outputs = tuple(outputs)
         self.paused = paused
         self.closed = closed
         self._root = root
         self.stamp = RequestDefaults(
-            name, bounds=self.domains, home=self.domains, cookies=cookies, headers=headers, priority=priority,
-            depth_limit=max_depth, reload=reload,
+            name, bounds=self.allowed_domains, home=self.allowed_domains, cookies=cookies, headers=headers, priority=priority,
+            depth_limit=depth_limit, reload=reload,
         )  # fmt: skip
 
     def may_fetch_from(self, host: str) -> bool:
@@ -258,6 +224,3 @@ def _domains_of(root: type_of_root) -> list[str]:
     urls = [normalize(one if isinstance(one, str) else one.url) for one in root]
     hosts = [re.sub(r":\d+$", "", host_of(url)) for url in urls if url is not None]
     return list(dict.fromkeys(host for host in hosts if host))
-
-
-_NO_LIMITS = Limits()

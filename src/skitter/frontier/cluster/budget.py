@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from skitter.frontier.cluster.partition import PartitionStatus
-from skitter.frontier.options import CrawlLimits, FrontierOptions
+from skitter.frontier.options import FrontierOptions, has_limits, leasable, reached_limit, room_for_requests
 
 
 class Budget:
@@ -18,23 +18,23 @@ class Budget:
 
     def __init__(self, options: FrontierOptions) -> None:
         self._options = options
-        self.is_needed = options.limits != CrawlLimits()
+        self.is_needed = has_limits(options)
         self.bounds_queue = options.max_queued is not None
 
     def reached(self, pulses: Sequence[PartitionStatus]) -> str:
         """Name the limit that is reached; empty if none is."""
-        return self._options.limits.reached(_counters(pulses), sum(pulse.failed for pulse in pulses))
+        return reached_limit(self._options, _counters(pulses), sum(pulse.failed for pulse in pulses))
 
     def may_lease(self, pulses: Sequence[PartitionStatus], wanted: int) -> int:
         """Return how many requests may be leased."""
-        return self._options.limits.room(_counters(pulses), sum(pulse.leased for pulse in pulses), wanted)
+        return leasable(self._options, _counters(pulses), sum(pulse.leased for pulse in pulses), wanted)
 
     def room(self, pulses: Sequence[PartitionStatus]) -> int | None:
         """Return how many new requests may be sent; ``None``: any number."""
         queued, delayed, leased = (
             sum(getattr(pulse, name) for pulse in pulses) for name in ("queued", "delayed", "leased")
         )
-        return self._options.room(queued, delayed, leased, _counters(pulses))
+        return room_for_requests(self._options, queued, delayed, leased, _counters(pulses))
 
 
 def _counters(pulses: Sequence[PartitionStatus]) -> Counter[str]:

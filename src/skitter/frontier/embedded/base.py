@@ -9,7 +9,7 @@ from skitter.frontier.cleanup import CleanupSchedule
 from skitter.frontier.embedded.leases import SeedLoading
 from skitter.frontier.embedded.scheduler import SlotTable
 from skitter.frontier.flat import Flat
-from skitter.frontier.options import FrontierOptions, SettingsChanges
+from skitter.frontier.options import FrontierOptions, SettingsChanges, reached_limit
 from skitter.frontier.records import JobState
 from skitter.frontier.stats import StatsGroup, StatsRow, StatsTable
 from skitter.frontier.workers import WorkerRegistry, WorkerReport, WorkerStatus
@@ -44,13 +44,13 @@ class Embedded(Flat):
     def _state_now(self, *, idle: bool, failed: int) -> JobState:
         """Return what the fleet is to do. ``idle``: nothing is queued, delayed or leased."""
         if idle and self._seeds.is_done:
-            wait = self._options.wait_for_seeds
+            wait = self._options.seconds_to_wait()
             if not wait or self._clock() - self._active_at >= wait:
                 return JobState.FINISHED
         return JobState.STOPPING if self._limit(failed) else self._state
 
     def _limit(self, failed: int) -> str:
-        return self._options.limits.reached(self._counters, failed)
+        return reached_limit(self._options, self._counters, failed)
 
     def _obey(self, changes: SettingsChanges) -> None:
         """Let other settings hold."""

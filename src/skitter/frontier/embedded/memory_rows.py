@@ -69,7 +69,7 @@ class MemoryRows(Embedded):
                     continue
                 self._seen[entry.fingerprint] = FOREVER
             self._sequence += 1
-            rank = rank_of(self._options.order, entry.priority, self._sequence)
+            rank = rank_of(self._options.queue_order, entry.priority, self._sequence)
             waiting = Waiting(entry, rank, self._sequence)
             self._place(waiting, max(entry.not_before, now + entry.delay), now)
             added += 1
@@ -120,7 +120,7 @@ class MemoryRows(Embedded):
             error, waiting.attempt + 1, waiting.lost, now,
         )  # fmt: skip
         self._dead[letter.id] = (letter, waiting)
-        if not self._options.failed_stay_known and entry.dedup:
+        if self._options.refetch_failed and entry.dedup:
             self._seen.pop(entry.fingerprint, None)
             waiting.forgotten = True
 

@@ -133,7 +133,7 @@ class SqliteRows(Embedded):
                 fresh.append(entry.fingerprint)
             self._sequence += 1
             number = self._number_of(entry.slot)
-            rank = rank_of(self._options.order, entry.priority, self._sequence)
+            rank = rank_of(self._options.queue_order, entry.priority, self._sequence)
             row = Row(
                 self._sequence, number, rank, entry.fingerprint, entry.url, entry.record,
                 entry.priority, int(entry.dedup), 0, 0,
@@ -256,7 +256,7 @@ class SqliteRows(Embedded):
         self._sequence += 1
         self._dead += 1
         self._dequeue(row.seq)
-        is_forgotten = bool(row.dedup) and not self._options.failed_stay_known
+        is_forgotten = bool(row.dedup) and self._options.refetch_failed
         buried = row._replace(attempt=row.attempt + 1, dedup=queries.FORGOTTEN if is_forgotten else row.dedup)
         self._journal.append("bury", (self._sequence, *buried, error, now))
         if is_forgotten:

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from skitter.frontier.records import FetchReport, SlotStatus
-from skitter.politeness import SlotPolicy
+from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, HostLimits
 from skitter.queues import DEFAULT_QUEUE, QueueQuotas, queue_of, share_of
 
 ADAPTIVE_SHARE = 0.5
@@ -39,14 +39,14 @@ class Slot:
     """One unit of politeness with what waits for it."""
 
     __slots__ = (
-        "adapted", "backoff", "beyond", "bound", "connecting", "floor", "grants", "held_until", "in_flight", "key",
-        "next_at", "policy", "queue", "refused_at", "stamp", "waiting",
+        "adapted", "backoff", "beyond", "bound", "concurrency", "connecting", "floor", "grants", "held_until", "in_flight",
+        "jitter", "key", "next_at", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
-    def __init__(self, key: str, policy: SlotPolicy) -> None:
+    def __init__(self, key: str, policy: HostLimits) -> None:
         self.key = key
         self.queue = queue_of(key)
-        self.policy = policy
+        self._set_policy(policy)
         self.waiting: list[HeapEntry] = []
         """Heap of what may be handed out."""
         self.beyond = 0
@@ -62,19 +62,25 @@ class Slot:
         self.refused_at = 0.0
         self.connecting = 0.0
         """Seconds that making a connection took at most, lately."""
-        self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in policy.rates]
+        self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in self.rates]
         """For each rate, until when the last requests may have been sent."""
         self.stamp = 0
         """Which entry of the table's heap is the valid one; 0: none."""
 
-    def follow(self, policy: SlotPolicy, now: float) -> None:
+    def follow(self, policy: HostLimits, now: float) -> None:
         """Obey other limits from now on."""
         before = self.delay
         history = max(self.grants, key=len, default=deque[float]())
-        self.policy = policy
-        self.grants = [deque(history, maxlen=rate.count) for rate in policy.rates]
-        again = now + self.delay + policy.jitter + (self.start_within or 0.0)
+        self._set_policy(policy)
+        self.grants = [deque(history, maxlen=rate.count) for rate in self.rates]
+        again = now + self.delay + self.jitter + (self.start_within or 0.0)
         self.next_at = max(self.next_at, again) if self.delay > before else min(self.next_at, again)
+
+    def _set_policy(self, policy: HostLimits) -> None:
+        self.policy = policy
+        self.jitter = policy.jitter or 0.0
+        self.concurrency = policy.concurrency_per_slot or DEFAULT_CONCURRENCY_PER_SLOT
+        self.rates = policy.parsed_rates()
 
     @property
     def delay(self) -> float:
@@ -85,7 +91,7 @@ class Slot:
     @property
     def has_place(self) -> bool:
         """Whether its limit lets one more fetch be in flight."""
-        return self.in_flight < self.policy.concurrency_per_slot
+        return self.in_flight < self.concurrency
 
     @property
     def start_within(self) -> float | None:
@@ -95,7 +101,7 @@ class Slot:
         within theirs still keep the delay. An adapted delay is no promise and has no grace. A tenth of the
         distance, but never so short that no new connection could be made in it.
         """
-        promised = [rate.per / rate.count for rate in self.policy.rates]
+        promised = [rate.per / rate.count for rate in self.rates]
         distance = max(self.policy.delay or 0.0, self.floor)
         if distance:
             promised.append(distance)
@@ -106,7 +112,7 @@ class Slot:
     def ready_at(self) -> float:
         """Return the earliest time at which the next fetch may begin."""
         at = max(self.next_at, self.held_until)
-        for rate, grants in zip(self.policy.rates, self.grants, strict=True):
+        for rate, grants in zip(self.rates, self.grants, strict=True):
             if len(grants) == rate.count:
                 at = max(at, grants[0] + rate.per)
         return at
@@ -117,7 +123,7 @@ class Slot:
             return False
         if max(self.next_at, self.held_until) > now:
             return False
-        rated = zip(self.policy.rates, self.grants, strict=True)
+        rated = zip(self.rates, self.grants, strict=True)
         return not any(grants and grants[-1] + rate.per > now for rate, grants in rated)
 
     def status(self, queued: int, leased: int, now: float) -> SlotStatus:
@@ -129,8 +135,8 @@ class Slot:
         self.in_flight += 1
         begun_by = now + (self.start_within or 0.0)
         distance = self.delay
-        if distance or self.policy.jitter:
-            jitter = random.uniform(0.0, self.policy.jitter) if self.policy.jitter else 0.0
+        if distance or self.jitter:
+            jitter = random.uniform(0.0, self.jitter) if self.jitter else 0.0
             self.next_at = begun_by + distance + jitter
         else:
             self.next_at = now
@@ -152,7 +158,7 @@ class Slot:
         if self.connecting or landing.connecting:
             kept = self.connecting if latency is None else self.connecting * CONNECTING_KEPT
             self.connecting = min(LONGEST_CONNECTING, max(landing.connecting, kept))
-        if not self.in_flight and not self.policy.jitter and (self.policy.delay or self.floor):
+        if not self.in_flight and not self.jitter and (self.policy.delay or self.floor):
             # Whatever was granted has been sent by now: what is left of the last grace need not be waited for.
             self.next_at = min(self.next_at, now + self.delay)
 
@@ -177,7 +183,7 @@ stamp that is the slot's as long as the entry is valid."""
 class SlotTable:
     """All slots of a job, in the order in which they may be fetched, by queue."""
 
-    def __init__(self, policy_of: Callable[[str], SlotPolicy]) -> None:
+    def __init__(self, policy_of: Callable[[str], HostLimits]) -> None:
         self._policy_of = policy_of
         self._slots: dict[str, Slot] = {}
         self._heap: _Heap = []
@@ -234,7 +240,7 @@ class SlotTable:
 
     def arm(self, slot: Slot) -> None:
         """Put a slot in order anew, after anything that may move its next time."""
-        if not slot.waiting or slot.in_flight >= slot.policy.concurrency_per_slot:
+        if not slot.waiting or slot.in_flight >= slot.concurrency:
             slot.stamp = 0
             return
         self._stamps += 1
@@ -311,7 +317,7 @@ class SlotTable:
         slot.floor = seconds
         self.arm(slot)
 
-    def follow(self, policy_of: Callable[[str], SlotPolicy], now: float) -> None:
+    def follow(self, policy_of: Callable[[str], HostLimits], now: float) -> None:
         """Give every slot other limits."""
         self._policy_of = policy_of
         for slot in self._slots.values():

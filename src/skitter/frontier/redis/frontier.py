@@ -174,7 +174,7 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
         """Return also whether the seeds were taken."""
         if not entries and seeds is None:
             return AddResult(0, 0), True
-        writer = EntryWriter(self._options.order, self._job.config.policy_of)
+        writer = EntryWriter(self._options.queue_order, self._job.config.policy_of)
         written = [writer.write(entry) for entry in entries]
         progress = None
         if seeds is not None:
@@ -270,7 +270,7 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
     ) -> list[bool]:
         accepted: list[bool] = []
         for batch in batches(outcomes):
-            writer = EntryWriter(self._options.order, self._job.config.policy_of)
+            writer = EntryWriter(self._options.queue_order, self._job.config.policy_of)
             written = [write_outcome(outcome, writer, parcels.get(outcome.lease_id, ())) for outcome in batch]
             answer = await self._run_once("commit", encode((writer.names, written, bool(parcels))))
             accepted += [taken == ord("1") for taken in answer]

@@ -137,7 +137,7 @@ class RedisPartition(RedisFrontier):
         added = banned = 0
         for start in range(0, len(parcels), ENTRIES_AT_ONCE):
             batch = parcels[start : start + ENTRIES_AT_ONCE]
-            writer = EntryWriter(self._options.order, self._job.config.policy_of)
+            writer = EntryWriter(self._options.queue_order, self._job.config.policy_of)
             written = [writer.write(parcel.entry) for parcel in batch]
             given = encode((writer.names, written, [text(parcel.id) for parcel in batch]))
             new, refused = await self._run("deliver", int(again), given, repeated=4)

@@ -49,7 +49,7 @@ class SeedKeysOnRedis:
         rejected: Sequence[tuple[Entry, str]],
         parcels: Sequence[msgspec.Raw],
     ) -> bool:
-        writer = EntryWriter(self._options.order, self._job.config.policy_of)
+        writer = EntryWriter(self._options.queue_order, self._job.config.policy_of)
         written = [writer.write(entry) for entry in entries]
         letters = [(writer.write(entry), text(to_bytes(error))) for entry, error in rejected]
         answer = await self._job.run_once(
