@@ -38,7 +38,7 @@ class Shop(Spider):
         return request.replace(url=ADDRESS.format(site=start, number=number)) if short else None
 
     def after_request(self, response):
-        # Continue on 200, drop discontinued products (404), and retry everything else.
+        # 200 goes on, 404 is no more for sale, all else is tried again.
         return {200: Signal.GO_ON, 404: Signal.DROP}.get(response.status, Signal.RETRY)
 
     def parse(self, response):
