@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
@@ -16,7 +19,6 @@ from redis.exceptions import TimeoutError as TooSlow
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import RedisAddress
 from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks, life_behind
-from skitter.frontier.redis.scripts import LuaScript, all_scripts
 from skitter.frontier.redis.server_errors import ServerErrorRule, broken, explained, said, trouble_of
 
 log = logging.getLogger("skitter.frontier")
@@ -28,6 +30,37 @@ _OLDEST = (6, 2)
 _SCRIPTS = ("EVAL", "EVALSHA")
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+_PRELUDE = ("job", "beginnings", "slots", "seen", "requests")
+_ALONE = {"open", "attach"}
+"""Scripts without the prelude."""
+
+
+class LuaScript:
+    """One script as the server gets it."""
+
+    __slots__ = ("sha", "source")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+
+@cache
+def all_scripts(*, on_disk: bool = False) -> dict[str, LuaScript]:
+    """Read all scripts of ``scripts/redis`` by their names. Blocks at the first call.
+
+    ``on_disk``: as they are for a server that keeps its data on disk.
+    """
+    folder = files("skitter.frontier.scripts") / "redis"
+    parts = [(folder / "prelude" / f"{name}.lua").read_text("utf-8") for name in _PRELUDE]
+    prelude = "\n".join([f"local ON_DISK = {'true' if on_disk else 'false'}", *parts])
+    scripts = {}
+    for file in folder.iterdir():
+        name, dot, kind = file.name.partition(".")
+        if dot and kind == "lua":
+            own = file.read_text("utf-8")
+            scripts[name] = LuaScript(own if name in _ALONE else f"{prelude}\n{own}")
+    return scripts
 
 
 class RedisServer:
