@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from skitter.brokers.state import Fate, TurnResult
-from skitter.frontier.records import AddResult, Entry, FetchReport, Outcome, SeedProgress
+from skitter.frontier.records import AddResult, Entry, FetchReport, Outcome, SeedProgress, SlotDecision
 from skitter.frontier.redis.frontier import RedisFrontier
-from skitter.frontier.slot_leasing import SlotAnswer
 from skitter.queues import QueueQuotas
 
-_FATES = {SlotAnswer.LEASED: Fate.GRANTED, SlotAnswer.LATER: Fate.LATER, SlotAnswer.EMPTY: Fate.GONE}
+_FATES = {SlotDecision.LEASED: Fate.GRANTED, SlotDecision.LATER: Fate.LATER, SlotDecision.EMPTY: Fate.GONE}
 
 
 class RedisState(RedisFrontier):
@@ -39,9 +38,11 @@ class RedisState(RedisFrontier):
     ) -> TurnResult:
         """Lease, for each turn, the first request that waits in its slot, if the slot is ready."""
         leases = await self.lease_slots(worker, slots, limit, landed, shares)
-        fates = [_FATES[answer] if isinstance(answer, SlotAnswer) else answer for answer in leases.answers]
-        return TurnResult(leases.result, fates, leases.has_more)
+        fates = [
+            _FATES[answer] if isinstance(answer, SlotDecision) else answer for answer in leases.decisions
+        ]
+        return TurnResult(leases.result, fates, leases.more_ready)
 
     async def stranded(self, seconds: float) -> list[tuple[str, int]]:
         """List slots that have been ready for so long, and how many requests wait in each."""
-        return await self.stranded_slots(seconds)
+        return await self.overdue_slots(seconds)

@@ -21,7 +21,6 @@ from skitter.frontier.redis.records import (
     to_bytes,
     to_words,
 )
-from skitter.frontier.redis.server import RedisServer
 from skitter.frontier.stats import StatsGroup, StatsRow, in_order
 from skitter.frontier.workers import WorkerReport, WorkerStatus
 from skitter.frontier.workers import in_order as workers_in_order
@@ -31,8 +30,7 @@ from skitter.queues import slot_in, without_queue
 class RedisControl:
     """Implements :class:`~skitter.frontier.contract.Control`."""
 
-    def __init__(self, server: RedisServer, job: RedisJob) -> None:
-        self._server = server
+    def __init__(self, job: RedisJob) -> None:
         self._job = job
 
     async def set_state(self, state: JobState) -> JobState:
@@ -66,7 +64,7 @@ class RedisControl:
 
     async def _queues(self) -> list[str]:
         """Return the names of all queues that the job ever had, without the default queue."""
-        names = await self._server.command("HGET", self._job.key("job"), "queues")
+        names = await self._job.command("HGET", self._job.key("job"), "queues")
         return [name.decode() for name in (names or b"").split(b",") if name]
 
     async def _drop(self, slot: str) -> int:
@@ -96,7 +94,7 @@ class RedisControl:
 
     async def banned(self) -> list[str]:
         """List the banned slots."""
-        return sorted(to_words(slot) for slot in await self._server.command("SMEMBERS", self._job.key("banned")))
+        return sorted(to_words(slot) for slot in await self._job.command("SMEMBERS", self._job.key("banned")))
 
     async def recrawl(self) -> bool:
         """Start a finished job again."""
@@ -109,13 +107,12 @@ class RedisControl:
 class RedisReports:
     """Implements :class:`~skitter.frontier.contract.Reports`."""
 
-    def __init__(self, server: RedisServer, job: RedisJob) -> None:
-        self._server = server
+    def __init__(self, job: RedisJob) -> None:
         self._job = job
 
     async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
         """Return the counts per worker, host or request group."""
-        found = await self._server.command("HGETALL", self._job.key(f"by_{group.value}"))
+        found = await self._job.command("HGETALL", self._job.key(f"by_{group.value}"))
         return in_order((read_stats_row(key, packed) for key, packed in found.items()), limit)
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:

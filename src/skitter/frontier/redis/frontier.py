@@ -26,6 +26,8 @@ from skitter.frontier.records import (
     Outcome,
     SeedClaim,
     SeedProgress,
+    SlotDecision,
+    SlotLeases,
 )
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.config import JobConfig
@@ -51,11 +53,10 @@ from skitter.frontier.redis.records import (
 from skitter.frontier.redis.seed_keys import RedisSeedKeys
 from skitter.frontier.redis.server import RedisServer
 from skitter.frontier.scheduling import wait_for
-from skitter.frontier.slot_leasing import SlotAnswer, SlotLeases, split_report
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas, queue_of, share_of
 
-_SLOT_ANSWERS = {b"g": SlotAnswer.LEASED, b"l": SlotAnswer.LATER, b"x": SlotAnswer.EMPTY}
+_DECISIONS = {b"g": SlotDecision.LEASED, b"l": SlotDecision.LATER, b"x": SlotDecision.EMPTY}
 
 
 class RedisFrontier:
@@ -66,7 +67,6 @@ class RedisFrontier:
     """
 
     shared: ClassVar[bool] = True
-    partitions: ClassVar[None] = None
 
     def __init__(
         self,
@@ -82,12 +82,13 @@ class RedisFrontier:
         config = JobConfig(politeness or Politeness(), options or FrontierOptions())
         self._server = server if isinstance(server, RedisServer) else RedisServer(parse_address(server))
         self.job = RedisJob(self._server, job, config, clock)
-        self.control = RedisControl(self._server, self.job)
+        self.control = RedisControl(self.job)
         self.dead_letters = RedisDeadLetters(self.job)
         self.notes = RedisNotes(self.job)
-        self.reports = RedisReports(self._server, self.job)
+        self.reports = RedisReports(self.job)
         self.seed_keys = RedisSeedKeys(self.job)
         self.catalog = RedisCatalog(self._server)
+        self.partitions = None
         self._patient = patient
         self._attach = attach
         self._seed_positions: dict[int, int] = {}
@@ -97,7 +98,12 @@ class RedisFrontier:
     def from_url(cls, url: str, context: FrontierContext) -> Self:
         """Return the frontier of a job, not yet open. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
         return cls(
-            url, context.job, context.politeness, context.options, patient=context.joining, attach=context.attach
+            url,
+            context.job,
+            context.politeness,
+            context.options,
+            patient=context.joining,
+            attach=context.attach,
         )
 
     # --- opening and closing ---------------------------------------------------------------------------
@@ -239,7 +245,7 @@ class RedisFrontier:
         """Lease the first waiting request of each slot that is ready."""
         offer = _SlotOffer(slots)
         result = await self._lease(worker, limit, reports, quotas, offer)
-        return SlotLeases(result, offer.answers, offer.has_more)
+        return SlotLeases(result, offer.decisions, offer.more_ready)
 
     async def _lease(
         self,
@@ -271,8 +277,8 @@ class RedisFrontier:
             leases,
         )
         return LeaseResult(
-            leases, JobState(state.decode()), ask_again, reason.decode(), self._take_setback(),
-            revision=int(revision), room=None if capacity < 0 else capacity,
+            leases, JobState(state.decode()), ask_again, reason.decode(), self._take_data_loss(),
+            revision=int(revision), capacity=None if capacity < 0 else capacity,
         )  # fmt: skip
 
     async def _ask_for_leases(
@@ -295,15 +301,15 @@ class RedisFrontier:
         offer.note(answer.pop())
         return answer
 
-    def _take_setback(self) -> bool:
+    def _take_data_loss(self) -> bool:
         """Return whether the server was restarted or replaced since the last call, and may have lost its last second."""
-        had_setback = self._restarts != self._server.restarts
+        has_lost = self._restarts != self._server.restarts
         self._restarts = self._server.restarts
-        return had_setback
+        return has_lost
 
-    async def stranded_slots(self, seconds: float) -> list[tuple[str, int]]:
+    async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
         """List slots that have been ready for some time, with their numbers of waiting requests."""
-        found = await self.job.run("stranded_slots", seconds, SLOTS_BATCH)
+        found = await self.job.run("overdue_slots", seconds, SLOTS_BATCH)
         return [(to_words(slot), int(count)) for slot, count in found]
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
@@ -334,7 +340,7 @@ class RedisFrontier:
     async def commit_reported(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
         """Commit, and return also which entries of each outcome were accepted."""
         accepted, report = await self._commit(outcomes, wants_report=True)
-        return accepted, split_report(outcomes, accepted, report)
+        return accepted, _by_outcome(outcomes, accepted, report)
 
     async def commit_with_outbox(
         self, outcomes: Sequence[Outcome], outbox: Mapping[int, Sequence[msgspec.Raw]]
@@ -390,28 +396,39 @@ class RedisCatalog:
 
 
 class _SlotOffer:
-    """Slots that one call of :meth:`RedisFrontier.lease_slots` offers, and the answers so far."""
+    """The slots of one call of :meth:`RedisFrontier.lease_slots`, and the decisions on them so far."""
 
     def __init__(self, slots: Sequence[str]) -> None:
         self._slots = slots
         self._open: list[int] = []
-        self.answers: list[SlotAnswer | float] = [SlotAnswer.LATER] * len(slots)
-        self.has_more = False
+        self.decisions: list[SlotDecision | float] = [SlotDecision.LATER] * len(slots)
+        self.more_ready = False
 
     def packed(self) -> bytes:
         """Encode the slots that have not yielded a lease yet, for the script."""
         self._open = [
-            index for index, answer in enumerate(self.answers) if answer is not SlotAnswer.LEASED
+            index for index, decision in enumerate(self.decisions) if decision is not SlotDecision.LEASED
         ]
         return encode([text(to_bytes(self._slots[index])) for index in self._open])
 
     def note(self, answer: tuple[int, Sequence[bytes]]) -> None:
         """Note the last part of the script's answer."""
-        has_more, answers = answer
-        self.has_more = bool(has_more)
-        for index, found in zip(self._open, answers, strict=True):
-            self.answers[index] = _SLOT_ANSWERS[found] if found in _SLOT_ANSWERS else float(found)
+        more_ready, decisions = answer
+        self.more_ready = bool(more_ready)
+        for index, found in zip(self._open, decisions, strict=True):
+            self.decisions[index] = _DECISIONS[found] if found in _DECISIONS else float(found)
 
 
 def _mask(answer: bytes) -> list[bool]:
     return [flag == ord("1") for flag in answer]
+
+
+def _by_outcome(
+    outcomes: Sequence[Outcome], accepted: Sequence[bool], report: Sequence[bool]
+) -> list[list[bool]]:
+    """Split the report of a commit, which covers the entries of accepted outcomes, by outcome."""
+    left = iter(report)
+    return [
+        [is_accepted and next(left) for _ in outcome.entries]
+        for outcome, is_accepted in zip(outcomes, accepted, strict=True)
+    ]

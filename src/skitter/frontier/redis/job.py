@@ -166,7 +166,9 @@ class RedisJob:
                 field="partitions",
             )
         if kind == "none":
-            return NoSuchJob(f"{job} does not exist", remedy="run `skitter top --frontier URL` to list the jobs")
+            return NoSuchJob(
+                f"{job} does not exist", remedy="run `skitter top --frontier URL` to list the jobs"
+            )
         if kind == "headless":
             return FrontierError(
                 f"{job} is incomplete: some of its keys were removed",
@@ -218,6 +220,10 @@ class RedisJob:
             given = self._given(secrets.token_bytes(8), arguments)
             answer: bytes = await self._server.run(script, self.keys, given)
             return answer
+
+    async def command(self, *words: Argument) -> Any:
+        """Run one command that only reads."""
+        return await self._server.command(*words)
 
     def _given(self, call: bytes, arguments: tuple[Argument, ...]) -> list[Argument]:
         now = "" if self._clock is None else repr(self._clock())
