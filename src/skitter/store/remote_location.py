@@ -1,4 +1,4 @@
-"""RemotePlace: a file on S3 or another file system that fsspec knows, and what it says when it refuses."""
+"""RemoteLocation: a file on S3 or another file system that fsspec knows, and what it says when it refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_CREDENTIALS = {
 _BAD_OPTIONS = {"ParamValidationError", "UnknownServiceError", "InvalidRegionError", "UnknownRegionError"}
 
 
-class RemotePlace(msgspec.Struct, frozen=True):
+class RemoteLocation(msgspec.Struct, frozen=True):
     """Where an output lies."""
 
     protocol: str
@@ -115,6 +115,6 @@ def _typed(text: str) -> Any:
     return int(text) if text.isdecimal() and len(text) < 10 else text
 
 
-def failed(place: RemotePlace, error: Unavailable) -> StoreError:
+def failed(place: RemoteLocation, error: Unavailable) -> StoreError:
     """Return what to say when the service is away and there is no time to wait."""
     return StoreError(f"{place.name} cannot be reached: {error}", remedy=_AGAIN)

@@ -1,4 +1,4 @@
-"""PostgresPlace: which table of which server a URL means."""
+"""PostgresLocation: which table of which server a URL means."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 from skitter.errors import StoreError
 from skitter.store.columns import quoted
 
-type_of_layout = Literal["columns", "jsonb"]
+TableLayout = Literal["columns", "jsonb"]
 
 
-class PostgresPlace(msgspec.Struct, frozen=True):
+class PostgresLocation(msgspec.Struct, frozen=True):
     """A table of a database."""
 
     dsn: str
@@ -24,10 +24,10 @@ class PostgresPlace(msgspec.Struct, frozen=True):
     """For people."""
     schema: str
     table: str
-    layout: type_of_layout
+    layout: TableLayout
 
     @classmethod
-    def parse(cls, rest: str, options: dict[str, str], password: str = "") -> PostgresPlace:
+    def parse(cls, rest: str, options: dict[str, str], password: str = "") -> PostgresLocation:
         """Read a URL; what is left in ``options`` is for the client, ``password`` is for a URL that has none.
 
         Raises :class:`~skitter.errors.StoreError`.

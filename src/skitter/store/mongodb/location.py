@@ -1,4 +1,4 @@
-"""MongoPlace: which collection of which server a URL means, and which collection an item goes to."""
+"""MongoLocation: which collection of which server a URL means, and which collection an item goes to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _UNFIT_IN_NAME = re.compile(r"[^\w.-]+")
 
 
-class MongoPlace(msgspec.Struct, frozen=True):
+class MongoLocation(msgspec.Struct, frozen=True):
     """Server, database and collection. The collection may be a template, ``{type}`` or ``shop_{kind}`` say."""
 
     uri: str
@@ -28,7 +28,7 @@ class MongoPlace(msgspec.Struct, frozen=True):
     collection: str
 
     @classmethod
-    def parse(cls, kind: str, rest: str, options: dict[str, str], password: str = "") -> MongoPlace:
+    def parse(cls, kind: str, rest: str, options: dict[str, str], password: str = "") -> MongoLocation:
         """Read a URL; what is left in ``options`` is for the client, ``password`` is for a user who has none.
 
         Raises :class:`~skitter.errors.StoreError` with a remedy.
