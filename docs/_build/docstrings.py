@@ -25,7 +25,9 @@ class Docstrings(griffe.Extension):
 def _references(text: str) -> str:
     """Link to what is documented; a name that is not stays plain text."""
     return _ROLE.sub(
-        lambda found: f'<autoref optional identifier="{found[2]}"><code>{_shown(*found.groups())}</code></autoref>',
+        lambda found: (
+            f'<autoref optional identifier="{found[2]}"><code>{_shown(*found.groups())}</code></autoref>'
+        ),
         text,
     )
 
