@@ -14,8 +14,8 @@ import pytest
 
 from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links, name_of
 from services.processes import free_port
-from skitter.cli.main import skitter
 from skitter import JobSpec, LimitRule, Settings
+from skitter.cli.main import skitter
 from skitter.testing import Answer
 from skitter.testing.demo_site import DemoSite, demo_server
 
