@@ -1,7 +1,9 @@
 """The manual is true: its commands print what it says, its tables name what there is, its links lead somewhere."""
 
 import ast
+import inspect
 import os
+import pkgutil
 import re
 import shutil
 import sys
@@ -12,6 +14,7 @@ import click
 import msgspec
 import pytest
 
+import skitter as public
 from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links, name_of
 from services.processes import free_port
 from skitter import JobSpec, LimitRule, Settings
@@ -126,6 +129,28 @@ def test_every_page_is_in_the_navigation():
 def test_every_file_of_the_repository_that_a_page_names_is_there(page):
     for name in re.findall(r"`((?:src|tests|benchmarks|docs|examples)/[\w./-]*)`", page.read_text()):
         assert (ROOT / name).exists(), name
+
+
+def documented_names():
+    """Give each name whose docstring the API reference shows."""
+    for page in sorted((DOCS / "reference" / "api").glob("*.md")):
+        yield from re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", list(documented_names()))
+def test_every_name_of_the_api_reference_is_there_and_documented(name):
+    assert pkgutil.resolve_name(name).__doc__
+
+
+def test_the_api_reference_has_every_public_name():
+    shown = {name.rpartition(".")[2]: pkgutil.resolve_name(name) for name in documented_names()}
+    of_modules = {
+        name
+        for module in filter(inspect.ismodule, shown.values())
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "").startswith(module.__name__)
+    }
+    assert set(public.__all__) <= {*shown, *of_modules}
 
 
 def test_the_settings_page_has_every_setting_with_its_default_and_no_other():
