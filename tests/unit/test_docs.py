@@ -148,7 +148,7 @@ def test_the_api_reference_has_every_public_name():
         name
         for module in filter(inspect.ismodule, shown.values())
         for name, value in vars(module).items()
-        if getattr(value, "__module__", "").startswith(module.__name__)
+        if (getattr(value, "__module__", None) or "").startswith(module.__name__)
     }
     assert set(public.__all__) <= {*shown, *of_modules}
 
