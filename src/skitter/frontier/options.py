@@ -18,9 +18,9 @@ __all__ = [
     "QueueOrder",
     "SettingsChanges",
     "has_limits",
-    "leasable",
+    "queue_capacity",
     "reached_limit",
-    "room_for_requests",
+    "remaining_pages",
 ]
 
 _LIMITED = ("pages", "items", "errors", "bytes")
@@ -44,14 +44,14 @@ def reached_limit(options: FrontierOptions, counters: Mapping[str, int], failed:
     return ""
 
 
-def leasable(options: FrontierOptions, counters: Mapping[str, int], leased: int, wanted: int) -> int:
+def remaining_pages(options: FrontierOptions, counters: Mapping[str, int], leased: int, wanted: int) -> int:
     """Return how many of the ``wanted`` requests can be leased without exceeding ``max_pages``."""
     if options.max_pages is None:
         return wanted
     return max(0, min(wanted, options.max_pages - counters.get("pages", 0) - leased))
 
 
-def room_for_requests(
+def queue_capacity(
     options: FrontierOptions, queued: int, delayed: int, leased: int, counters: Mapping[str, int]
 ) -> int | None:
     """Return how many new requests the frontier accepts from workers; ``None``: no limit.
@@ -61,7 +61,7 @@ def room_for_requests(
     """
     if options.max_queued is None:
         return None
-    can_lease = queued > 0 and leasable(options, counters, leased, 1) > 0
+    can_lease = queued > 0 and remaining_pages(options, counters, leased, 1) > 0
     return max(options.max_queued - queued - delayed - leased, 0 if can_lease else 1)
 
 

@@ -24,7 +24,7 @@ from skitter.frontier.embedded.rows import Batch, Leased
 from skitter.frontier.embedded.scheduler import HeapEntry as Waiting
 from skitter.frontier.embedded.scheduler import Slot
 from skitter.frontier.embedded.seen import MemorySeen, TimedSeen
-from skitter.frontier.options import FrontierContext, leasable, room_for_requests
+from skitter.frontier.options import FrontierContext, queue_capacity, remaining_pages
 from skitter.frontier.records import (
     AddResult,
     Entry,
@@ -153,7 +153,7 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
             await self._journal.flush()
         elif held:
             self._journal.flush_soon()
-        room = room_for_requests(
+        capacity = queue_capacity(
             self._options, self._queued, self._delayed, len(self._leases), self._counters
         )
         return LeaseResult(
@@ -162,7 +162,7 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
             self._ask_again(now, leases, left),
             self._limit_reached(),
             revision=self._revision,
-            room=room,
+            capacity=capacity,
         )
 
     def _take(self, now: float, shares: dict[str, int] | None) -> tuple[Slot, Waiting] | None:
@@ -198,7 +198,7 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
         return self._careful or any(lease.slot.start_within is not None for lease in held)
 
     def _may_lease(self) -> bool:
-        room = leasable(self._options, self._counters, len(self._leases), 1)
+        room = remaining_pages(self._options, self._counters, len(self._leases), 1)
         return room > 0 and self.current_state() is JobState.RUNNING
 
     def _ask_again(self, now: float, leases: list[Lease], left: dict[str, int] | None) -> float:

@@ -14,7 +14,7 @@ from skitter.frontier.embedded.memory_control import MemoryControl
 from skitter.frontier.embedded.memory_letters import MemoryLetters
 from skitter.frontier.embedded.memory_rows import FOREVER, Waiting
 from skitter.frontier.embedded.scheduler import Slot
-from skitter.frontier.options import FrontierContext, leasable, room_for_requests
+from skitter.frontier.options import FrontierContext, queue_capacity, remaining_pages
 from skitter.frontier.records import (
     AddResult,
     Entry,
@@ -86,10 +86,10 @@ class MemoryFrontier(MemoryControl, MemoryLetters):
         leases: list[Lease] = []
         left = self._slots.shares(shares, limit)
         if state is JobState.RUNNING:
-            limit = leasable(self._options, self._counters, len(self._leases), limit)
+            limit = remaining_pages(self._options, self._counters, len(self._leases), limit)
             while len(leases) < limit and (taken := self._slots.take(now, left)) is not None:
                 leases.append(self._grant(taken[0], taken[1][2], worker, now))
-        room = room_for_requests(
+        capacity = queue_capacity(
             self._options, self._queued, len(self._delayed), len(self._leases), self._counters
         )
         return LeaseResult(
@@ -98,7 +98,7 @@ class MemoryFrontier(MemoryControl, MemoryLetters):
             self._ask_again(now, leases, left),
             self._limit_reached(),
             revision=self._revision,
-            room=room,
+            capacity=capacity,
         )
 
     def _grant(self, slot: Slot, waiting: Waiting, worker: str, now: float) -> Lease:
