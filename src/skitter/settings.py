@@ -12,7 +12,7 @@ import difflib
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -40,7 +40,8 @@ class Setting(msgspec.Struct, frozen=True):
     max: float | None = None
     """Largest allowed number."""
     cli: str = ""
-    """Option of ``skitter run`` and ``skitter crawl``. ``--setting NAME=VALUE`` sets any setting."""
+    """Option of ``skitter run`` and ``skitter crawl``, with the name of its value: ``--delay SECONDS``. Most settings have
+    none: ``--setting NAME=VALUE`` sets any."""
     live: bool = False
     """Whether the setting can change during a run."""
     api: bool = False
@@ -145,9 +146,11 @@ def declarations(kind: type[FrontierOptions]) -> dict[str, Declaration]:
 
 def type_name(kind: Any) -> str:
     """Return a type as users write it."""
+    if get_origin(kind) is Literal:
+        return " | ".join(map(repr, get_args(kind)))
     return (
         kind.__name__
-        if isinstance(kind, type) and not hasattr(kind, "__args__")
+        if isinstance(kind, type) and get_origin(kind) is None
         else str(kind).replace("typing.", "")
     )
 
@@ -161,7 +164,7 @@ class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     max_pages: Annotated[int | None, Setting(
         "Stop after this number of pages. Counts responses that were passed to a callback, exactly.",
-        section="When to stop", unit="pages", above=0, cli="--limit", live=True, api=True,
+        section="When to stop", unit="pages", above=0, cli="--limit PAGES", live=True, api=True,
     )] = None
     max_items: Annotated[int | None, Setting(
         "Stop after this number of items.", above=0, live=True, api=True,
@@ -199,7 +202,7 @@ class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
     )] = 20_000_000
     max_queued: Annotated[int | None, Setting(
         "Maximum number of queued requests. Beyond it, workers keep new links on their local disks.",
-        above=0, cli="--max-queued", api=True,
+        above=0, cli="--max-queued N", api=True,
     )] = None
     seen_filter: Annotated[Literal["exact", "compact"], Setting(
         "How a Redis frontier stores known URLs. `compact` takes half the memory, but mistakes a new URL for a known one,"
@@ -215,7 +218,7 @@ class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
     )] = False
     seed_keys: Annotated[tuple[str, ...], Setting(
         "Key on the Redis server of the frontier from which seeds are taken: a list, a set or a sorted set.",
-        cli="--seed-key",
+        cli="--seed-key KEY",
     )] = ()
     group_counter_prefix: Annotated[str | None, Setting(
         "Prefix of the plain Redis keys in which the items of each group are counted too.",
@@ -255,15 +258,15 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     # fmt: off
     concurrency: Annotated[int, Setting(
         "Number of concurrent fetches in each worker process.",
-        section="Concurrency and politeness", above=0, cli="--concurrency", live=True, api=True,
+        section="Concurrency and politeness", above=0, cli="--concurrency N", live=True, api=True,
     )] = 32
     concurrency_per_slot: Annotated[int, Setting(
         "Number of concurrent fetches per slot (host), over all workers.",
-        above=0, cli="--concurrency-per-slot", live=True, api=True,
+        above=0, cli="--concurrency-per-slot N", live=True, api=True,
     )] = 4
     delay: Annotated[float | None, Setting(
         "Minimum time between the starts of two fetches of a slot. `None`: adapt to the server's latency.",
-        unit="s", min=0, cli="--delay", live=True, api=True,
+        unit="s", min=0, cli="--delay SECONDS", live=True, api=True,
     )] = None
     jitter: Annotated[float, Setting(
         "Maximum random extra delay per fetch (uniform distribution).", unit="s", min=0, live=True, api=True,
@@ -384,7 +387,7 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
 
     depth_limit: Annotated[int | None, Setting(
         "Maximum number of links followed from a start URL. `0`: start URLs only.",
-        section="Scope and items", min=0, cli="--depth", api=True,
+        section="Scope and items", min=0, cli="--depth N", api=True,
     )] = None
     scope: Annotated[Literal["any", "host", "domain", "prefix"], Setting(
         "Follow links only within the `host`, registered `domain` or URL `prefix` of the start URLs. `skitter crawl` uses"
@@ -392,10 +395,10 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         cli="--scope", api=True,
     )] = "any"
     allow: Annotated[tuple[str, ...], Setting(
-        "Regular expression. Follow only URLs that match at least one.", cli="--allow", api=True,
+        "Regular expression. Follow only URLs that match at least one.", cli="--allow PATTERN", api=True,
     )] = ()
     deny: Annotated[tuple[str, ...], Setting(
-        "Regular expression. Do not follow URLs that match it.", cli="--deny", api=True,
+        "Regular expression. Do not follow URLs that match it.", cli="--deny PATTERN", api=True,
     )] = ()
     max_url_length: Annotated[int, Setting("Maximum length of a URL.", above=0, api=True)] = 4096
     fingerprint_keys: Annotated[tuple[str, ...], Setting(
@@ -409,7 +412,7 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     )] = None
     time_limit: Annotated[float | None, Setting(
         "Stop this run after this time. Unlike other limits it applies to one run, not to the job.",
-        unit="s", above=0, cli="--time-limit", api=True,
+        unit="s", above=0, cli="--time-limit SECONDS", api=True,
     )] = None
 
     # fmt: on

@@ -1,4 +1,4 @@
-"""``skitter status``, ``pause``, ``resume``, ``stop`` and ``jobs``."""
+"""``skitter jobs``, ``pause``, ``resume``, ``stop``, ``config`` and ``purge``: control jobs while they run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skitter.cli.console import say
 from skitter.cli.options import (
     ShowOptions,
     frontier_option,
     job_argument,
     json_option,
+    pairs,
     with_show_options,
     workers_option,
 )
-from skitter.cli.say import say
 from skitter.errors import UsageError
 
 _LOOK_EVERY = 0.2
 """Seconds between two looks whether the workers of a fleet have left."""
 
 if TYPE_CHECKING:
-    from skitter.run.control import JobStatus
+    from skitter.frontier.options import SettingsChanges
+    from skitter.run.control import JobStatus, OpenFrontier
     from skitter.run.job import JobFolder
 
 
@@ -161,3 +163,85 @@ async def _stop(folder: JobFolder) -> None:
         f"job {folder.job} is {state}"
         + (f"; `skitter resume {folder.job}` goes on" if state == "stopped" else "")
     )
+
+
+@click.command()
+@job_argument
+@click.argument("pairs_", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option("--reset", is_flag=True, help="Revert earlier changes of settings that are not given.")
+@frontier_option
+def config(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -> None:
+    """Change settings of a job, for all its workers at once and for its later runs.
+
+    Without NAME=VALUE, shows the changes in force. The reference of settings marks those that can change during a run.
+    """
+    from skitter.run.control import changes_of
+
+    changes = changes_of(pairs("config", pairs_))
+    asyncio.run(_config(folder_of(job, frontier), changes, reset=reset, ask=not (pairs_ or reset)))
+
+
+async def _config(folder: JobFolder, changes: SettingsChanges, *, reset: bool, ask: bool) -> None:
+    from skitter.cli.tables import change_texts
+    from skitter.run.control import change_by_hand, open_frontier
+
+    async with open_frontier(folder) as reached:
+        frontier = reached.frontier
+        now = (
+            await frontier.control.settings_changes()
+            if ask
+            else await change_by_hand(frontier, changes, reset=reset)
+        )
+    texts = change_texts(now)
+    say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "no changes"))
+
+
+@click.command()
+@job_argument
+@click.argument("host")
+@click.option("--ban", is_flag=True, help="Also refuse new requests for the host from now on.")
+@click.option("--unban", is_flag=True, help="Accept requests for a banned host again. Removes nothing.")
+@frontier_option
+def purge(job: str, host: str, ban: bool, unban: bool, frontier: str | None) -> None:
+    """Remove the waiting requests of a host from the queue. Requests in progress are finished.
+
+    Hosts that share their limits (a domain, or a limit rule) are purged together. The URLs stay known.
+    """
+    if ban and unban:
+        raise UsageError("--ban and --unban exclude each other", remedy="use one of them", field="--unban")
+    asyncio.run(_purge(folder_of(job, frontier), host, ban=ban, unban=unban))
+
+
+async def _purge(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> None:
+    from skitter.run.control import open_frontier
+
+    name = _name_of(host)
+    async with open_frontier(folder) as reached:
+        slot = _slot_of(folder, reached, name)
+        if unban:
+            was_banned = await reached.frontier.control.unban(slot)
+            say(f"{slot} is no longer banned" if was_banned else f"{slot} was not banned")
+            return
+        dropped = await reached.frontier.control.drop_slot(slot, ban)
+    say(f"{slot}: removed {dropped:,} requests" + (", banned" if ban else ""))
+
+
+def _slot_of(folder: JobFolder, reached: OpenFrontier, host: str) -> str:
+    from skitter.run.builder import JobBuilder
+
+    frontier = reached.frontier
+    if frontier.politeness is not None:
+        return frontier.politeness.slot_of(host)
+    return JobBuilder(folder.read()).settings.politeness().slot_of(host)
+
+
+def _name_of(host: str) -> str:
+    """Return a host as it is written in URLs, and in keys of slots."""
+    from skitter.web.urls import host_of, normalize
+
+    url = normalize(host if "://" in host else f"http://{host}/")
+    if not url or not host_of(url) or url.partition("://")[2].strip("/") != host_of(url):
+        raise UsageError(
+            f"invalid host {host!r}", remedy="write it as in its URLs, such as example.com", field="host"
+        )
+    return host_of(url)

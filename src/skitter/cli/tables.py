@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from skitter.cli.say import aligned
+from skitter.cli.console import aligned
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
