@@ -128,7 +128,7 @@ async def test_before_initialize_a_crawl_refuses_its_calls_and_can_be_summed_up(
         ({"analyzers": [print]}, "analyzers has"),
         ({"spider": "x.py", "downloaders": [print]}, "downloaders has"),
         ({"spider": "x.py", "pipelines": [None]}, "pipelines has"),
-        ({"spider": "x.py", "max_depth": -1}, "max_depth is -1"),
+        ({"spider": "x.py", "depth_limit": -1}, "depth_limit is -1"),
         ({"spider": "x.py", "workers": 0}, "workers is 0"),
         ({"spider": "x.py", "workers": 2, "allowed_domains": ["example.com"]}, "of this process"),
         ({"spider": "x.py", "allowed_domains": ["co.uk"]}, "public suffix"),

@@ -19,8 +19,8 @@ from skitter.cli.options import (
 )
 from skitter.errors import UsageError
 
-_LOOK_EVERY = 0.2
-"""Seconds between two looks whether the workers of a fleet have left."""
+POLL_INTERVAL = 0.2
+"""Seconds between two checks whether the workers of a fleet have left."""
 
 if TYPE_CHECKING:
     from skitter.frontier.options import SettingsChanges
@@ -38,7 +38,7 @@ def folder_of(job: str, frontier: str | None = None) -> JobFolder:
 @click.command()
 @json_option
 def jobs(as_json: bool) -> None:
-    """List the jobs below this folder."""
+    """List the jobs in this folder."""
     from skitter.cli.tables import job_lines, problem_lines, to_json
 
     found = asyncio.run(_all_jobs())
@@ -47,7 +47,7 @@ def jobs(as_json: bool) -> None:
     elif found:
         click.echo(job_lines(found))
     else:
-        say("no job was begun in this folder; `skitter crawl URL` begins one")
+        say("there are no jobs in this folder; start one with `skitter crawl URL`")
     for line in problem_lines(found):
         say(line)
 
@@ -63,7 +63,7 @@ async def _all_jobs() -> list[JobStatus]:
 @job_argument
 @frontier_option
 def pause(job: str, frontier: str | None) -> None:
-    """Let a job fetch nothing more until it is resumed. Its workers stay."""
+    """Pause a job: fetch nothing until it is resumed. Its workers keep running."""
     asyncio.run(_pause(folder_of(job, frontier)))
 
 
@@ -84,7 +84,7 @@ async def _pause(folder: JobFolder) -> None:
         say(f"job {folder.job} is finished")
     else:
         limit = f", at its limit of {reason}" if reason else ""
-        say(f"job {folder.job} is paused{limit}; `skitter resume {folder.job}` goes on")
+        say(f"job {folder.job} is paused{limit}; `skitter resume {folder.job}` continues it")
 
 
 @click.command()
@@ -93,7 +93,7 @@ async def _pause(folder: JobFolder) -> None:
 @workers_option
 @with_show_options
 def resume(job: str, frontier: str | None, workers: int | None, show: ShowOptions) -> int:
-    """Go on with a job: end its pause, or run it on here as it was begun if nobody runs it."""
+    """Resume a job: end its pause or, if it is not running, continue it here."""
     from skitter.cli.running import run_job
 
     folder = folder_of(job, frontier)
@@ -134,9 +134,9 @@ async def _end_pause(folder: JobFolder) -> bool:
 @job_argument
 @frontier_option
 def stop(job: str, frontier: str | None) -> None:
-    """Let a running job finish what is in hand and end; returns when its outputs are complete.
+    """Stop a running job after its requests in progress. Returns when its outputs are complete.
 
-    On a shared frontier all its workers leave, on every machine.
+    On a shared frontier, stops all its workers on every machine.
     """
     asyncio.run(_stop(folder_of(job, frontier)))
 
@@ -148,20 +148,20 @@ async def _stop(folder: JobFolder) -> None:
 
     async with live_frontier(folder) as reached:
         if reached is None:
-            say(f"job {folder.job} is not being run")
+            say(f"job {folder.job} is not running")
             return
         frontier = reached.frontier
         await frontier.control.set_state(JobState.STOPPING)
         if isinstance(frontier, RemoteFrontier):
             await frontier.wait_closed()
         while frontier.shared and await frontier.reports.workers():  # noqa: ASYNC110 - they are in other processes
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(POLL_INTERVAL)
     if folder.exists():
         await asyncio.to_thread(folder.lock().wait)
     state = (await job_status(folder)).state
     say(
         f"job {folder.job} is {state}"
-        + (f"; `skitter resume {folder.job}` goes on" if state == "stopped" else "")
+        + (f"; `skitter resume {folder.job}` continues it" if state == "stopped" else "")
     )
 
 

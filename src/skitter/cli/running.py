@@ -105,7 +105,7 @@ class ForegroundRun:
         self._interruptions += 1
         if self._interruptions == 1:
             if not self._show.quiet:
-                self._say("stopping: what is in hand is finished; once more stops at once")
+                self._say("stopping after the requests in progress; press Ctrl-C again to stop immediately")
             self._crawl.stop("interrupted")
             return
         self._crawl.kill()
@@ -116,7 +116,7 @@ class ForegroundRun:
     def _go_on(self) -> str:
         if self._spec.frontier.startswith("memory:"):
             return "a frontier in memory cannot be resumed"
-        return f"`skitter resume {self._spec.job}` goes on"
+        return f"`skitter resume {self._spec.job}` continues it"
 
     # --- progress ----------------------------------------------------------------------------------------
 
@@ -192,6 +192,6 @@ def _headline(result: RunResult, go_on: str) -> str:
     if result.state is JobState.PAUSED:
         return f"{job} is paused; {go_on}"
     if result.status.reason:
-        return f"{job} has stopped, {result.reason}; a larger limit goes on"
+        return f"{job} has stopped, {result.reason}; a larger limit continues it"
     why = "" if result.reason == "stopped" else f", {result.reason}"  # asked for by `skitter stop`
     return f"{job} has stopped{why}; {go_on}"

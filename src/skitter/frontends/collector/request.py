@@ -27,7 +27,7 @@ class CollectorRequest:
     ``ctx``
         Values that travel with the request and are copied to those that come from it. What MessagePack can carry.
     ``depth``
-        1 for the first pages, as ``max_depth`` counts them.
+        Number of links from a start URL, which has depth 0.
     ``collector``
         That it belongs to.
     """
@@ -77,7 +77,7 @@ class CollectorRequest:
     @property
     def depth(self) -> int:
         """Number of pages from the start to this one, both counted."""
-        return self.request.depth + 1
+        return self.request.depth
 
     @property
     def referer(self) -> str | None:

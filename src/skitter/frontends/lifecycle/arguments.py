@@ -35,7 +35,7 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
     allowed_domains: Sequence[str] | None = ()
     """URLs or hosts whose primary domains (by the Public Suffix List, see :mod:`skitter.frontends.lifecycle.domains`) are
     crawled, besides those of the first requests. ``None``: any domain."""
-    max_depth: int | None = None
+    depth_limit: int | None = None
     """Links followed from a first request at most; ``None``: no bound."""
     balance: Balance = least_in_hand
     """How work is shared among modules of a kind; see :mod:`skitter.frontends.lifecycle.balance`."""
@@ -67,8 +67,8 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
                     raise UsageError(
                         f"{name} has {module!r:.60}, which is none", remedy=f"give {kind.__name__} objects"
                     )
-        if self.max_depth is not None and self.max_depth < 0:
-            raise UsageError(f"max_depth is {self.max_depth}", remedy="give 0 or more, or None for no bound")
+        if self.depth_limit is not None and self.depth_limit < 0:
+            raise UsageError(f"depth_limit is {self.depth_limit}", remedy="give 0 or more, or None for no bound")
         self._check_processes()
         self.domains()
 
@@ -109,7 +109,7 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
 
     def spec(self) -> JobSpec:
         """Return the job."""
-        depth = {} if self.max_depth is None else {"depth_limit": self.max_depth}
+        depth = {} if self.depth_limit is None else {"depth_limit": self.depth_limit}
         if isinstance(self.spider, str):
             spider = self.spider or f"{_NO_FILE}:Analyzers"
         else:

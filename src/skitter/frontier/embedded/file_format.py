@@ -9,7 +9,7 @@ from skitter.errors import FrontierError
 
 APPLICATION_ID = 0x736B6974
 """``skit``: marks the file as a frontier for ``file(1)`` and for us."""
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 def file_of(url: str, directory: str | Path) -> Path:
