@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from skitter.brokers.state import Fate, Telling, TurnResult, Turns, current_told, current_turns
-from skitter.frontier.records import FetchReport
+from skitter.brokers.state import Telling, Turns, current_told, current_turns
+from skitter.frontier.records import FetchReport, SlotDecision, SlotLeases
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.records import encode, text, to_bytes
 from skitter.frontier.redis.server import Argument
@@ -14,7 +14,7 @@ from skitter.queues import QueueQuotas
 
 _SLOTS_AT_ONCE = 1_000
 _TELLS = {"add", "commit"}
-_FATES = {b"g": Fate.GRANTED, b"l": Fate.LATER, b"x": Fate.GONE}
+_FATES = {b"g": SlotDecision.LEASED, b"l": SlotDecision.LATER, b"x": SlotDecision.EMPTY}
 
 
 class RedisState(RedisFrontier, Telling):
@@ -26,14 +26,14 @@ class RedisState(RedisFrontier, Telling):
         super().__init__(*arguments, **named)
         self._run, self._run_once = self._run_turns, self._run_told
 
-    async def take_turns(
+    async def lease_slots(
         self,
         worker: str,
         slots: Sequence[str],
         limit: int,
         landed: Sequence[FetchReport],
         shares: QueueQuotas | None = None,
-    ) -> TurnResult:
+    ) -> SlotLeases:
         """Lease, for each turn, the first request that waits in its slot, if the slot is ready."""
         turns = Turns(slots)
         token = current_turns.set(turns)
@@ -41,9 +41,9 @@ class RedisState(RedisFrontier, Telling):
             result = await self.lease(worker, limit, landed, shares)
         finally:
             current_turns.reset(token)
-        return TurnResult(result, turns.fates, turns.starving)
+        return SlotLeases(result, turns.fates, turns.starving)
 
-    async def stranded(self, seconds: float) -> list[tuple[str, int]]:
+    async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
         """List slots that have been ready for so long, and how many requests wait in each."""
         found = await self._run("stranded", seconds, _SLOTS_AT_ONCE)
         return [(name.decode("utf-8", "surrogatepass"), int(count)) for name, count in found]

@@ -4,7 +4,7 @@ A frontier never looks inside a request: an :class:`Entry` carries what it needs
 time) beside the encoded request.
 """
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 import msgspec
 
@@ -93,6 +93,26 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     """How many new requests may be sent before the next answer (``max_queued``); ``None``: any number."""
     revision: int = 0
     """Grows whenever settings are changed while the job runs; see ``Frontier.changes``. 0: they never were."""
+
+
+class SlotDecision(Enum):
+    """What a state decided for one slot that it was asked to lease from, unless the slot becomes ready at a known time."""
+
+    LEASED = "leased"
+    LATER = "later"
+    """Nothing waits in the slot now, but a leased or delayed request may come back to it."""
+    EMPTY = "empty"
+    """Nothing waits in the slot, and nothing can come back to it."""
+
+
+class SlotLeases(msgspec.Struct, frozen=True):
+    """Answer to a request for leases of named slots; see ``StateFrontier`` in :mod:`skitter.brokers.contract`."""
+
+    result: LeaseResult
+    decisions: list[SlotDecision | float]
+    """For each slot, in order. A number: seconds until the slot is ready; 0: its concurrency limit is reached."""
+    more_ready: bool
+    """Whether more could be leased now from slots that were not named."""
 
 
 class Resolution(StrEnum):
