@@ -86,10 +86,10 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     """Seconds after which asking again may give more (an upper bound: a commit may bring work sooner)."""
     reason: str = ""
     """Why the job stops, if a limit was reached."""
-    setback: bool = False
+    data_loss: bool = False
     """The backend may have lost what it last took (a fail-over, a restart): nothing is known for certain to be in
     it that was not learnt from this answer on."""
-    room: int | None = None
+    capacity: int | None = None
     """How many new requests may be sent before the next answer (``max_queued``); ``None``: any number."""
     revision: int = 0
     """Grows whenever settings are changed while the job runs; see ``Frontier.changes``. 0: they never were."""
@@ -140,7 +140,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """For ``RETRY``: the attempt does not count (the turn was spent on robots.txt, say)."""
     record: bytes | None = None
     """For ``RETRY``: replaces the stored request."""
-    task: str = ""
+    group: str = ""
     """Key under which it is counted (``Frontier.tallies``), besides its worker and its host; empty: none."""
 
 
@@ -190,7 +190,7 @@ class SlotStatus(msgspec.Struct, frozen=True):
     leased: int
     delay: float
     """Seconds between two fetches that hold now (rule, robots.txt or adapted)."""
-    held_for: float
+    paused_for: float
     """Seconds for which nothing is given out (Retry-After, an unreachable robots.txt)."""
 
 

@@ -27,14 +27,16 @@ class Budget:
 
     def may_lease(self, pulses: Sequence[PartitionStatus], wanted: int) -> int:
         """Return how many requests may be leased."""
-        return self._options.limits.room(_counters(pulses), sum(pulse.leased for pulse in pulses), wanted)
+        return self._options.limits.remaining(
+            _counters(pulses), sum(pulse.leased for pulse in pulses), wanted
+        )
 
-    def room(self, pulses: Sequence[PartitionStatus]) -> int | None:
+    def capacity(self, pulses: Sequence[PartitionStatus]) -> int | None:
         """Return how many new requests may be sent; ``None``: any number."""
         queued, delayed, leased = (
             sum(getattr(pulse, name) for pulse in pulses) for name in ("queued", "delayed", "leased")
         )
-        return self._options.room(queued, delayed, leased, _counters(pulses))
+        return self._options.capacity(queued, delayed, leased, _counters(pulses))
 
 
 def _counters(pulses: Sequence[PartitionStatus]) -> Counter[str]:

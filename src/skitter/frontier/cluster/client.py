@@ -63,13 +63,13 @@ class PartitionClient:
         """
         leases: list[Lease] = []
         spent: list[int] = []
-        had_setback = False
+        had_data_loss = False
         waiting, self._answers = self._answers, []
         for asker, asked, result in waiting:
             if asker != worker or len(leases) + len(result.leases) > max(room, 0):
                 self._answers.append((asker, asked, result))
                 continue
-            had_setback |= result.setback
+            had_data_loss |= result.data_loss
             for lease in result.leases:
                 within = lease.start_within
                 if within is not None and asked < since:
@@ -78,7 +78,7 @@ class PartitionClient:
                     spent.append(lease.id)
                 else:
                     leases.append(msgspec.structs.replace(lease, start_within=within))
-        return leases, spent, had_setback
+        return leases, spent, had_data_loss
 
 
 def _gave_all_of_a_queue(leases: list[Lease], shares: QueueQuotas | None) -> bool:

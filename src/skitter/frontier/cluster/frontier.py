@@ -198,9 +198,17 @@ class PartitionedFrontier(Whole, PartitionedSteering, Flat):
         if state is None or reason:
             state = await self._whole_state(reason)
         await self._obey_changes(max(lane.revision for lane in self._parts.lanes))
-        room = self._budget.room(await read_pulses(self._parts.lanes)) if self._budget.bounds_queue else None
+        capacity = (
+            self._budget.capacity(await read_pulses(self._parts.lanes)) if self._budget.bounds_queue else None
+        )
         return LeaseResult(
-            taken.leases, state, self._leasing.ask_again(), reason, taken.had_setback, room, self._revision
+            taken.leases,
+            state,
+            self._leasing.ask_again(),
+            reason,
+            taken.had_data_loss,
+            capacity,
+            self._revision,
         )
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:

@@ -24,7 +24,7 @@ class Taken:
 
     def __init__(self) -> None:
         self.leases: list[Lease] = []
-        self.had_setback = False
+        self.had_data_loss = False
 
 
 class Leasing:
@@ -98,12 +98,12 @@ class Leasing:
 
     def _collect(self, taken: Taken, worker: str, begun: float, limit: int) -> None:
         for lane in self._lanes:
-            leases, spent, had_setback = lane.collect(worker, begun, limit - len(taken.leases))
+            leases, spent, had_data_loss = lane.collect(worker, begun, limit - len(taken.leases))
             taken.leases += [
                 msgspec.structs.replace(lease, id=self._parts.outer(lane.number, lease.id))
                 for lease in leases
             ]
-            taken.had_setback |= had_setback
+            taken.had_data_loss |= had_data_loss
             if spent:
                 self._errands.start(lane.partition.release(spent))
 

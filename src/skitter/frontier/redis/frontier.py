@@ -206,7 +206,7 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
         while True:
             wanted = min(limit - len(leases), LEASES_AT_ONCE)
             answer = await self._lease(worker, wanted, landed, left)
-            state, reason, now, ready, delayed, late, has_more, revision, found, room = answer
+            state, reason, now, ready, delayed, late, has_more, revision, found, capacity = answer
             given = [read_lease(data) for data in found]
             leases += given
             landed = ()
@@ -223,8 +223,8 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
             leases,
         )
         return LeaseResult(
-            leases, JobState(state.decode()), ask_again, reason.decode(), self._had_setback(),
-            revision=int(revision), room=None if room < 0 else room,
+            leases, JobState(state.decode()), ask_again, reason.decode(), self._had_data_loss(),
+            revision=int(revision), capacity=None if capacity < 0 else capacity,
         )  # fmt: skip
 
     async def _lease(
@@ -236,7 +236,7 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
         served = b"" if shares is None else encode(shares)
         return await self._run("lease", worker, wanted, prefix, b"0", landings, served, repeated=7)
 
-    def _had_setback(self) -> bool:
+    def _had_data_loss(self) -> bool:
         had = self._restarts != self._server.restarts
         self._restarts = self._server.restarts
         return had

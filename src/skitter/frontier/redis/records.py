@@ -145,7 +145,7 @@ def write_outcome(
         outcome.after,
         outcome.free,
         None if outcome.record is None else text(b"\xff" + outcome.record),
-        text(to_bytes(outcome.task)),
+        text(to_bytes(outcome.group)),
         parcels,
     )
 
