@@ -335,5 +335,5 @@ def _combined(results: Sequence[LeaseResult]) -> LeaseResult:
         leases=[lease for result in results for lease in result.leases],
         state=JobState.FINISHED if finished else last.state,
         ask_again=min(result.ask_again for result in results),
-        setback=any(result.setback for result in results),
+        data_loss=any(result.data_loss for result in results),
     )

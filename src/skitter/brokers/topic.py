@@ -323,7 +323,7 @@ class Topic:
         self._wanted[worker] = max(0, limit - len(leases))
         self._after_lease(answer, limit)
         result = msgspec.structs.replace(answer.result, leases=leases, ask_again=self._ask_again(answer))
-        self._last = self._channel.now, msgspec.structs.replace(result, leases=[], setback=False)
+        self._last = self._channel.now, msgspec.structs.replace(result, leases=[], data_loss=False)
         return result
 
     def _idle_answer(self, limit: int) -> LeaseResult | None:
