@@ -238,9 +238,9 @@ class OnSqliteState(OverBroker):
 
 class OnValkeyState(OverBroker):
     def state(self, politeness, options, clock):
-        from skitter.brokers.redis_state import RedisState
+        from skitter.frontier.redis.frontier import RedisFrontier
 
-        return RedisState(running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+        return RedisFrontier(running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
 
     async def stop(self):
         await super().stop()

@@ -61,8 +61,8 @@ def _make_state(url: str, context: FrontierContext) -> StateFrontier:
         return cast(StateFrontier, SqliteState.from_url(url, context))
     if scheme in _REDIS_SCHEMES:
         with needing("redis", f"state {scheme!r}", FrontierError):
-            from skitter.brokers.redis_state import RedisState  # noqa: PLC0415 - its client is an extra
-        return RedisState.from_url(url, context)
+            from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra
+        return RedisFrontier.from_url(url, context)
     raise FrontierError(
         f"unsupported state of a broker frontier: {shown_url(url)!r}",
         field="state",

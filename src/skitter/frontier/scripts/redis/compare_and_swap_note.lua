@@ -1,4 +1,4 @@
--- swap: keep a shared note if the one kept now is as it was read; answers 1 if so.
+-- compare_and_swap_note: keep a shared note if the one kept now is as it was read; answers 1 if so.
 -- ARGV: 5 key, 6 whether there was one, 7 it, 8 the new one, 9 seconds
 begin(false)
 local note = call('HGET', NOTES, ARGV[5])

@@ -1,4 +1,4 @@
--- control: set what the fleet is to do. Returns the state that holds now.
+-- set_state: set what the fleet is to do. Returns the state that holds now.
 -- ARGV[5]: state
 begin(false)
 call('HSET', JOB, 'state', ARGV[5])

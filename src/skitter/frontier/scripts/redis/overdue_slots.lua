@@ -1,4 +1,4 @@
--- stranded: list slots that have been ready for so long, and how many requests wait in each.
+-- overdue_slots: list slots that have been ready for so long, and how many requests wait in each.
 -- ARGV: 5 seconds, 6 how many slots
 local found = {}
 local function note(name)

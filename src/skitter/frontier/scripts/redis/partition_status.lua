@@ -1,4 +1,4 @@
--- pulse: what tells whether a partition is quiet, and what limits are measured by.
+-- partition_status: what tells whether a partition is quiet, and what limits are measured by.
 -- The sequence grows with every request that is added or given up, the number of those done with every other end, so
 -- that a partition that was quiet, was not, and is again, has another pulse.
 local job = call('HMGET', JOB, 'seeds_done', 'state', 'sequence', 'done')

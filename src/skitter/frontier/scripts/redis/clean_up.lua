@@ -1,4 +1,4 @@
--- tidy: look through some slots, notes, workers and answers, and forget those that say nothing any more.
+-- clean_up: look through some slots, notes, workers and answers, and forget those that say nothing any more.
 -- ARGV[5]: how many of each
 local A_DAY = 86400
 begin(false)

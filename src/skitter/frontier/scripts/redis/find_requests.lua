@@ -1,4 +1,4 @@
--- sift: look through some of what waits for requests that hold a trace. Returns where to go on ('' when through) and them.
+-- find_requests: look through some of what waits for requests that hold a trace. Returns where to go on ('' when through) and them.
 -- ARGV: 5 'queue' or 'delayed', 6 place ('' to begin), 7 trace
 local found, last = {}, ''
 local function look(request)

@@ -1,4 +1,4 @@
--- assign: give slots other policies, after the rules of the job were changed.
+-- assign_policies: give slots other policies, after the rules of the job were changed.
 -- ARGV[5]: names (slot, policy, whether it asks for a longer delay than before)
 begin(false)
 for _, name in ipairs(decode(ARGV[5])) do

@@ -1,4 +1,4 @@
--- take_away: remove those of some requests that still wait. Returns how many.
+-- remove_requests: remove those of some requests that still wait. Returns how many.
 -- ARGV: 5 requests
 begin(false)
 local dropped, beheaded = 0, {}
