@@ -23,7 +23,6 @@ from skitter.frontier.cluster.partition import ForwardedRequest, Partition, tota
 from skitter.frontier.cluster.partition_map import PartitionMap
 from skitter.frontier.cluster.termination import read_pulses
 from skitter.frontier.cluster.whole import Whole
-from skitter.frontier.embedded.clock import steady_clock
 from skitter.frontier.flat import Flat, optional
 from skitter.frontier.options import FrontierOptions, SettingsChanges
 from skitter.frontier.records import (
@@ -36,6 +35,7 @@ from skitter.frontier.records import (
     SeedClaim,
     SeedProgress,
 )
+from skitter.frontier.scheduling import steady_clock
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 
