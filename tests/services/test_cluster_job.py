@@ -55,7 +55,7 @@ async def test_a_job_that_has_lost_a_partition_is_not_taken_for_one_that_was_nev
 async def test_a_job_that_nobody_began_is_not_begun_by_looking_at_it(cluster, attach, job_name):
     with pytest.raises(NoSuchJob, match=job_name):
         await attach(job_name)
-    assert job_name not in await RedisClusterFrontier(cluster.url, "none").jobs()
+    assert job_name not in await RedisClusterFrontier(cluster.url, "none").catalog.jobs()
 
 
 async def test_a_run_without_a_number_of_partitions_takes_those_of_the_job(cluster, join_cluster, job_name):
@@ -81,7 +81,7 @@ async def test_a_change_that_did_not_reach_all_partitions_does_when_the_job_is_o
     cluster, join_cluster, job_name
 ):
     frontier = await join_cluster(cluster.url, job_name)
-    await frontier._parts.home.change(
+    await frontier._partitions.first.frontier.control.change_settings(
         SettingsChanges(concurrency_per_slot=1)
     )  # and then whoever changed it died
     later = await join_cluster(cluster.url, job_name)

@@ -12,8 +12,8 @@ from services.cluster_jobs import PARTITIONS, apart, eventually, finish_all, hos
 from services.redis_cluster import follows
 from services.requests import counts, done, entries
 from skitter.frontier.records import JobState, SeedProgress
-from skitter.frontier.redis.cluster import ClusterClient, PartitionServer
-from skitter.frontier.redis.cluster_address import parse_cluster
+from skitter.frontier.redis.cluster import ClusterClient, PartitionConnection, partition_server
+from skitter.frontier.redis.address import parse_cluster
 
 LOGGED = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -121,9 +121,9 @@ async def test_who_joins_with_an_old_view_of_the_cluster_looks_again(own_cluster
     replica.ask("CLUSTER", "FAILOVER")
     master.wait_for(lambda: follows(master), 30)
     try:
-        server = PartitionServer(cluster, key)
+        server = partition_server(cluster, PartitionConnection(cluster, key), key)
         await server.connect(patient=patient)
-        assert int((await server.replication())["connected_slaves"]) == 1
+        assert int((await server.command("INFO", "replication"))["connected_slaves"]) == 1
     finally:
         await cluster.close()
 
@@ -147,8 +147,8 @@ async def test_what_a_replica_never_got_from_another_partition_is_delivered_agai
         assert await frontier.commit(done(parent, entries=children)) == [True]
         assert await counts(frontier) == {"queued": 3, "done": 1}
         for _ in range(3):
-            await frontier._courier.confirm()
-        assert (await frontier._parts.lanes[here].partition.pulse()).outbox == 3
+            await frontier.forwarder.confirm()
+        assert (await frontier._partitions.clients[here].partition.partition_status()).outbox == 3
         master.kill()
     finally:
         os.kill(replica.process.pid, signal.SIGCONT)

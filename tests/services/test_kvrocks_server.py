@@ -112,7 +112,7 @@ async def test_a_namespace_is_a_place_of_its_own(start, join):
     place = server.url.removeprefix("redis://")
     owner = await join(f"redis://:{PASSWORD.replace(' ', '%20')}@{place}")
     await owner.add(entries("a"))
-    await owner._server.command("NAMESPACE", "ADD", "other", "token")
+    await owner.job.command("NAMESPACE", "ADD", "other", "token")
     elsewhere = await join(f"redis://:token@{place}")
     assert await counts(elsewhere) == {}
     await elsewhere.add(entries("a", "b"))
@@ -138,7 +138,7 @@ async def test_its_jobs_are_listed(start, join):
     server = start()
     frontier = await join(server.url)
     await frontier.add(entries("a"))
-    assert await type(frontier)(server.url, "any").jobs() == [frontier._job.name]
+    assert await type(frontier)(server.url, "any").catalog.jobs() == [frontier.job.name]
 
 
 async def test_an_outage_is_waited_for_and_told_once(start, join, caplog):

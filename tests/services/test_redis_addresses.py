@@ -84,7 +84,7 @@ async def test_a_job_goes_on_at_the_replica_that_the_sentinels_promote(watched, 
     await frontier.add(entries("a", "b", "c"))
     first, second = (await frontier.lease("w", 2)).leases
     assert await frontier.commit(done(first, entries=entries("d"))) == [True]
-    job = f"skitter:{{{frontier._job.name}}}:job"
+    job = f"skitter:{{{frontier.job.name}}}:job"
     await asyncio.to_thread(replica.wait_for, lambda: replica.ask("HGET", job, "done") == b"1")
     sentinel.ask("SENTINEL", "SET", "main", "down-after-milliseconds", 500)
     primary.kill()

@@ -90,7 +90,7 @@ async def test_a_server_that_throws_keys_away_is_refused(own_server, join):
 
 
 async def test_a_server_that_is_too_old_is_refused(server, join, monkeypatch):
-    monkeypatch.setattr("skitter.frontier.redis.server._OLDEST", (99, 0))
+    monkeypatch.setattr("skitter.frontier.redis.server.MIN_VERSION", (99, 0))
     with pytest.raises(FrontierError, match="is Redis") as refusal:
         await join(server.url)
     assert "6.2" in refusal.value.remedy
@@ -99,7 +99,7 @@ async def test_a_server_that_is_too_old_is_refused(server, join, monkeypatch):
 @pytest.mark.parametrize("foreign", [("SET", "job", "x"), ("HSET", "job", "a", "b"), ("SADD", "seen", "x")])
 async def test_what_is_no_frontier_is_left_alone(server, join, ask, foreign):
     frontier = await join(server.url)
-    prefix = f"skitter:{{{frontier._job.name}}}:"
+    prefix = f"skitter:{{{frontier.job.name}}}:"
     await ask.delete(f"{prefix}job")
     command, key, *values = foreign
     await ask.execute_command(command, prefix + key, *values)
@@ -110,7 +110,7 @@ async def test_what_is_no_frontier_is_left_alone(server, join, ask, foreign):
 
 async def test_a_job_of_another_format_is_refused(server, join, ask):
     frontier = await join(server.url)
-    await ask.hset(f"skitter:{{{frontier._job.name}}}:job", "format", "99")
+    await ask.hset(f"skitter:{{{frontier.job.name}}}:job", "format", "99")
     with pytest.raises(FrontierError, match="format 99, this skitter reads") as refusal:
         await join(server.url)
     assert "--fresh" in refusal.value.remedy

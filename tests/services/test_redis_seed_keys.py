@@ -164,7 +164,7 @@ async def test_a_job_is_not_finished_while_a_seed_is_anywhere(begin, ask):
 async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkeypatch):
     frontier = await begin()
     await ask.lpush(KEYS[0], "http://a.test/1", "http://a.test/2")
-    monkeypatch.setattr(seed_keys, "_ENOUGH_QUEUED", 1)
+    monkeypatch.setattr(seed_keys, "MAX_QUEUED", 1)
     batch = await frontier.seed_keys.take(1)
     await SeedKeyReader(frontier.seed_keys, gatherer())._settle(batch)
     assert await frontier.seed_keys.take(1) is None

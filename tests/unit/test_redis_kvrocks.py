@@ -9,8 +9,8 @@ from redis.exceptions import BusyLoadingError, NoScriptError, ResponseError
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks
-from skitter.frontier.redis.server import RedisServer, run_id_behind
-from skitter.frontier.redis.server_errors import explained, trouble_of
+from skitter.frontier.redis.server import RedisServer, server_life
+from skitter.frontier.redis.server_errors import explained, rule_of
 
 SERVER = "# RedisServer\r\nversion:2.10.1\r\nkvrocks_version:2.10.1\r\nredis_version:4.0.0\r\nprocess_id:{}\r\nuptime_in_seconds:{}\r\n"
 INFO = {
@@ -76,7 +76,7 @@ class Double:
     ],
 )
 def test_a_full_disk_passes_by_an_operators_hand(said, what):
-    trouble = trouble_of(ResponseError(said))
+    trouble = rule_of(ResponseError(said))
     assert what in trouble.what
     assert "nothing is lost" in trouble.remedy
 
@@ -94,7 +94,7 @@ def test_a_full_disk_passes_by_an_operators_hand(said, what):
     ],
 )
 def test_its_words_for_what_is_refused_are_understood(said, what, remedy):
-    assert trouble_of(ResponseError(said)) is None
+    assert rule_of(ResponseError(said)) is None
     refusal = explained(ResponseError(said), "redis://h/0")
     assert what in str(refusal)
     assert remedy in refusal.remedy
@@ -162,7 +162,7 @@ def time(second):
 async def life(server):
     connection = redis.asyncio.Connection(port=server.port, protocol=2, driver_info=None)
     try:
-        return await run_id_behind(connection)
+        return await server_life(connection)
     finally:
         await connection.disconnect()
 
@@ -194,7 +194,7 @@ async def test_a_frontier_tells_that_it_met_another_life():
     async with Double(*begin, everything, *again, b"+PONG\r\n") as server:
         frontier = RedisServer(parse_address(server.url))
         await frontier.connect(patient=False)
-        await frontier._connected.connection_pool.disconnect()
+        await frontier.connection.client.connection_pool.disconnect()
         assert frontier.restarts == 0
         await frontier.command("PING")
         assert frontier.restarts == 1
