@@ -20,7 +20,7 @@ from skitter.testing import GeneratedSite
 URL = "http://127.0.0.1:9/"
 
 
-def test_a_url_says_hosts_topic_channel_lookups_and_state():
+def test_a_url_names_hosts_topic_channel_lookups_and_state():
     url = "nsq://secret%40@one,two:5150/my.topic?channel=c&lookupd=l1,l2:5161&state=redis%3A%2F%2Fh%2F0%3Fpatience%3D5"
     address = parse_address(url, "job", RULES)
     assert address.hosts == [("one", 4150), ("two", 5150)]
@@ -29,12 +29,12 @@ def test_a_url_says_hosts_topic_channel_lookups_and_state():
     assert address.state == "redis://h/0?patience=5"
 
 
-def test_topic_and_channel_have_names_of_their_own():
+def test_topic_and_channel_have_default_names():
     address = parse_address("nsq://[::1]:4150?state=sqlite:", "my-job", RULES)
     assert (address.hosts, address.topic, address.channel) == ([("::1", 4150)], "skitter", "my-job")
 
 
-def test_jobs_whose_names_are_no_channels_have_different_ones():
+def test_jobs_whose_names_are_invalid_channels_have_different_channels():
     names = ["a.b", "a b", "x" * 70, "x" * 71]
     channels = {channel_of(name) for name in names}
     assert len(channels) == len(names)
