@@ -10,7 +10,7 @@ from skitter.errors import StoreError
 from skitter.item import encode_item
 from skitter.secrets import shown_url
 from skitter.store.contract import GroupError, ItemGroup, StoreContext
-from skitter.store.database import BufferTerms, DatabaseStore, Encoded
+from skitter.store.database import BufferOptions, DatabaseStore, Encoded
 from skitter.store.outputs import open_output
 
 CONTEXT = StoreContext("quotes", "w1", "/nowhere")
@@ -59,7 +59,7 @@ def no_pauses(monkeypatch):
 
 
 async def store_over(driver, **terms):
-    store = DatabaseStore(driver, BufferTerms(**terms))
+    store = DatabaseStore(driver, BufferOptions(**terms))
     await store.open(CONTEXT)
     return store
 
