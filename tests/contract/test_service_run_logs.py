@@ -154,7 +154,7 @@ async def test_any_calls_keep_what_a_plain_list_would(config, calls):
 async def test_a_full_disk_refuses_with_an_error_of_ours_and_takes_lines_again_when_there_is_room(tmp_path):
     log = ServiceConfig(tmp_path, log_size=10**6).log("job.full")
     await log.append([b"first"], 1)
-    log._file.execute("PRAGMA max_page_count = 4")
+    log._file._db.execute("PRAGMA max_page_count = 4")
     with pytest.raises(SkitterError, match="database or disk is full"):
         for number in range(2, 50):
             await log.append([b"x" * 1000], number)

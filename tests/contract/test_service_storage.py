@@ -103,8 +103,8 @@ async def test_the_status_of_a_node_expires_and_can_be_removed(store, kind):
 
 async def test_a_record_of_another_format_is_refused(store):
     name = uuid.uuid4().hex
-    for format in (FORMAT - 1, FORMAT + 1):
-        data = msgspec.json.encode(JobRecord(name=name, format=format))
+    for version in (FORMAT - 1, FORMAT + 1):
+        data = msgspec.json.encode(JobRecord(name=name, format=version))
         await store.compare_and_swap("jobs", name, None, data)
         with pytest.raises(FrontierError) as caught:
             await Records(store).job(name)

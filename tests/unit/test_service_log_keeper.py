@@ -188,17 +188,17 @@ async def test_a_page_holds_what_is_chosen_and_the_next_goes_on_behind_it(filled
     page = await LogView(lambda: filled, "critical", "").page(0, 10)
     assert (page.lines, page.next) == ([], 2500)
     assert not filled.is_open
-    page = await view.last(0, 2)
+    page = await view.page(0, last=2)
     assert ([number for number, _ in page.lines], page.next) == ([2498, 2499], 2500)
-    page = await view.last(2498, 5)
+    page = await view.page(2498, last=5)
     assert ([number for number, _ in page.lines], page.next) == ([2499], 2500)
 
 
 async def test_all_lines_come_in_one_answer(filled):
     view = LogView(lambda: filled, "debug", "")
-    found = [number async for lines in view.rest(await view.first(0, None)) for number, _ in lines]
+    found = [number async for lines in view.rest(await view.page(0)) for number, _ in lines]
     assert found == list(range(1, 2501))
-    found = [number async for lines in view.rest(await view.first(0, 7)) for number, _ in lines]
+    found = [number async for lines in view.rest(await view.page(0, last=7)) for number, _ in lines]
     assert found == list(range(2494, 2501))
 
 
@@ -216,9 +216,7 @@ async def test_who_follows_gets_what_was_said_until_the_end_and_signs_of_life_me
             filled.lines.append(msgspec.json.encode(line("the last")))  # while it was asked
         return looks < 5
 
-    answers = [
-        lines async for lines in view.follow(await view.first(2400, None), asyncio.Event(), is_at_work)
-    ]
+    answers = [lines async for lines in view.follow(await view.page(2400), asyncio.Event(), is_at_work)]
     assert [number for lines in answers for number, _ in lines] == list(range(2401, 2502))
     assert answers[-1][-1][1].message == "the last"
     assert [] in answers
@@ -232,7 +230,7 @@ async def test_who_follows_is_let_go_when_the_node_leaves(filled):
         leaving.set()
         return True
 
-    answers = view.follow(await view.first(2490, None), leaving, is_at_work)
+    answers = view.follow(await view.page(2490), leaving, is_at_work)
     assert [number async for lines in answers for number, _ in lines] == list(range(2491, 2501))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -141,17 +141,15 @@ class JobService:
 
     async def pause(self, name: str) -> JobRecord:
         """Pause a job: nothing is fetched and no scheduled run starts until it is resumed."""
-
-        async def edit(job: JobRecord) -> None:
-            job.wanted = "paused"
-
-        return await self._change(name, edit)
+        return await self._set_wanted(name, "paused")
 
     async def stop(self, name: str) -> JobRecord:
         """Stop the current run, which can be resumed. Scheduled runs still start. Raises :class:`Missing`."""
+        return await self._set_wanted(name, "stopped")
 
+    async def _set_wanted(self, name: str, wanted: Literal["paused", "stopped"]) -> JobRecord:
         async def edit(job: JobRecord) -> None:
-            job.wanted = "stopped"
+            job.wanted = wanted
 
         return await self._change(name, edit)
 

@@ -50,25 +50,16 @@ class LogView:
         self._severity = severity_of(level)
         self._text = contains.casefold()
 
-    async def page(self, after: int, limit: int) -> LogPage:
-        """Return the first lines after a number: those available now, and not more than ``limit``."""
-        found: list[NumberedLine] = []
+    async def page(self, after: int, limit: int = _BATCH_SIZE, *, last: int | None = None) -> LogPage:
+        """Return the first lines after a number that are available now, at most ``limit``; or the ``last`` ones."""
+        found: deque[NumberedLine] = deque(maxlen=last)
         async with contextlib.aclosing(self._lines(after)) as lines:
             async for number, line in lines:
                 after = number
                 if line is not None:
                     found.append((number, line))
-                    if len(found) == limit:
+                    if last is None and len(found) == limit:
                         break
-        return LogPage(found, after)
-
-    async def last(self, after: int, limit: int) -> LogPage:
-        """Return the last lines after a number."""
-        found: deque[NumberedLine] = deque(maxlen=limit)
-        async for number, line in self._lines(after):
-            after = number
-            if line is not None:
-                found.append((number, line))
         return LogPage(list(found), after)
 
     async def _lines(self, after: int) -> AsyncGenerator[tuple[int, LogLine | None], None]:
@@ -89,15 +80,11 @@ class LogView:
         texts = (line.message.casefold(), line.traceback.casefold())
         return line.severity >= self._severity and any(self._text in text for text in texts)
 
-    async def first(self, after: int, last: int | None) -> LogPage:
-        """Return the first page for :meth:`rest` and :meth:`follow`."""
-        return await (self.page(after, _BATCH_SIZE) if last is None else self.last(after, last))
-
     async def rest(self, page: LogPage) -> AsyncIterator[list[NumberedLine]]:
         """Yield the lines of a page and all later lines available now."""
         while page.lines:
             yield page.lines
-            page = await self.page(page.next, _BATCH_SIZE)
+            page = await self.page(page.next)
 
     async def follow(
         self, page: LogPage, leaving: asyncio.Event, is_active: Callable[[], Awaitable[bool]]
@@ -111,7 +98,7 @@ class LogView:
             yield page.lines
         while not leaving.is_set():
             try:
-                page = await self.page(after, _BATCH_SIZE)
+                page = await self.page(after)
                 after = page.next
                 if page.lines or time.monotonic() - sent_at > _KEEP_ALIVE_INTERVAL:
                     sent_at = time.monotonic()
@@ -165,10 +152,10 @@ def as_page(run: str, page: LogPage) -> dict[str, Any]:
 
 
 def as_json_lines(lines: list[NumberedLine]) -> bytes:
-    """Return lines as JSON Lines; an empty line if there are none."""
+    """Return lines as JSON Lines; without lines, a line break."""
     return b"".join(msgspec.json.encode(line_fields(*line)) + b"\n" for line in lines) or b"\n"
 
 
 def as_text(lines: list[NumberedLine]) -> bytes:
-    """Return lines as text; an empty line if there are none."""
+    """Return lines as text; without lines, a line break."""
     return "".join(line_text(line) for _, line in lines).encode() or b"\n"

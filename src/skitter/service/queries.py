@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
@@ -44,9 +44,19 @@ class JobQueries:
 
     async def _folder(self, job: JobRecord) -> RunFolder:
         if job.run is None:
-            raise _no_run(job)
+            raise Conflict(f"job {job.name!r} has no run yet", remedy="start it, or wait for its schedule")
         await self._jobs.prepare(job, job.run)
         return RunFolder(await asyncio.to_thread(self._jobs.config.spec, job, job.run))
+
+    async def _on_frontier(self, job: JobRecord, act: Callable[[OpenFrontier], Awaitable[_T]]) -> _T:
+        """Open the frontier of the current run and act on it. Raises :class:`Conflict` if no node has started the run."""
+        folder = await self._folder(job)
+
+        async def open_and_act() -> _T:
+            async with _started(job, folder), open_frontier(folder) as opened:
+                return await act(opened)
+
+        return await _in_thread(open_and_act())
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -99,39 +109,61 @@ class JobQueries:
         self, job: JobRecord, after: int, limit: int, kind: str | None
     ) -> list[dict[str, Any]]:
         """Return failed requests with ids above ``after``, sorted by id."""
-        return await _in_thread(_failures(job, await self._folder(job), after, limit, kind))
+        folder = await self._folder(job)
+
+        async def read() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = []
+            start = after
+            async with _started(job, folder):
+                while len(found) < limit and (letters := await dead_letters(folder, start, _BATCH_SIZE)):
+                    start = letters[-1].id
+                    found += [letter_fields(letter) for letter in letters if _is_of_kind(letter.error, kind)]
+            return found[:limit]
+
+        return await _in_thread(read())
 
     # --- changing ----------------------------------------------------------------------------------------
 
     async def settle(self, job: JobRecord, ids: Sequence[int] | None, *, again: bool) -> int:
         """Queue failed requests again, or drop them; ``None`` means all. Returns their number."""
 
-        async def act() -> int:
-            async with _open(job, folder) as opened:
-                letters = opened.frontier.dead_letters
-                return await (letters.replay if again else letters.drop)(ids)
+        async def act(opened: OpenFrontier) -> int:
+            letters = opened.frontier.dead_letters
+            return await (letters.replay if again else letters.drop)(ids)
 
-        folder = await self._folder(job)
-        return await _in_thread(act())
+        return await self._on_frontier(job, act)
 
     async def add(
         self, job: JobRecord, seeds: Sequence[str | Mapping[str, Any]], priority: int, callback: str | None
     ) -> AddResult:
         """Add seeds: all of them, or none, with a :class:`Refusal` that names the first invalid one."""
-        return await _in_thread(_add(job, await self._folder(job), seeds, priority, callback))
+        folder = await self._folder(job)
+
+        async def act(opened: OpenFrontier) -> AddResult:
+            collector, methods = judge(folder, opened)
+            entries: list[Entry] = []
+            for number, seed in enumerate(seeds):
+                field = f"seeds[{number}]"
+                text = seed if isinstance(seed, str) else msgspec.json.encode(seed)
+                try:
+                    entry = entry_of(text, collector, methods, priority, callback)
+                except SkitterError as error:
+                    raise Refusal(str(error), remedy=error.remedy, field=field) from None
+                except (ValueError, OverflowError, TypeError) as error:  # while encoding a huge number
+                    raise Refusal(
+                        f"cannot store the seed: {error}", remedy="correct it", field=field
+                    ) from None
+                if isinstance(entry, str):
+                    raise Refusal(entry, remedy="remove or correct the seed", field=field)
+                entries.append(entry)
+            return await opened.frontier.add(entries)
+
+        return await self._on_frontier(job, act)
 
     async def drop_task(self, job: JobRecord, task: str) -> None:
         """Drop the queued requests of a task, whether the job is running or not."""
-        if job.run is None:
-            return
-
-        async def act() -> None:
-            async with _open(job, folder) as opened:
-                await opened.frontier.control.drop_group(task)
-
-        with suppress(Conflict):  # no node has started the run: nothing is queued
-            folder = await self._folder(job)
-            await _in_thread(act())
+        with suppress(Conflict):  # no node has started a run: nothing is queued
+            await self._on_frontier(job, lambda opened: opened.frontier.control.drop_group(task))
 
     async def change(self, job: JobRecord, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
         """Change settings for all workers; return all changes in effect.
@@ -144,13 +176,11 @@ class JobQueries:
         except SkitterError as error:
             raise Refusal(str(error), remedy=error.remedy, field="settings") from None
 
-        async def act() -> dict[str, Any]:
-            async with _open(job, folder) as opened:
-                changed = await change_by_hand(opened.frontier, changes, reset=reset)
-                return _changes_view(msgspec.to_builtins(changed))
+        async def act(opened: OpenFrontier) -> dict[str, Any]:
+            changed = await change_by_hand(opened.frontier, changes, reset=reset)
+            return _changes_view(msgspec.to_builtins(changed))
 
-        folder = await self._folder(job)
-        return await _in_thread(act())
+        return await self._on_frontier(job, act)
 
 
 def _changes_view(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,58 +198,15 @@ def _on_own_loop(call: Coroutine[Any, Any, _T]) -> _T:
 
 
 @asynccontextmanager
-async def _open(job: JobRecord, folder: RunFolder) -> AsyncIterator[OpenFrontier]:
+async def _started(job: JobRecord, folder: RunFolder) -> AsyncIterator[None]:
+    """Raise :class:`Conflict` if no node has started the run, so that it has no frontier."""
+    conflict = Conflict(f"no node has started job {job.name!r} yet", remedy="try again in a moment")
     if folder.is_local and not folder.exists():
-        raise _not_started(job)
+        raise conflict
     try:
-        async with open_frontier(folder) as opened:
-            yield opened
+        yield
     except NoSuchJob:
-        raise _not_started(job) from None
-
-
-async def _failures(
-    job: JobRecord, folder: RunFolder, after: int, limit: int, kind: str | None
-) -> list[dict[str, Any]]:
-    if folder.is_local and not folder.exists():
-        raise _not_started(job)
-    found: list[dict[str, Any]] = []
-    try:
-        while len(found) < limit and (letters := await dead_letters(folder, after, _BATCH_SIZE)):
-            after = letters[-1].id
-            found += [letter_fields(letter) for letter in letters if _is_of_kind(letter.error, kind)]
-    except NoSuchJob:
-        raise _not_started(job) from None
-    return found[:limit]
-
-
-async def _add(
-    job: JobRecord,
-    folder: RunFolder,
-    seeds: Sequence[str | Mapping[str, Any]],
-    priority: int,
-    callback: str | None,
-) -> AddResult:
-    async with _open(job, folder) as opened:
-        collector, methods = judge(folder, opened)
-        entries: list[Entry] = []
-        for number, seed in enumerate(seeds):
-            field = f"seeds[{number}]"
-            text = seed if isinstance(seed, str) else msgspec.json.encode(seed)
-            try:
-                entry = entry_of(text, collector, methods, priority, callback)
-            except SkitterError as error:
-                raise Refusal(str(error), remedy=error.remedy, field=field) from None
-            except (
-                ValueError,
-                OverflowError,
-                TypeError,
-            ) as error:  # while encoding, as for a number of 30 digits
-                raise Refusal(f"cannot store the seed: {error}", remedy="correct it", field=field) from None
-            if isinstance(entry, str):
-                raise Refusal(entry, remedy="remove or correct the seed", field=field)
-            entries.append(entry)
-        return await opened.frontier.add(entries)
+        raise conflict from None
 
 
 def view(job: JobRecord, nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
@@ -253,7 +240,7 @@ def _run_view(run: JobRun | None) -> dict[str, Any] | None:
 
 
 def state_of(job: JobRecord, *, running: bool) -> str:
-    """Return the state of a job in one word. ``running`` tells whether a node runs it."""
+    """Return the state of a job in one word. ``running``: whether a node runs it."""
     if job.run is None:
         return "paused" if job.wanted == "paused" else "scheduled" if job.due is not None else "new"
     if job.run.ended:
@@ -266,11 +253,3 @@ def state_of(job: JobRecord, *, running: bool) -> str:
 def _is_of_kind(error: str, kind: str | None) -> bool:
     found = error.partition(":")[0]
     return kind is None or found == kind or found.startswith(f"{kind}/")
-
-
-def _no_run(job: JobRecord) -> Conflict:
-    return Conflict(f"job {job.name!r} has no run yet", remedy="start it, or wait for its schedule")
-
-
-def _not_started(job: JobRecord) -> Conflict:
-    return Conflict(f"no node has started job {job.name!r} yet", remedy="try again in a moment")

@@ -125,7 +125,7 @@ def add_log_routes(app: FastAPI, jobs: JobService, leaving: asyncio.Event) -> No
         name: str, query: LogStreamQuery, encode: Callable[[list[NumberedLine]], bytes], kind: str
     ) -> StreamingResponse:
         run, view = await open_view(name, query)
-        first = await view.first(query.after, query.last)
+        first = await view.page(query.after, last=query.last)
         is_active = partial(_is_active, jobs, name, run)
         batches = view.follow(first, leaving, is_active) if query.follow else view.rest(first)
         return StreamingResponse((encode(lines) async for lines in batches), media_type=kind)
@@ -134,10 +134,7 @@ def add_log_routes(app: FastAPI, jobs: JobService, leaving: asyncio.Event) -> No
     async def log(name: NamePath, query: Annotated[LogPageQuery, Query()]) -> Response:
         """Return lines of the log of a run, in the order in which they arrived. Pass `next` as `after` of the next call."""
         run, view = await open_view(name, query)
-        if query.last is None:
-            page = await view.page(query.after, query.limit)
-        else:
-            page = await view.last(query.after, query.last)
+        page = await view.page(query.after, query.limit, last=query.last)
         return Response(msgspec.json.encode(as_page(run, page)), media_type="application/json")
 
     @app.get("/jobs/{name}/log.jsonl", response_class=StreamingResponse, responses=JSON_LINES)
