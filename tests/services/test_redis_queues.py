@@ -101,7 +101,7 @@ async def test_a_url_of_a_queue_is_kept_without_its_origin_and_comes_back_whole(
 
 async def test_who_joins_without_knowing_the_spider_learns_the_limits_of_queues(job):
     frontier, _ = await job(rules=[LimitRule(domain_glob="slow.test", delay=60.0)])
-    other = RedisFrontier(running("valkey").url, frontier._job.name, attach=True)
+    other = RedisFrontier(running("valkey").url, frontier.job.name, attach=True)
     await other.open()
     assert other.politeness.queues == QUEUES
     assert other.politeness.policy_of("detail|slow.test").delay == 60.0
@@ -113,7 +113,7 @@ async def test_other_limits_of_a_queue_hold_for_the_hosts_that_are_there_when_th
     await frontier.add([entry("detail|a.test", name) for name in "abc"])
     await finish(frontier)
     assert await finish(frontier) == []
-    again, _ = await job({"detail": QueueLimits(delay=0.0)}, frontier._job.name)
+    again, _ = await job({"detail": QueueLimits(delay=0.0)}, frontier.job.name)
     assert len(await finish(again)) == 2
 
 

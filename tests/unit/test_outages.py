@@ -3,12 +3,12 @@
 import asyncio
 import logging
 
-from skitter.frontier.redis import outages
-from skitter.frontier.redis.outages import OutageTracker
+from skitter.frontier.redis import cluster
+from skitter.frontier.redis.cluster import OutageTracker
 
 BEGUN, ENDED = (
-    "frontier c: a part of the cluster is not there",
-    "frontier c: all parts of the cluster are there",
+    "frontier c: a part of the cluster does not work",
+    "frontier c: all parts of the cluster work again",
 )
 
 
@@ -31,13 +31,13 @@ async def test_parts_that_go_and_come_in_one_outage_are_told_once(caplog):
     parts.close()
     parts.close()
     first, last = [record.getMessage() for record in caplog.records]
-    assert first.startswith(f"{BEGUN}: it does not answer; it is waited for, at most 10 s")
+    assert first.startswith(f"{BEGUN}: it does not answer; retrying for at most 10 s")
     assert last.startswith(ENDED)
 
 
 async def test_an_outage_is_over_once_all_has_been_there_for_a_while(caplog, monkeypatch):
     caplog.set_level(logging.WARNING, "skitter.frontier")
-    monkeypatch.setattr(outages, "SETTLED", 0.01)
+    monkeypatch.setattr(cluster, "STABLE_AFTER", 0.01)
     parts = OutageTracker("c")
     for outage in (1, 2):
         begin_and_end(parts, "1")
