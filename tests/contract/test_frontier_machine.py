@@ -188,7 +188,7 @@ class FrontierMachine(RuleBasedStateMachine):
         picked = list({number % len(letters): None for number in chosen}) if letters else []
         wanted = [letters[number] for number in picked]
         ids = {letter.record: letter.id for letter in self.run(self.job.frontier.dead_letters.list())}
-        act = getattr(self.job.frontier, action)
+        act = getattr(self.job.frontier.dead_letters, action)
         settled = self.run(act([ids[one.entry.record] for one in wanted]))
         assert settled == getattr(self.model, action)(wanted)
 

@@ -5,7 +5,6 @@ import uuid
 import pytest
 
 from services.redis_servers import running
-from skitter.brokers.redis_state import RedisState
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
@@ -70,13 +69,13 @@ async def test_a_host_of_a_queue_with_limits_of_its_own_is_forgotten_when_it_is_
 
 @pytest.mark.parametrize("slot", ["a.test", "detail|a.test"])
 async def test_a_slot_that_is_ready_at_this_very_moment_is_stranded_without_a_message(job, slot):
-    state, _ = await job({}, kind=RedisState)
+    state, _ = await job({})
     await state.add([entry(slot, name, priority=-(2**63)) for name in "ab"])
-    assert await state.stranded(0.0) == [(slot, 2)]
-    result = (await state.take_turns("w", [slot], 1, ())).result
+    assert await state.overdue_slots(0.0) == [(slot, 2)]
+    result = (await state.lease_slots("w", [slot], 1, ())).result
     assert len(result.leases) == 1
-    assert await state.stranded(0.0) == [(slot, 1)], "its next one may be fetched now, too"
-    assert await state.stranded(0.001) == []
+    assert await state.overdue_slots(0.0) == [(slot, 1)], "its next one may be fetched now, too"
+    assert await state.overdue_slots(0.001) == []
 
 
 async def test_what_was_delayed_finds_the_limits_of_its_queue_although_its_slot_was_forgotten(job):

@@ -8,7 +8,7 @@ from cli_command import skitter
 from engine_bench import Bench, Scripted, page, redirect
 from recipe_kitchen import cook_text
 from skitter import Request, Spider
-from skitter.brokers.address import NameRule, parse_address
+from skitter.brokers.address import UrlRules, parse_address
 from skitter.errors import RequestError, SettingsError
 from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.records import Entry
@@ -332,8 +332,8 @@ async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_wo
 
 
 def test_each_queue_has_a_topic_of_its_own_with_a_name_that_fits():
-    rule = NameRule("x://HOST", 1, is_name=lambda name: len(name) <= 64)
-    address = parse_address("x://h/pages?state=sqlite:", "job", rule)
+    rules = UrlRules("x://HOST", 1, is_name=lambda name: len(name) <= 64)
+    address = parse_address("x://h/pages?state=sqlite:", "job", rules)
     assert address.of_queue("default") == address
     assert address.of_queue("detail").topic == "pages-detail"
     long = [address.of_queue("x" * 63 + end).topic for end in "ab"]

@@ -1,4 +1,4 @@
-"""Wire: commands and frames of the V2 protocol (https://nsq.io/clients/tcp_protocol_spec.html)."""
+"""Commands, frames and errors of the NSQ V2 protocol (https://nsq.io/clients/tcp_protocol_spec.html)."""
 
 from __future__ import annotations
 
@@ -6,43 +6,69 @@ import re
 import struct
 from collections.abc import Generator, Sequence
 
-from skitter.brokers.nsq_client.errors import NsqError
-
 MAGIC = b"  V2"
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 HEARTBEAT = b"_heartbeat_"
 NOP = b"NOP\n"
 CLS = b"CLS\n"
-LARGEST_FRAME = 1 << 28
-"""Bytes; nsqd's own limit for a message is 1 MB by default. More is no frame but a stream out of step."""
+MAX_FRAME_SIZE = 1 << 28
+"""Bytes. nsqd's limit for a message is 1 MB by default; a larger frame means that the stream is out of step."""
 
 _SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">II")
 _MESSAGE_HEAD = struct.Struct(">qH16s")
 _NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
-_LONGEST_NAME = 64
+_MAX_NAME_LENGTH = 64
+
+
+class NsqError(Exception):
+    """Base of all errors of this package."""
+
+
+class ConnectionFailed(NsqError):
+    """An nsqd cannot be reached, or the connection to it has ended."""
+
+
+class LookupFailed(NsqError):
+    """An nsqlookupd cannot be reached, or its answer is invalid."""
+
+
+class CommandRefused(NsqError):
+    """nsqd answered a command with an error.
+
+    ``code`` is the code of the protocol, such as ``E_BAD_TOPIC``.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code} {text}".strip())
+        self.code = code
+
+    @property
+    def may_succeed_later(self) -> bool:
+        """Whether the same command may succeed later, or on another nsqd."""
+        return self.code.endswith("PUB_FAILED")
 
 
 def is_topic(name: str) -> bool:
-    """Tell whether nsqd takes a name for a topic: 1 to 64 of ``.a-zA-Z0-9_-``, perhaps with ``#ephemeral``."""
-    return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
+    """Return whether a topic may have this name: 1 to 64 of ``.a-zA-Z0-9_-``, optionally with ``#ephemeral``."""
+    return len(name) <= _MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 is_channel = is_topic
-"""The same rule holds for channels."""
+"""Channels follow the same rule."""
 
 
-def _with_body(words: str, body: bytes) -> bytes:
-    return b"%s\n%s%s" % (words.encode(), _SIZE.pack(len(body)), body)
+def _with_body(command: str, body: bytes) -> bytes:
+    return b"%s\n%s%s" % (command.encode(), _SIZE.pack(len(body)), body)
 
 
 def identify(settings: bytes) -> bytes:
-    """Tell nsqd who connects, as JSON, and ask for features."""
+    """Introduce the client with a JSON text, and ask for features."""
     return _with_body("IDENTIFY", settings)
 
 
 def auth(secret: bytes) -> bytes:
-    """Show a secret."""
+    """Authenticate."""
     return _with_body("AUTH", secret)
 
 
@@ -57,18 +83,18 @@ def pub(topic: str, body: bytes) -> bytes:
 
 
 def dpub(topic: str, body: bytes, milliseconds: int) -> bytes:
-    """Publish one message that is delivered later."""
+    """Publish one message with a delay."""
     return _with_body(f"DPUB {topic} {milliseconds}", body)
 
 
 def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """Publish several messages as a whole or not at all."""
+    """Publish several messages, all or none."""
     packed = b"".join(_SIZE.pack(len(body)) + body for body in bodies)
     return _with_body(f"MPUB {topic}", _SIZE.pack(len(bodies)) + packed)
 
 
 def rdy(count: int) -> bytes:
-    """Allow so many messages in flight."""
+    """Allow ``count`` messages in flight."""
     return b"RDY %d\n" % count
 
 
@@ -78,37 +104,37 @@ def fin(message_id: bytes) -> bytes:
 
 
 def req(message_id: bytes, milliseconds: int) -> bytes:
-    """Put a message back in the queue, to be delivered later."""
+    """Requeue a message with a delay."""
     return b"REQ %s %d\n" % (message_id, milliseconds)
 
 
 def touch(message_id: bytes) -> bytes:
-    """Ask for more time with a message."""
+    """Restart the timeout of a message."""
     return b"TOUCH %s\n" % message_id
 
 
 def read_message(data: bytes) -> tuple[int, int, bytes, bytes]:
-    """Return time of publishing (ns), attempts, id and body of a message frame.
+    """Return the publishing time (ns), attempts, id and body of a message frame.
 
-    Raises :class:`NsqError` if it is none.
+    Raise :class:`NsqError` for a truncated frame.
     """
     try:
         published, attempts, message_id = _MESSAGE_HEAD.unpack_from(data)
     except struct.error as error:
-        raise NsqError(f"a message of {len(data)} bytes is none") from error
+        raise NsqError(f"truncated message frame ({len(data)} bytes)") from error
     return published, attempts, message_id, data[_MESSAGE_HEAD.size :]
 
 
-class Unframer:
-    """Cuts a stream of bytes into frames."""
+class FrameReader:
+    """Splits a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Generator[tuple[int, bytes], None, None]:
-        """Add what arrived; give kind and content of each frame that is complete.
+        """Add received bytes. Yield the kind and content of each complete frame.
 
-        Raises :class:`NsqError` for what cannot be a frame.
+        Raise :class:`NsqError` for a frame of an impossible size.
         """
         buffer = self._buffer
         buffer += data
@@ -116,8 +142,8 @@ class Unframer:
         try:
             while len(buffer) - start >= _HEAD.size:
                 size, kind = _HEAD.unpack_from(buffer, start)
-                if not _SIZE.size <= size <= LARGEST_FRAME:
-                    raise NsqError(f"a frame of {size} bytes")
+                if not _SIZE.size <= size <= MAX_FRAME_SIZE:
+                    raise NsqError(f"impossible frame size ({size} bytes)")
                 end = start + _SIZE.size + size
                 if len(buffer) < end:
                     break
@@ -128,6 +154,6 @@ class Unframer:
             del buffer[:start]
 
     def rest(self) -> bytes:
-        """Take back what is no complete frame yet."""
+        """Remove and return the bytes of an incomplete frame."""
         rest, self._buffer = bytes(self._buffer), bytearray()
         return rest

@@ -1,28 +1,28 @@
-"""A broker that delivers at once, for tests of what is said to it."""
+"""A broker in memory that delivers at once and records the answers to its messages."""
 
 import asyncio
 
 
-class Delivery:
-    """A message that was delivered, and what was said of it."""
+class FakeDelivery:
+    """A message that was delivered, and the answers to it."""
 
     def __init__(self, body, attempts=1):
         self.body = body
         self.attempts = attempts
-        self.said = []
+        self.answers = []
 
     def finish(self):
-        self.said.append("finish")
+        self.answers.append("finish")
 
     def requeue(self, seconds):
-        self.said.append(("requeue", seconds))
+        self.answers.append(("requeue", seconds))
 
     def touch(self):
-        self.said.append("touch")
+        self.answers.append("touch")
 
 
-class BrokerDouble:
-    """Keeps everything in a list; ``gate`` lets publishing go on."""
+class FakeBroker:
+    """Keeps everything in lists. While ``gate`` is cleared, publishing waits."""
 
     def __init__(self):
         self.inbox = []
@@ -38,10 +38,10 @@ class BrokerDouble:
     async def close(self):
         pass
 
-    async def publish(self, postings):
+    async def publish(self, messages):
         await self.gate.wait()
-        self.published += postings
-        self.inbox += [posting.body for posting in postings]
+        self.published += messages
+        self.inbox += [message.body for message in messages]
 
     def allow(self, count):
         self.allowed.append(count)
@@ -50,7 +50,7 @@ class BrokerDouble:
         self.inbox.append((body, attempts))
 
     def receive(self):
-        new = [Delivery(*one) if isinstance(one, tuple) else Delivery(one) for one in self.inbox]
+        new = [FakeDelivery(*one) if isinstance(one, tuple) else FakeDelivery(one) for one in self.inbox]
         self.inbox.clear()
         self.delivered += new
         return new
@@ -59,6 +59,6 @@ class BrokerDouble:
         return bool(self.inbox)
 
     @property
-    def said(self):
-        """What was said of all messages."""
-        return [word for delivery in self.delivered for word in delivery.said]
+    def answers(self):
+        """The answers to all messages."""
+        return [answer for delivery in self.delivered for answer in delivery.answers]
