@@ -22,8 +22,7 @@ from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
 from skitter.brokers.sqlite_state import SqliteState
 from skitter.errors import FrontierError
-from skitter.frontier.embedded.frontier import SqliteFrontier
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.rpc.client import RemoteFrontier
 from skitter.frontier.rpc.server import FrontierServer
@@ -75,7 +74,7 @@ class InMemory(Backend):
     name = "memory"
 
     async def start(self, politeness, options, clock):
-        self.frontier = MemoryFrontier(politeness, options, clock=clock)
+        self.frontier = EmbeddedFrontier(politeness, options, clock=clock)
         await self.frontier.open()
         return self.frontier
 
@@ -88,7 +87,7 @@ class OnSqlite(Backend):
     durable = True
 
     async def start(self, politeness, options, clock):
-        self.owner = SqliteFrontier(self.folder / "frontier.db", politeness, options, clock=clock)
+        self.owner = EmbeddedFrontier(politeness, options, clock=clock, path=self.folder / "frontier.db")
         self.info = await self.owner.open()
         return self.owner
 

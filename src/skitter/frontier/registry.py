@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.embedded.frontier import SqliteFrontier
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
 from skitter.plugins import PluginKind, needing
 
@@ -30,8 +29,8 @@ def _needing(extra: str, url: str) -> AbstractContextManager[None]:
 
 
 _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
-    "memory": MemoryFrontier.from_url,
-    "sqlite": SqliteFrontier.from_url,
+    "memory": EmbeddedFrontier.from_url,
+    "sqlite": EmbeddedFrontier.from_url,
     "redis": _on_redis,
     "rediss": _on_redis,
     "redis+sentinel": _on_redis,
