@@ -1,4 +1,4 @@
-"""Listening: an application on a port, until the process is told to end."""
+"""The HTTP server of a node: serves the application on a port until the process is asked to end."""
 
 from __future__ import annotations
 
@@ -12,49 +12,52 @@ from types import FrameType
 import uvicorn
 
 from skitter.errors import UsageError
-from skitter.service.access import App
+from skitter.service.api.auth import AsgiApp
 
 
-async def listen(app: App, host: str, port: int, tell: Callable[[str], None], leaving: asyncio.Event) -> None:
-    """Serve until SIGINT or SIGTERM, which sets ``leaving``; ``tell`` is called with the URL once callers are heard.
+async def serve_app(
+    app: AsgiApp, host: str, port: int, on_ready: Callable[[str], None], leaving: asyncio.Event
+) -> None:
+    """Serve until SIGINT or SIGTERM, which sets ``leaving``. ``on_ready`` is called with the URL once the server accepts requests.
 
-    Raises :class:`~skitter.errors.UsageError` if nothing can listen there, and if the application cannot begin.
+    Raises :class:`~skitter.errors.UsageError` if the address cannot be used, and if the application fails to start.
     """
     config = uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, lifespan="on",
         timeout_graceful_shutdown=10,
     )  # fmt: skip
     try:
-        listener = _bound(host, port)
+        listener = _listen(host, port)
     except OSError as error:
         raise UsageError(
-            f"{host} port {port} cannot be listened on: {error.strerror or error}",
+            f"cannot listen on {host} port {port}: {error.strerror or error}",
             remedy="choose another --port",
+            field="port",
         ) from None
     shown = f"[{host}]" if ":" in host else host
-    server = _Server(config, lambda: tell(f"http://{shown}:{listener.getsockname()[1]}"), leaving)
+    server = _Server(config, lambda: on_ready(f"http://{shown}:{listener.getsockname()[1]}"), leaving)
     try:
         await server.serve([listener])
     finally:
         listener.close()
     if not server.started:
-        raise UsageError("the service could not begin", remedy="its log has the reason")
+        raise UsageError("the service failed to start", remedy="see the log for the reason")
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, tell: Callable[[], None], leaving: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], leaving: asyncio.Event) -> None:
         super().__init__(config)
-        self._tell = tell
+        self._on_ready = on_ready
         self._leaving = leaving
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let answers that would go on for ever come to an end: the others are waited for."""
+        """Let endless responses end; the server waits for the others."""
         self._leaving.set()
         super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End gracefully at the first signal, and then as one that has done what it was asked to, not by the signal."""
+        """Shut down gracefully at the first signal, and then exit normally, not by the signal."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -67,12 +70,12 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._tell()
+            self._on_ready()
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(kind)
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
