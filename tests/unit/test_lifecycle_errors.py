@@ -16,7 +16,7 @@ from skitter.frontends.lifecycle import (
 )
 from skitter.frontends.lifecycle.feed import ErrorFeed
 from skitter.frontends.lifecycle.observer import Observer
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry, SeedProgress
 from skitter.testing import Answer
 
@@ -168,7 +168,7 @@ async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_pat
     feed, bench = ErrorFeed(), Bench(Unstorable(), tmp_path)
     bench.spider.hooks = [Observer(feed)]
     context = bench.frontier_context()
-    bench.frontier = MemoryFrontier(context.politeness, context.options)
+    bench.frontier = EmbeddedFrontier(context.politeness, context.options)
     claim = await bench.frontier.claim_seeds("w0")
     await bench.frontier.add(
         [Entry(b"x" * 16, "127.0.0.1", "http://127.0.0.1/odd", b"")], SeedProgress(claim.token, 0, done=True)
