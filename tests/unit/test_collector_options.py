@@ -1,10 +1,10 @@
-"""Options of a collector, in code and by the environment."""
+"""CollectorOptions of a collector, in code and by the environment."""
 
 import pytest
 
 from skitter import Collector
 from skitter.errors import SettingsError
-from skitter.frontends.collector.options import OF_A_CLONE, Options, read_options
+from skitter.frontends.collector.options import CLONE_OPTIONS, CollectorOptions, read_options
 from skitter.settings import build_settings
 
 
@@ -75,4 +75,4 @@ def test_a_disallowed_domain_that_is_none_is_refused(domains):
 
 
 def test_what_a_clone_may_have_for_itself_are_options():
-    assert set(Options.__struct_fields__) >= OF_A_CLONE
+    assert set(CollectorOptions.__struct_fields__) >= CLONE_OPTIONS

@@ -14,7 +14,7 @@ from cli_command import SlowingSite, complaint, lines_of, skitter, truth_of, url
 from engine_bench import QUICK, Scripted
 from skitter import Collector, JobSpec, Request
 from skitter.errors import SkitterError, SpiderError, UsageError
-from skitter.frontends.collector.spider import frozen, thawed
+from skitter.frontends.collector.spider import pack_request, unpack_request
 from skitter.frontier.records import JobState
 from skitter.run.job import JobFolder
 from skitter.testing import GeneratedSite
@@ -290,7 +290,7 @@ async def test_seeds_are_streamed_from_generators_of_any_kind(serve):
     "request_", [Request("http://h/"), Request("http://h/", method="POST", body=b"\xff", meta={"a": b"\x00"})]
 )
 def test_visits_survive_the_way_to_other_processes(request_):
-    assert thawed(frozen(request_)) == request_
+    assert unpack_request(pack_request(request_)) == request_
 
 
 def test_requests_of_a_clone_that_is_gone_are_dead_letters_with_a_reason(serve, tmp_path):

@@ -14,8 +14,7 @@ from skitter.frontends.lifecycle import (
     ManagedCrawl,
     Pipeline,
 )
-from skitter.frontends.lifecycle.feed import ErrorFeed
-from skitter.frontends.lifecycle.observer import Observer
+from skitter.frontends.lifecycle.errors import ErrorFeed, ErrorObserver
 from skitter.frontier.embedded.memory import MemoryFrontier
 from skitter.frontier.records import Entry, SeedProgress
 from skitter.testing import Answer
@@ -166,7 +165,7 @@ async def test_a_robots_txt_that_cannot_be_had_is_told_while_its_pages_wait(serv
 
 async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_path):
     feed, bench = ErrorFeed(), Bench(Unstorable(), tmp_path)
-    bench.spider.hooks = [Observer(feed)]
+    bench.spider.hooks = [ErrorObserver(feed)]
     context = bench.frontier_context()
     bench.frontier = MemoryFrontier(context.politeness, context.options)
     claim = await bench.frontier.claim_seeds("w0")

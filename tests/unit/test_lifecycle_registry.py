@@ -16,13 +16,13 @@ from skitter.frontends.lifecycle import (
     primary_domain,
     seed_score,
 )
-from skitter.frontends.lifecycle.registry import Registry
+from skitter.frontends.lifecycle.modules import ModuleRegistry
 
 # --- registration ------------------------------------------------------------------------------------------
 
 
 def test_ids_are_given_in_order_and_one_that_is_taken_is_refused():
-    registry = Registry([Downloader(), Downloader(id="downloader-3"), Analyzer(list)])
+    registry = ModuleRegistry([Downloader(), Downloader(id="downloader-3"), Analyzer(list)])
     assert [module.id for module in registry.all()] == ["analyzer-1", "downloader-1", "downloader-3"]
     assert registry.register(Downloader()) == "downloader-4"
     for taken in (Downloader(id="analyzer-1"), registry.get("downloader-1")):
@@ -33,14 +33,14 @@ def test_ids_are_given_in_order_and_one_that_is_taken_is_refused():
 
 def test_what_is_no_module_is_refused_and_so_is_one_that_does_nothing():
     with pytest.raises(UsageError, match="no module"):
-        Registry([None])
+        ModuleRegistry([None])
     for make in (Analyzer, Pipeline, lambda: Analyzer(3), lambda: Pipeline("x"), lambda: Downloader(3)):
         with pytest.raises(UsageError):
             make()
 
 
 def test_the_last_of_a_kind_stays_so_that_no_page_is_without_a_module():
-    registry = Registry([Downloader(id="a"), Downloader(id="b")])
+    registry = ModuleRegistry([Downloader(id="a"), Downloader(id="b")])
     assert registry.unregister("a").id == "a"
     with pytest.raises(UsageError, match="last downloader"):
         registry.unregister("b")
@@ -64,18 +64,18 @@ def picks(registry, amount):
 
 
 def test_who_has_least_in_hand_is_chosen_and_equals_take_turns():
-    registry = Registry([worked("a"), worked("b"), worked("c", handling=1)])
+    registry = ModuleRegistry([worked("a"), worked("b"), worked("c", handling=1)])
     assert picks(registry, 10) == {"a": 5, "b": 5}
 
 
 def test_a_newcomer_takes_its_share_and_not_all():
     """The score of the seed is a sum for ever, so that a newcomer gets everything until it has caught up."""
     modules = [worked("old", called=10_000), worked("new")]
-    assert picks(Registry(modules), 100) == {"old": 50, "new": 50}
+    assert picks(ModuleRegistry(modules), 100) == {"old": 50, "new": 50}
 
 
 def test_a_module_that_fails_at_once_does_not_look_idle():
-    registry = Registry([worked("failing", setbacks=3), worked("busy", handling=2)])
+    registry = ModuleRegistry([worked("failing", setbacks=3), worked("busy", handling=2)])
     assert picks(registry, 10) == {"busy": 10}
     registry.get("busy").counts.handling = 9
     registry.get("failing").setbacks = 1000
@@ -97,8 +97,8 @@ def test_a_failure_counts_until_the_next_success():
 def test_the_score_of_the_seed_or_one_of_your_own_may_choose():
     assert seed_score(Counts(called=1, accepted=1, completed=1, handling=1)) == 23
     modules = [worked("one", called=10), worked("two", called=1)]
-    assert picks(Registry(modules, lowest_score()), 10) == {"two": 10}
-    assert picks(Registry(modules, lowest_score(lambda counts: -counts.called)), 10) == {"one": 10}
+    assert picks(ModuleRegistry(modules, lowest_score()), 10) == {"two": 10}
+    assert picks(ModuleRegistry(modules, lowest_score(lambda counts: -counts.called)), 10) == {"one": 10}
     assert least_in_hand(modules).id == "one"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cli_command import complaint, skitter
-from recipe_kitchen import plan_of
-from skitter.frontends.recipe.problems import RecipeError
+from recipe_runs import compile_text
+from skitter.frontends.recipe.source import RecipeError
 
 _TEXT = (Path(__file__).parent / "recipes" / "broken.txt").read_text("utf-8")
 _MARK = re.compile(r"\s+# <-- ?(.*?) ?\| (.+)$")
@@ -34,7 +34,7 @@ def test_there_are_more_than_fifty():
 @pytest.mark.parametrize(("name", "text", "marks"), BROKEN, ids=[name for name, _, _ in BROKEN])
 def test_a_broken_recipe_is_refused_with_the_line_and_field_of_each_problem(name, text, marks):
     with pytest.raises(RecipeError) as caught:
-        plan_of(text, name, complete=False)
+        compile_text(text, name, complete=False)
     told = caught.value.lines
     assert len(told) == len(marks), told
     for number, field, words in marks:
@@ -55,7 +55,7 @@ pages:
   other: {format: html}
 """
     with pytest.raises(RecipeError) as caught:
-        plan_of(text, "several.yaml")
+        compile_text(text, "several.yaml")
     places = [re.match(r"several\.yaml line (\d+): ([\w.]+): ", line).groups() for line in caught.value.lines]
     assert [int(line) for line, _ in places] == [5, 5, 6, 7, 7]
     assert "4 more" in str(caught.value)
@@ -64,7 +64,7 @@ pages:
 def test_a_recipe_that_blows_up_by_its_aliases_is_refused():
     levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]\n" for n in range(1, 9))
     with pytest.raises(RecipeError, match="too large"):
-        plan_of(f"l0: &l0 x\n{levels}", "bomb.yaml")
+        compile_text(f"l0: &l0 x\n{levels}", "bomb.yaml")
 
 
 def test_the_check_command_lists_the_problems_of_all_files_and_exits_with_2(tmp_path):

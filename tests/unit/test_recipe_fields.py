@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from recipe_kitchen import plan_of
+from recipe_runs import compile_text
 from skitter import Request, Response
-from skitter.frontends.recipe.context import Context, PageError
+from skitter.frontends.recipe.page_context import PageContext, PageError
 from skitter.item import encode_item
 
 PAGE = """<!doctype html><base href="http://x/base/"><h1> A <b>long</b>
@@ -20,14 +20,14 @@ PAGE = """<!doctype html><base href="http://x/base/"><h1> A <b>long</b>
 def item_of(fields, body=PAGE, kind="text/html; charset=utf-8", data=None, page="page"):
     """Read one item from a page by the fields of a recipe."""
     recipe = {"name": "x", "start": "http://x/", "pages": {page: {"items": {"fields": fields}}}}
-    reader = plan_of(msgspec.json.encode(recipe).decode(), "r.yaml").pages[page]
+    reader = compile_text(msgspec.json.encode(recipe).decode(), "r.yaml").pages[page]
     response = Response(
         "http://x/p",
         headers={"content-type": kind},
         body=body.encode(),
         request=Request("http://x/p", depth=2),
     )
-    (item,) = reader.read(Context(response, page, data or {}, form=reader.format))
+    (item,) = reader.read(PageContext(response, page, data or {}, form=reader.format))
     return msgspec.json.decode(encode_item(item))
 
 
@@ -131,9 +131,9 @@ def test_a_field_of_a_json_page_gives(field, value):
         "start": "http://x/",
         "pages": {"p": {"format": "json", "items": {"fields": {"f": field}}}},
     }
-    reader = plan_of(msgspec.json.encode(recipe).decode(), "r.yaml").pages["p"]
+    reader = compile_text(msgspec.json.encode(recipe).decode(), "r.yaml").pages["p"]
     response = Response("http://x/p", headers={"content-type": "application/json"}, body=body.encode())
-    (item,) = reader.read(Context(response, "p", {}, form="json"))
+    (item,) = reader.read(PageContext(response, "p", {}, form="json"))
     assert msgspec.json.decode(encode_item(item)) == {"f": value}
 
 

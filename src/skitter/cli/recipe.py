@@ -1,4 +1,4 @@
-"""``skitter recipe``: check recipes, propose one for a page, print their schema."""
+"""``skitter recipe``: check recipes, suggest_recipe one for a page, print their schema."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ def recipe() -> None:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 def check(files: tuple[str, ...]) -> int:
     """Check recipes, and name every problem with its line and field. Exits with 2 if there are any."""
-    from skitter.frontends.recipe.plan import make_plan
-    from skitter.frontends.recipe.problems import RecipeError
-    from skitter.frontends.recipe.source import Source
+    from skitter.frontends.recipe.compiled_recipe import compile_recipe
+    from skitter.frontends.recipe.source import RecipeError, RecipeSource
 
     code = 0
     for file in files:
         try:
-            plan = make_plan(Source.of_file(file), complete=False)
+            plan = compile_recipe(RecipeSource.of_file(file), complete=False)
         except RecipeError as error:
             code = 2
             complain(error.lines[0], error.remedy)
@@ -80,10 +79,10 @@ def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, 
 
 async def _propose(url: str, settings: tuple[str, ...], *, robots: bool) -> str:
     from skitter.cli.courier import Courier
-    from skitter.frontends.recipe.propose import propose
+    from skitter.frontends.recipe.suggest import suggest_recipe
 
     async with Courier(single_settings(settings, robots=robots)) as courier:
         response = await courier.fetch(url)
     if not response.ok:
         raise UsageError(f"{url} answers {response.status}", remedy="name a page that can be had")
-    return propose(response)
+    return suggest_recipe(response)

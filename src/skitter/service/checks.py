@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from skitter.errors import SkitterError
-from skitter.frontends.recipe.plan import make_plan
-from skitter.frontends.recipe.source import Source
-from skitter.frontends.tasks.entry import Entry
-from skitter.frontends.tasks.recipe_task import new_entry
-from skitter.frontends.tasks.schedule import Schedule
+from skitter.frontends.recipe.compiled_recipe import compile_recipe
+from skitter.frontends.recipe.source import RecipeSource
+from skitter.frontends.tasks.changes import Schedule, TaskChange
+from skitter.frontends.tasks.recipe_task import new_task_change
 from skitter.service.errors import Refusal
 from skitter.service.ground import check_settings
 from skitter.service.nouns import Recipe
@@ -32,10 +31,10 @@ def file_of(recipe: Recipe) -> str:
 def check_recipe(recipe: Recipe, arguments: dict[str, Any] | None) -> None:
     """Find out whether a recipe can be run by a caller; with ``None``, whatever its variables.
 
-    Raises :class:`~skitter.frontends.recipe.problems.RecipeError`, or :class:`Refusal` for what only operators may say.
+    Raises :class:`~skitter.frontends.recipe.source.RecipeError`, or :class:`Refusal` for what only operators may say.
     """
-    plan = make_plan(
-        Source.of_text(recipe.text, file_of(recipe)), arguments or {}, complete=arguments is not None
+    plan = compile_recipe(
+        RecipeSource.of_text(recipe.text, file_of(recipe)), arguments or {}, complete=arguments is not None
     )
     check_settings(plan.recipe.settings, "settings")
     if plan.recipe.outputs:
@@ -46,12 +45,12 @@ def check_recipe(recipe: Recipe, arguments: dict[str, Any] | None) -> None:
         )
 
 
-def check_task(recipe: Recipe, arguments: dict[str, Any], schedule: str) -> Entry:
+def check_task(recipe: Recipe, arguments: dict[str, Any], schedule: str) -> TaskChange:
     """Return the line that makes a recipe a task. Raises as :func:`check_recipe`."""
     check_recipe(recipe, arguments)
     naming("schedule", lambda: next_start(schedule, 0.0))
-    source = Source.of_text(recipe.text, file_of(recipe))
-    return new_entry(source, recipe.text, arguments, schedule=schedule)
+    source = RecipeSource.of_text(recipe.text, file_of(recipe))
+    return new_task_change(source, recipe.text, arguments, schedule=schedule)
 
 
 def naming(field: str, call: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from skitter.frontends.tasks.entry import Entry
+from skitter.frontends.tasks.changes import TaskChange
 from skitter.service.checks import check_recipe, naming, next_start
 from skitter.service.errors import TRIES, Conflict, Missing, Refusal, too_busy
 from skitter.service.ground import Ground, check_settings
@@ -35,7 +35,7 @@ class Desk(TaskDesk):
     async def put_recipe(self, recipe: Recipe) -> bool:
         """Keep a recipe; returns whether it is new. Runs under way go on with what they began with.
 
-        Raises :class:`~skitter.frontends.recipe.problems.RecipeError` with all that is wrong with it.
+        Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all that is wrong with it.
         """
         await asyncio.to_thread(check_recipe, recipe, None)
         recipe.stored = time.time()
@@ -263,7 +263,7 @@ class Desk(TaskDesk):
         async with self._writing:
             await asyncio.to_thread(self._write_down, job, run, entries)
 
-    def _write_down(self, job: Job, run: Run, entries: list[Entry]) -> None:
+    def _write_down(self, job: Job, run: Run, entries: list[TaskChange]) -> None:
         self.ground.sources.mkdir(parents=True, exist_ok=True)
         if run.recipe is not None:
             path = self.ground.recipe_file(run)

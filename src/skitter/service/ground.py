@@ -182,15 +182,11 @@ class Ground(msgspec.Struct, frozen=True):
     def _spider(self, job: Job, run: Run) -> str:
         if run.recipe is not None:
             return f"{self.recipe_file(run)}:Recipe"
-        return (
-            self.allowed_spider(job.spider)
-            if job.spider
-            else "skitter.frontends.tasks.book_spider:BookSpider"
-        )
+        return self.allowed_spider(job.spider) if job.spider else "skitter.frontends.tasks:TaskFileSpider"
 
     def _arguments(self, job: Job, run: Run) -> dict[str, object]:
         if job.tasks:
-            return {"book": str(self.book_file(run)), "watch": "yes", "rounds": "given"}
+            return {"task_file": str(self.book_file(run)), "watch": "yes", "recrawls": "given"}
         return job.arguments
 
     def allowed_spider(self, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontends.tasks.entry import Entry
+from skitter.frontends.tasks.changes import TaskChange
 
 FORMAT = 1
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
@@ -81,7 +81,7 @@ class Job(msgspec.Struct, kw_only=True):
 class TaskList(msgspec.Struct, kw_only=True):
     """All lines of the book of a job's run; it only grows."""
 
-    entries: list[Entry] = []
+    entries: list[TaskChange] = []
     format: int = FORMAT
 
 

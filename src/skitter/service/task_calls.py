@@ -10,7 +10,7 @@ import msgspec
 from fastapi import FastAPI, Response
 from fastapi.responses import StreamingResponse
 
-from skitter.frontends.tasks.entry import Standing
+from skitter.frontends.tasks.changes import TaskState
 from skitter.service.bodies import TaskBody
 from skitter.service.calls import LINES, AfterQuery, LimitQuery, NamePath, TaskPath, lines_of
 from skitter.service.checks import next_start
@@ -62,7 +62,7 @@ def add_task_calls(app: FastAPI, desk: Desk, counter: Counter) -> None:
         await counter.drop_task(await desk.job(name), task)
 
 
-def _task(standing: Standing) -> dict[str, Any]:
+def _task(standing: TaskState) -> dict[str, Any]:
     return {
         "task": standing.task,
         "state": standing.state,
@@ -70,6 +70,6 @@ def _task(standing: Standing) -> dict[str, Any]:
         "outputs": standing.outputs,
         "schedule": standing.schedule,
         "reload": standing.reload,
-        "rounds": len(standing.rounds),
+        "rounds": len(standing.recrawls),
         "due": next_start(standing.schedule, time.time()) if standing.state == "open" else None,
     }

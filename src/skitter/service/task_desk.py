@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from skitter.errors import did_you_mean
-from skitter.frontends.tasks.entry import Entry, Standing, change_of, standings, type_of_change
+from skitter.frontends.tasks.changes import ChangeKind, TaskChange, TaskState, change_for, task_states
 from skitter.service.checks import check_task
 from skitter.service.errors import TRIES, Conflict, Missing, Refusal, too_busy
 from skitter.service.ground import Ground
@@ -41,10 +41,10 @@ class TaskDesk:
             raise kind(f"there is no recipe {name!r}", remedy=remedy, field=field)
         return decode(data, Recipe)
 
-    async def tasks(self, name: str) -> list[Standing]:
+    async def tasks(self, name: str) -> list[TaskState]:
         """Return the tasks of a job. Raises :class:`Conflict` for a job of another kind."""
         await self._check_holds_tasks(name)
-        return [*standings((await self.task_list(name))[0].entries).values()]
+        return [*task_states((await self.task_list(name))[0].entries).values()]
 
     async def _check_holds_tasks(self, name: str) -> Job:
         job = await self.job(name)
@@ -52,7 +52,7 @@ class TaskDesk:
             raise Conflict(f"job {name!r} holds no tasks", remedy='add a job with "tasks": true')
         return job
 
-    async def task(self, name: str, task: str) -> Standing:
+    async def task(self, name: str, task: str) -> TaskState:
         """Return a task of a job. Raises :class:`Missing`."""
         for standing in await self.tasks(name):
             if standing.task == task:
@@ -82,7 +82,7 @@ class TaskDesk:
         self.ground.outputs_of_task(new.task, outputs, job, None)
         new.outputs = list(dict.fromkeys(outputs))
 
-        def entry(known: TaskList) -> Entry:
+        def entry(known: TaskList) -> TaskChange:
             if any(entry.task == new.task for entry in known.entries):
                 raise Conflict(
                     f"job {name!r} has had a task {new.task!r} already", remedy="give the recipe another name:",
@@ -93,7 +93,7 @@ class TaskDesk:
         await self._add_line(name, entry)
         return new.task
 
-    async def change_task(self, name: str, task: str, change: type_of_change) -> Standing:
+    async def change_task(self, name: str, task: str, change: ChangeKind) -> TaskState:
         """Pause, resume or close a task; returns what it is now.
 
         Closing drops what is queued of it; what is in hand is finished. Raises :class:`Missing`, and
@@ -101,9 +101,9 @@ class TaskDesk:
         """
         await self._check_holds_tasks(name)
 
-        def entry(known: TaskList) -> Entry | None:
+        def entry(known: TaskList) -> TaskChange | None:
             try:
-                return change_of(task, known.entries, change, time.time())
+                return change_for(task, known.entries, change, time.time())
             except KeyError:
                 raise _no_task(name, task) from None
             except ValueError:
@@ -111,9 +111,9 @@ class TaskDesk:
                     f"task {task!r} is closed for good", remedy="add it again under another name"
                 ) from None
 
-        return standings((await self._add_line(name, entry)).entries)[task]
+        return task_states((await self._add_line(name, entry)).entries)[task]
 
-    async def _add_line(self, name: str, make: Callable[[TaskList], Entry | None]) -> TaskList:
+    async def _add_line(self, name: str, make: Callable[[TaskList], TaskChange | None]) -> TaskList:
         """Add a line to a job's book, made from what is in it; returns what is in it then."""
         for _ in range(TRIES):
             known, data = await self.task_list(name)
@@ -129,9 +129,9 @@ class TaskDesk:
         """Note the rounds of a job's tasks whose time has come."""
         known, data = await self.task_list(name)
         due = [
-            Entry(task=task, round=number)
-            for task, standing in standings(known.entries).items()
-            if (number := standing.due_round(now)) is not None
+            TaskChange(task=task, recrawl=number)
+            for task, standing in task_states(known.entries).items()
+            if (number := standing.due_recrawl(now)) is not None
         ]
         if due:
             known.entries += due

@@ -2,10 +2,8 @@
 
 from skitter.frontends.collector.collector import Collector
 from skitter.frontends.collector.debug import Debugger, Event, LogDebugger
-from skitter.frontends.collector.element import Element, XmlElement
-from skitter.frontends.collector.fields import Css, UnmarshalError, XPath
-from skitter.frontends.collector.forms import FormFile
-from skitter.frontends.collector.request import CollectorRequest
+from skitter.frontends.collector.element import Css, Element, UnmarshalError, XmlElement, XPath
+from skitter.frontends.collector.request import CollectorRequest, FormFile
 from skitter.frontends.collector.response import CollectorResponse
 
 __all__ = [

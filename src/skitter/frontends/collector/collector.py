@@ -10,13 +10,11 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import SettingsError, UsageError
-from skitter.frontends.collector import running
-from skitter.frontends.collector.callbacks import Callback, Callbacks
+from skitter.frontends.collector import run
 from skitter.frontends.collector.debug import Debugger
-from skitter.frontends.collector.family import Family, current
-from skitter.frontends.collector.forms import FormFile
-from skitter.frontends.collector.options import OF_A_CLONE, read_options
-from skitter.frontends.collector.request import CollectorRequest
+from skitter.frontends.collector.group import Callback, Callbacks, CollectorGroup, current
+from skitter.frontends.collector.options import CLONE_OPTIONS, read_options
+from skitter.frontends.collector.request import CollectorRequest, FormFile
 from skitter.html.query import compile_css
 from skitter.politeness import LimitRule
 from skitter.request import Request
@@ -36,7 +34,7 @@ class Collector:
     ``debugger``
         Hears of every event.
     ``options``
-        See :class:`~skitter.frontends.collector.options.Options`; environment variables ``SKITTER_...`` win over them.
+        See :class:`~skitter.frontends.collector.options.CollectorOptions`; environment variables ``SKITTER_...`` win over them.
 
     The points of a request, in their order: ``on_request``, ``on_request_headers``, ``on_response_headers``,
     ``on_response``, ``on_html``, ``on_xml``, ``on_scraped``; or ``on_error`` for one that is given up. Each ``on_...``
@@ -54,8 +52,8 @@ class Collector:
         self.callback: str | None = None
         """What its requests name in place of a spider's method."""
         self.limits: list[LimitRule] = []
-        self.family = Family(debugger)
-        self.family.add(self)
+        self.group = CollectorGroup(debugger)
+        self.group.add(self)
 
     # Registration
 
@@ -126,7 +124,7 @@ class Collector:
         A generator (``async`` or not) or a function that returns a list, or calls ``visit`` and its like. It gets the
         arguments of the command line (``-a NAME=VALUE``) by their names. It has to give the same in the same order each time.
         """
-        self.family.seeds = function
+        self.group.seeds = function
         return function
 
     def set_proxy_func(self, choose: Callable[[CollectorRequest], str | None]) -> None:
@@ -150,7 +148,7 @@ class Collector:
                 raise SettingsError(
                     f"limit rule {fields}: {error}", remedy="see LimitRule in the manual"
                 ) from error
-        self.family.root.limits.append(rule)
+        self.group.root.limits.append(rule)
 
     # Visits
 
@@ -192,15 +190,15 @@ class Collector:
 
     async def has_visited(self, url: str) -> bool:
         """Tell whether the job has met a URL: queued, under way, done or given up. Only while it runs."""
-        return await self.family.knows(Request(url))
+        return await self.group.knows(Request(url))
 
     @property
     def _origin(self) -> CollectorRequest:
         """The page that a visit comes from: that of the callback at work, or none."""
         page = current.get()
-        if page is not None and page.collector.family is self.family:
+        if page is not None and page.collector.group is self.group:
             return page
-        return CollectorRequest(self, Request(""), self.family.recorded)
+        return CollectorRequest(self, Request(""), self.group.pending)
 
     @staticmethod
     def _bare(fields: dict[str, Any]) -> dict[str, Any]:
@@ -227,49 +225,49 @@ class Collector:
         ``name``
             Requests name it, so it has to be the same in every process and run; default: its number.
         ``options``
-            Those of :data:`~skitter.frontends.collector.options.OF_A_CLONE` may be replaced; the others belong to the job.
+            Those of :data:`~skitter.frontends.collector.options.CLONE_OPTIONS` may be replaced; the others belong to the job.
 
         Raises :class:`~skitter.errors.SettingsError` for one of those, and for a value outside its range.
         """
-        if foreign := set(options) - OF_A_CLONE:
+        if foreign := set(options) - CLONE_OPTIONS:
             raise SettingsError(
                 f"a clone has no {min(foreign)!r} of its own",
                 remedy="set it where the first collector is made",
             )
         other = Collector.__new__(Collector)
-        other.name = name or f"clone-{len(self.family.members)}"
+        other.name = name or f"clone-{len(self.group.members)}"
         other.job_name = ""
         given = {field: getattr(self.options, field) for field in self.options.__struct_fields__}
         other.options = read_options(given | options, {})
         other.callbacks = Callbacks()
         other.callback = f"collector:{other.name}"
         other.limits = []
-        other.family = self.family
-        self.family.add(other)
+        other.group = self.group
+        self.group.add(other)
         return other
 
     def run(self, **options: Any) -> RunResult:
-        """Crawl what was visited, and what that leads to, to its end; see :func:`~skitter.frontends.collector.running.crawl`.
+        """Crawl what was visited, and what that leads to, to its end; see :func:`~skitter.frontends.collector.run.crawl`.
 
         The first Ctrl-C stops gracefully, the second at once. Raises :class:`~skitter.errors.UsageError` on an event loop,
         where ``await crawler.crawl()`` is what is meant, and while skitter imports the file.
         """
-        return running.run(self.family, options)
+        return run.run(self.group, options)
 
     wait = run
     """Colly's name for the moment at which a script waits for its crawl."""
 
     async def crawl(self, **options: Any) -> RunResult:
         """Do the same on the running event loop; cancelling it breaks the crawl off."""
-        return await running.crawl(self.family, **options)
+        return await run.crawl(self.group, **options)
 
     def stop(self, reason: str = "the collector was stopped") -> None:
         """Stop the crawl gracefully, on all machines: what is in hand is finished. From a callback or the same loop."""
-        self.family.stop(reason)
+        self.group.stop(reason)
 
     def __spider__(self, name: str, job: str) -> type[Spider] | None:
         """Return the spider that works for this collector and its clones; see :mod:`skitter.run.loader`."""
-        return running.spider_class(self.family, name, job) if self.family.root is self else None
+        return run.spider_class(self.group, name, job) if self.group.root is self else None
 
     # Inside
 

@@ -44,5 +44,5 @@ def url_length_filter(collector: Collector, length: int) -> None:
 
 def _set(collector: Collector, settings: dict[str, Any]) -> None:
     """Have the job of a collector, and so all clones of it, run with some settings."""
-    root = collector.family.root
+    root = collector.group.root
     root.options = msgspec.structs.replace(root.options, settings={**root.options.settings, **settings})

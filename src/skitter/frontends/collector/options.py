@@ -1,4 +1,4 @@
-"""Options: what a collector is told of its crawl, in code and by the environment."""
+"""CollectorOptions: what a collector is told of its crawl, in code and by the environment."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 from skitter.errors import SettingsError
 from skitter.scope import Scope
 
-PREFIX = "SKITTER_"
+ENVIRONMENT_PREFIX = "SKITTER_"
 """How the environment variables begin that override options."""
-VARIABLES = {
+ENVIRONMENT_VARIABLES = {
     name: {"ignore_robots_txt": "IGNORE_ROBOTSTXT"}.get(name, name.upper())
     for name in (
         "allowed_domains", "cache_dir", "disable_cookies", "disallowed_domains", "follow_redirects",
@@ -21,18 +21,18 @@ VARIABLES = {
     )
 }  # fmt: skip
 """Which options they can set, and what stands for each after the prefix."""
-OF_A_CLONE = frozenset({
+CLONE_OPTIONS = frozenset({
     "user_agent", "headers", "max_depth", "allowed_domains", "disallowed_domains", "url_filters",
     "disallowed_url_filters", "allow_url_revisit", "timeout", "proxy",
 })  # fmt: skip
-"""Options that a clone may have for itself; the others belong to the job."""
+"""CollectorOptions that a clone may have for itself; the others belong to the job."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 Pattern = str | re.Pattern[str]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a collector. What is left out is as the settings of the job have it."""
+class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """CollectorOptions of a collector. What is left out is as the settings of the job have it."""
 
     user_agent: str | None = None
     headers: dict[str, str] = {}
@@ -112,21 +112,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in wanted.items() if value is not None}
 
 
-_TYPES = {field.name: field.type for field in msgspec.structs.fields(Options)}
+_TYPES = {field.name: field.type for field in msgspec.structs.fields(CollectorOptions)}
 
 
-def read_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> Options:
+def read_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> CollectorOptions:
     """Return options from keyword arguments, and from ``SKITTER_...`` variables, which win.
 
     Raises :class:`~skitter.errors.SettingsError` for an unknown name, and for a value that does not fit, also one
     of the environment.
     """
     values = {name: _checked(name, value, f"collector option {name}") for name, value in given.items()}
-    for name, variable in VARIABLES.items():
-        text = environment.get(PREFIX + variable, "")
+    for name, variable in ENVIRONMENT_VARIABLES.items():
+        text = environment.get(ENVIRONMENT_PREFIX + variable, "")
         if text:
-            values[name] = _checked(name, _from_text(name, text), f"environment variable {PREFIX}{variable}")
-    return Options(**values)
+            values[name] = _checked(
+                name, _from_text(name, text), f"environment variable {ENVIRONMENT_PREFIX}{variable}"
+            )
+    return CollectorOptions(**values)
 
 
 def _checked(name: str, value: Any, what: str) -> Any:

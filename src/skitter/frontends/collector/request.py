@@ -7,14 +7,20 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import RequestError, UsageError
-from skitter.frontends.collector.forms import URLENCODED, FormFile, encode_form, encode_multipart
-from skitter.frontends.collector.visits import Visits
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector
+import re
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+import msgspec
+import xxhash
+
+from skitter.links import Links
 
 
 class CollectorRequest:
@@ -36,7 +42,7 @@ class CollectorRequest:
         self,
         collector: Collector,
         request: Request,
-        visits: Visits | None = None,
+        visits: PendingRequests | None = None,
         response: Response | None = None,
     ) -> None:
         self.collector = collector
@@ -182,7 +188,7 @@ class CollectorRequest:
 
     async def has_visited(self, url: str) -> bool:
         """Tell whether the job has met a URL: queued, under way, done or given up."""
-        return await self.collector.family.knows(Request(self._absolute(url)))
+        return await self.collector.group.knows(Request(self._absolute(url)))
 
     def _give(
         self, url: str, *, via: Collector | None, ctx: dict[str, Any] | None = None, **fields: Any
@@ -200,7 +206,7 @@ class CollectorRequest:
             )
         return url
 
-    def _sink(self) -> Visits:
+    def _sink(self) -> PendingRequests:
         if self._visits is None:
             raise UsageError(
                 f"{self.url} is not fetched yet, so nothing can come from it",
@@ -218,3 +224,111 @@ def post_fields(body: bytes | str, content_type: str, fields: Mapping[str, Any])
     if content_type and "content-type" not in map(str.lower, headers):
         headers["Content-Type"] = content_type
     return {"method": "POST", **fields, "body": body, "headers": headers}
+
+
+class PendingRequests:
+    """Gathers requests and items in the order they come.
+
+    Plain visits that follow each other, with the same collector and the same context, become one batch: the
+    engine joins, scopes and tests its links together.
+
+    ``base``
+        Gives what relative URLs are resolved against. ``None``: there is no page, and URLs are absolute.
+    """
+
+    def __init__(self, base: Callable[[], str] | None = None) -> None:
+        self._base = base
+        self._given: list[Any] = []
+        self._batch: Links | None = None
+        self._hrefs: list[str] = []
+        self._of: Collector | None = None
+        self._context: dict[str, Any] = {}
+        self._closed = False
+
+    def follow(self, collector: Collector, hrefs: Iterable[str], context: dict[str, Any]) -> None:
+        """Add plain visits of one collector; the context is copied."""
+        self._check()
+        if self._base is None:
+            for url in hrefs:
+                self._given.append(Request(url, **collector.fields(copy.deepcopy(context))))
+            return
+        if self._batch is None or self._of is not collector or self._context != context:
+            kept = copy.deepcopy(context)
+            self._of, self._context, self._hrefs = collector, kept, []
+            self._batch = Links(self._base(), self._hrefs, collector.fields(kept))
+            self._given.append(self._batch)
+        self._hrefs.extend(hrefs)
+
+    def add(self, given: Iterable[Any]) -> None:
+        """Add requests, items and batches of links."""
+        self._check()
+        self._given.extend(given)
+        self._batch = None
+
+    def take(self) -> list[Any]:
+        """Return what was gathered since this was last asked."""
+        given, self._given, self._batch = self._given, [], None
+        return given
+
+    def peek(self) -> list[Any]:
+        """Return what was gathered since that was last taken, and leave it there."""
+        return list(self._given)
+
+    def close(self) -> list[Any]:
+        """Take nothing more; return what was gathered."""
+        self._closed = True
+        return self.take()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise UsageError(
+                "the callbacks of this page have ended",
+                remedy="visit within the callback, and await whatever it starts",
+            )
+
+
+URLENCODED = "application/x-www-form-urlencoded"
+
+
+class FormFile(msgspec.Struct, frozen=True):
+    """A file in a form of several parts (RFC 7578)."""
+
+    name: str
+    content: bytes
+    content_type: str = "application/octet-stream"
+
+
+def encode_form(fields: Mapping[str, str]) -> bytes:
+    """Return fields as ``application/x-www-form-urlencoded``, by the URL standard (WHATWG), in UTF-8."""
+    return urlencode(dict(fields)).encode()
+
+
+def encode_multipart(parts: Mapping[str, str | bytes | FormFile]) -> tuple[bytes, str]:
+    """Return parts as ``multipart/form-data`` (RFC 7578), and the value of its ``Content-Type``.
+
+    The boundary follows from the content, so that the same form is the same request.
+    Raises :class:`~skitter.errors.RequestError` for a content type that breaks its line.
+    """
+    pieces = [_piece(name, value) for name, value in parts.items()]
+    boundary = f"skitter-{xxhash.xxh3_128_hexdigest(b'|'.join(pieces))}"
+    mark = f"--{boundary}\r\n".encode()
+    body = b"".join(mark + piece + b"\r\n" for piece in pieces) + f"--{boundary}--\r\n".encode()
+    return body, f"multipart/form-data; boundary={boundary}"
+
+
+def _piece(name: str, value: str | bytes | FormFile) -> bytes:
+    head = f'Content-Disposition: form-data; name="{_quoted(name)}"'
+    if isinstance(value, FormFile):
+        if _BREAKS(value.content_type):
+            raise RequestError(f"content type {value.content_type!r} has a line break", remedy="leave it out")
+        head += f'; filename="{_quoted(value.name)}"\r\nContent-Type: {value.content_type}'
+    content = value.content if isinstance(value, FormFile) else value
+    return f"{head}\r\n\r\n".encode() + (content.encode() if isinstance(content, str) else content)
+
+
+_BREAKS = re.compile(r"[\r\n]").search
+
+
+def _quoted(text: str) -> str:
+    """Escape what would end a name, as browsers do (HTML standard, multipart/form-data encoding)."""
+    return text.replace("\n", "%0A").replace("\r", "%0D").replace('"', "%22")

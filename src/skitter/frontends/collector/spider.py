@@ -10,12 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skitter.errors import NoSeeds, RetryRequest, SpiderError
-from skitter.frontends.collector.callbacks import Callback
 from skitter.frontends.collector.element import Element, XmlElement
-from skitter.frontends.collector.family import Family, current
-from skitter.frontends.collector.request import CollectorRequest
+from skitter.frontends.collector.group import Callback, CollectorGroup, current
+from skitter.frontends.collector.request import CollectorRequest, PendingRequests
 from skitter.frontends.collector.response import CollectorResponse
-from skitter.frontends.collector.visits import Visits
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.spider import Spider
@@ -35,32 +33,32 @@ class CollectorSpider(Spider):
     Hooks exist only where some callback wants them: a point that nobody uses costs nothing.
     """
 
-    family: ClassVar[Family]
+    group: ClassVar[CollectorGroup]
 
     def __init__(self, visits: Sequence[Any] = (), **arguments: Any) -> None:
         super().__init__()
         self._visits = visits
         self._arguments = arguments
-        self._each_has_bounds = not self.family.share_bounds
-        for member in self.family.members.values():
+        self._each_has_bounds = not self.group.share_bounds
+        for member in self.group.members.values():
             setattr(self, member.callback or "parse", partial(self._collect, member))
             setattr(self, f"error:{member.callback or ''}", partial(self._give_up, member))
         if self._edits_requests():
             self.before_request = self._before_request
-        if self.family.have("request_headers"):
+        if self.group.have("request_headers"):
             self.before_send = self._before_send
-        if self.family.have("response_headers"):
+        if self.group.have("response_headers"):
             self.on_headers = self._on_headers
 
     def _edits_requests(self) -> bool:
-        family = self.family
+        group = self.group
         own = ("user_agent", "headers", "proxy", "timeout")
         return (
-            family.have("request")
+            group.have("request")
             or self._each_has_bounds
             or any(
-                getattr(member.options, name) != getattr(family.root.options, name)
-                for member in family.members.values()
+                getattr(member.options, name) != getattr(group.root.options, name)
+                for member in group.members.values()
                 for name in own
             )
         )
@@ -69,18 +67,18 @@ class CollectorSpider(Spider):
 
     def on_start(self, worker: Worker) -> None:
         """Make the worker known, which callbacks may stop or ask."""
-        self.family.worker = worker
+        self.group.worker = worker
 
     def on_stop(self, worker: Worker) -> None:
         """Forget the worker."""
-        if self.family.worker is worker:
-            self.family.worker = None
+        if self.group.worker is worker:
+            self.group.worker = None
 
     async def start(self) -> AsyncIterator[Request | str]:
         """Give what was visited outside of callbacks, then what the ``seeds`` function gives."""
         begun = False
-        recorded = map(thawed, self._visits) if self._visits else self.family.recorded.peek()
-        for request in recorded:
+        pending = map(unpack_request, self._visits) if self._visits else self.group.pending.peek()
+        for request in pending:
             begun = True
             yield request
         async for request in self._seeds():
@@ -93,13 +91,13 @@ class CollectorSpider(Spider):
             )
 
     async def _seeds(self) -> AsyncIterator[Request]:
-        if self.family.seeds is None:
+        if self.group.seeds is None:
             return
-        visits = Visits()
-        root = self.family.root
+        visits = PendingRequests()
+        root = self.group.root
         current.set(CollectorRequest(root, Request(""), visits))
         try:
-            given = self.family.seeds(**self._arguments)
+            given = self.group.seeds(**self._arguments)
             if inspect.isawaitable(given):
                 given = await given
             async for seed in _each(given):
@@ -114,21 +112,21 @@ class CollectorSpider(Spider):
     # Before the answer
 
     async def _before_request(self, request: Request) -> Request | HookAction | None:
-        family = self.family
-        member = family.member_of(request)
-        if self._each_has_bounds and not family.admits(member, request):
+        group = self.group
+        member = group.collector_of(request)
+        if self._each_has_bounds and not group.admits(member, request):
             return HookAction.DROP
         request = _with_options(member, request)
         return await self._ask(member, "request", request)
 
     async def _before_send(self, request: Request) -> Request | HookAction | None:
-        return await self._ask(self.family.member_of(request), "request_headers", request)
+        return await self._ask(self.group.collector_of(request), "request_headers", request)
 
     async def _on_headers(self, response: Response) -> HookAction | None:
         assert response.request is not None
-        member = self.family.member_of(response.request)
+        member = self.group.collector_of(response.request)
         asked = CollectorRequest(member, response.request, None, response)
-        self.family.emit("response_headers", member, response.url, {"status": response.status})
+        self.group.emit("response_headers", member, response.url, {"status": response.status})
         answer = CollectorResponse(asked, response)
         for callback in member.callbacks.response_headers:
             await _nothing(callback, answer)
@@ -138,7 +136,7 @@ class CollectorSpider(Spider):
 
     async def _ask(self, member: Collector, point: str, request: Request) -> Request | HookAction | None:
         asked = CollectorRequest(member, request)
-        self.family.emit(point, member, request.url, {"method": request.method})
+        self.group.emit(point, member, request.url, {"method": request.method})
         for callback in getattr(member.callbacks, point):
             await _nothing(callback, asked)
             if asked.aborted:
@@ -160,7 +158,7 @@ class CollectorSpider(Spider):
         if not isinstance(response, Response):
             response = Response(request.url, 0, request=request)
         page = _Page(member, response)
-        self.family.emit("error", member, request.url, {"error": str(error), "status": response.status})
+        self.group.emit("error", member, request.url, {"error": str(error), "status": response.status})
         with page.at_work():
             for callback in member.callbacks.error:
                 await page.take(callback(page.answer, error))
@@ -175,13 +173,13 @@ class _Page:
         assert request is not None
         self._member = member
         self._response = response
-        self._visits = Visits(lambda: response.base_url)
+        self._visits = PendingRequests(lambda: response.base_url)
         self._request = CollectorRequest(member, request, self._visits, response)
         self.answer = CollectorResponse(self._request, response)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Let visits by any collector of the family come from this page."""
+        """Let visits by any collector of the group come from this page."""
         token = current.set(self._request)
         try:
             yield
@@ -238,9 +236,9 @@ class _Page:
         return not (self._request.aborted or self._request.wants_retry)
 
     def _emit(self, point: str, values: dict[str, Any]) -> None:
-        family = self._member.family
-        if family.debugger is not None:
-            family.emit(point, self._member, self._response.url, values)
+        group = self._member.group
+        if group.debugger is not None:
+            group.emit(point, self._member, self._response.url, values)
 
 
 async def _nothing(callback: Callback, subject: object) -> None:
@@ -255,7 +253,7 @@ async def _nothing(callback: Callback, subject: object) -> None:
 
 def _with_options(member: Collector, request: Request) -> Request:
     """Return a request with what its collector has and the job has not."""
-    options, common = member.options, member.family.root.options
+    options, common = member.options, member.group.root.options
     if options is common:
         return request
     headers = {} if options.headers == common.headers else dict(options.headers)
@@ -282,7 +280,7 @@ async def _each(given: Any) -> AsyncIterator[Any]:
             yield one
 
 
-def frozen(request: Request) -> str | dict[str, str]:
+def pack_request(request: Request) -> str | dict[str, str]:
     """Return a request as something that fits into the arguments of a job: for worker processes."""
     record = encode_request(request)
     if record == encode_request(Request(request.url)):
@@ -290,8 +288,8 @@ def frozen(request: Request) -> str | dict[str, str]:
     return {"url": request.url, "record": b64encode(record).decode()}
 
 
-def thawed(kept: Any) -> Request:
-    """Return the request that :func:`frozen` kept."""
+def unpack_request(kept: Any) -> Request:
+    """Return the request that :func:`pack_request` kept."""
     if isinstance(kept, str):
         return Request(kept)
     return decode_request(kept["url"], b64decode(kept["record"]))

@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar, cast
 
 from skitter.errors import RetryRequest, UsageError
-from skitter.frontends.lifecycle.component import Component, ModuleError
-from skitter.frontends.lifecycle.module import Module
-from skitter.frontends.lifecycle.registry import Registry
+from skitter.frontends.lifecycle.modules import Module, ModuleError, ModuleKind, ModuleRegistry
 from skitter.request import Request
 from skitter.response import Response
 from skitter.spider import Spider
@@ -27,7 +25,7 @@ class Analyzer(Module):
     Raises, when made, :class:`~skitter.errors.UsageError` for no parsers, and for one that cannot be called.
     """
 
-    component = Component.ANALYZER
+    component = ModuleKind.ANALYZER
 
     def __init__(self, *parsers: Parser, id: str = "") -> None:  # noqa: A002 - as in Module
         super().__init__(id)
@@ -41,7 +39,7 @@ class Analyzer(Module):
         self._parsers = parsers
 
     async def analyze(self, response: Response) -> list[Any]:
-        """Run all parsers. Raises :class:`~skitter.frontends.lifecycle.component.ModuleError` if any of them fails."""
+        """Run all parsers. Raises :class:`~skitter.frontends.lifecycle.modules.ModuleError` if any of them fails."""
         given: list[Any] = []
         errors: list[Exception] = []
         with self.at_work() as counts:
@@ -66,7 +64,7 @@ class Analyzer(Module):
 class AnalyzerSpider(Spider):
     """The spider of a crawl that is made of analyzers. Where it starts, ``start`` of the crawl is told."""
 
-    registry: ClassVar[Registry]
+    registry: ClassVar[ModuleRegistry]
 
     async def start(self) -> AsyncIterator[Request | str]:
         """Yield nothing: the first requests are added beside."""
@@ -76,9 +74,9 @@ class AnalyzerSpider(Spider):
 
     async def parse(self, response: Response) -> list[Any]:
         """Read a page by the analyzer that the balance chooses."""
-        return await cast(Analyzer, self.registry.pick(Component.ANALYZER)).analyze(response)
+        return await cast(Analyzer, self.registry.pick(ModuleKind.ANALYZER)).analyze(response)
 
 
-def analyzer_spider(registry: Registry, domains: list[str]) -> type[AnalyzerSpider]:
+def analyzer_spider(registry: ModuleRegistry, domains: list[str]) -> type[AnalyzerSpider]:
     """Return a spider class for the analyzers of a registry."""
     return type("Analyzers", (AnalyzerSpider,), {"registry": registry, "allowed_domains": domains})

@@ -9,14 +9,13 @@ import msgspec
 
 from skitter.errors import UsageError
 from skitter.frontends.lifecycle.analyzer import Analyzer
-from skitter.frontends.lifecycle.balance import Balance, least_in_hand
-from skitter.frontends.lifecycle.domains import primary_domain
 from skitter.frontends.lifecycle.downloader import Downloader
-from skitter.frontends.lifecycle.module import Module
+from skitter.frontends.lifecycle.modules import LoadBalancing, Module, least_busy
 from skitter.frontends.lifecycle.pipeline import Pipeline
 from skitter.queues import NAME_RULE, is_queue_name
 from skitter.run.job import HOME, JobFolder, JobSpec
 from skitter.spider import Spider
+from skitter.web.urls import host_of, is_public_suffix, normalize, registered_domain
 
 _NO_FILE = "-"
 
@@ -33,12 +32,12 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: Sequence[Pipeline] = ()
     """None: items are stored as they are given."""
     allowed_domains: Sequence[str] | None = ()
-    """URLs or hosts whose primary domains (by the Public Suffix List, see :mod:`skitter.frontends.lifecycle.domains`) are
+    """URLs or hosts whose primary domains (by the Public Suffix List, see :mod:`skitter.frontends.lifecycle.arguments`) are
     crawled, besides those of the first requests. ``None``: any domain."""
     max_depth: int | None = None
     """Links followed from a first request at most; ``None``: no bound."""
-    balance: Balance = least_in_hand
-    """How work is shared among modules of a kind; see :mod:`skitter.frontends.lifecycle.balance`."""
+    balance: LoadBalancing = least_busy
+    """How work is shared among modules of a kind; see :mod:`skitter.frontends.lifecycle.modules`."""
     error_capacity: int = 1000
     """Errors that are kept for readers of ``errors()``."""
     arguments: Mapping[str, Any] = {}
@@ -125,3 +124,25 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
             queues=dict(self.queues),
             home=self.home,
         )
+
+
+def primary_domain(text: str) -> str:
+    """Return the primary domain of a URL, a host or a host with a port.
+
+    ``https://news.bbc.co.uk:8080/x`` gives ``bbc.co.uk``; an IP address, ``[::1]`` too, and a name without dots
+    stay what they are; capitals and other scripts are normalised as URLs are (WHATWG).
+
+    Raises :class:`~skitter.errors.UsageError` for what is no host, and for a public suffix such as ``co.uk``,
+    which would accept the hosts of everybody.
+    """
+    url = normalize(text if "://" in text else f"http://{text}/")
+    host = "" if url is None else host_of(url)
+    if not host:
+        raise UsageError(f"{text!r} has no host", remedy="write example.com, or a URL")
+    domain = registered_domain(host)
+    if is_public_suffix(domain):
+        raise UsageError(
+            f"{domain!r} is a public suffix, under which everybody may register",
+            remedy="name the domain below it that you mean",
+        )
+    return domain

@@ -8,19 +8,35 @@ from typing import TYPE_CHECKING, Any, Self
 
 from skitter.errors import SkitterError, UsageError
 from skitter.frontends.lifecycle.arguments import CrawlArguments
-from skitter.frontends.lifecycle.component import Component
-from skitter.frontends.lifecycle.feed import ErrorFeed, ErrorReader
-from skitter.frontends.lifecycle.module import Module
-from skitter.frontends.lifecycle.registry import Registry
-from skitter.frontends.lifecycle.run import Begun, make_run, need_first
-from skitter.frontends.lifecycle.status import Status, StatusMachine
-from skitter.frontends.lifecycle.summary import CrawlSummary, error_summary, is_idle, module_summary
+from skitter.frontends.lifecycle.errors import ErrorFeed, ErrorReader
+from skitter.frontends.lifecycle.modules import Module, ModuleKind, ModuleRegistry
+from skitter.frontends.lifecycle.status import (
+    CrawlSummary,
+    Status,
+    StatusMachine,
+    error_summary,
+    is_idle,
+    module_summary,
+)
 from skitter.request import Request
 from skitter.run.crawl import Crawl, RunResult
 from skitter.worker.callbacks import describe
 
 if TYPE_CHECKING:
     from skitter.frontier.records import FrontierStatus
+from typing import TYPE_CHECKING
+
+from skitter.frontends.lifecycle.analyzer import analyzer_spider
+from skitter.frontends.lifecycle.downloader import BalancedFetcher
+from skitter.frontends.lifecycle.errors import ErrorObserver
+from skitter.frontends.lifecycle.pipeline import PipelineHook
+from skitter.run.builder import RunOverrides
+from skitter.run.crawl import Progress
+from skitter.run.job import JobFolder
+
+if TYPE_CHECKING:
+    from skitter.fetch.identity.contract import SourceContext
+    from skitter.spider import Spider
 
 
 class ManagedCrawl:
@@ -34,7 +50,7 @@ class ManagedCrawl:
     def __init__(self) -> None:
         self._machine = StatusMachine()
         self._arguments: CrawlArguments
-        self._registry = Registry()
+        self._registry = ModuleRegistry()
         self._feed = ErrorFeed()
         self._first: dict[str, Request | str] = {}
         """What it was ever started with, for a run that begins anew."""
@@ -61,7 +77,7 @@ class ManagedCrawl:
         """
         with self._machine.passing(Status.INITIALIZING):
             arguments.check()
-            registry = Registry(arguments.modules(), arguments.balance)
+            registry = ModuleRegistry(arguments.modules(), arguments.balance)
             feed = ErrorFeed(arguments.error_capacity)
             domains = arguments.domains()
             await asyncio.to_thread(make_run, arguments, registry, feed, domains, [])
@@ -126,7 +142,7 @@ class ManagedCrawl:
         domains = self._arguments.domains(_url(request) for request in together.values())
         if self._arguments.analyzers and not begin_with:
             await asyncio.to_thread(need_first, self._arguments, fresh=fresh)
-        begun = Begun(self._arguments.processes == 1)
+        begun = StartSignal(self._arguments.processes == 1)
         run = await asyncio.to_thread(
             make_run, self._arguments, self._registry, self._feed, domains, begin_with, begun,
             fresh=fresh, recrawl=recrawl,
@@ -168,7 +184,7 @@ class ManagedCrawl:
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
                 text = str(error) if isinstance(error, SkitterError) else describe(error)
-                self._feed.tell(Component.SCHEDULER, error, text)
+                self._feed.tell(ModuleKind.SCHEDULER, error, text)
                 self._reason = text
             raise
         else:
@@ -282,3 +298,77 @@ def _look_at(task: asyncio.Task[RunResult]) -> None:
     """Take note of how a run ended: nobody has to ask, and asyncio complains about what nobody asked for."""
     if not task.cancelled():
         task.exception()
+
+
+class StartSignal:
+    """Finds out that a run is at work: by its worker, or, where that is another process, by its first reading."""
+
+    def __init__(self, by_worker: bool) -> None:
+        self.by_worker = by_worker
+        self.at_work: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_start(self, _worker: object) -> None:
+        """Hear from the worker, which can be stopped from now on."""
+        self._tell()
+
+    def watch(self, _progress: Progress) -> None:
+        """Hear from the run that its fleet is being looked after."""
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self.at_work.done():
+            self.at_work.set_result(None)
+
+
+def make_run(
+    arguments: CrawlArguments,
+    registry: ModuleRegistry,
+    feed: ErrorFeed,
+    domains: list[str],
+    first: list[Any],
+    begun: StartSignal | None = None,
+    *,
+    fresh: bool = False,
+    recrawl: bool = False,
+) -> Crawl:
+    """Make a run from its parts; it looks at files, so not on the event loop."""
+    settings: dict[str, Any] = {}
+    if arguments.downloaders:
+
+        def fetcher(context: SourceContext) -> BalancedFetcher:
+            return BalancedFetcher(registry, context)
+
+        settings["fetcher"] = fetcher
+    hooks: list[object] = [ErrorObserver(feed)] if arguments.processes == 1 else []
+    if arguments.pipelines:
+        hooks.append(PipelineHook(registry, feed))
+    if begun is not None and begun.by_worker:
+        hooks.append(begun)
+    return Crawl(
+        arguments.spec(),
+        spider_class=_spider(arguments, registry, domains),
+        equipment=RunOverrides(hooks, settings, first),
+        watcher=None if begun is None or begun.by_worker else begun.watch,
+        fresh=fresh,
+        recrawl=recrawl,
+        resume=True,
+    )
+
+
+def need_first(arguments: CrawlArguments, *, fresh: bool) -> None:
+    """Refuse a run that would have nothing to do; a job in a server may have been begun by somebody else."""
+    kind = arguments.frontier.partition(":")[0]
+    begun = not fresh and kind == "sqlite" and JobFolder(arguments.job, arguments.home).exists()
+    if kind in {"memory", "sqlite"} and not begun and not arguments.settings.get("wait_for_seeds"):
+        raise UsageError("there is nothing to start from", remedy="name a URL: await crawl.start(URL)")
+
+
+def _spider(arguments: CrawlArguments, registry: ModuleRegistry, domains: list[str]) -> type[Spider] | None:
+    if arguments.analyzers:
+        return analyzer_spider(registry, domains)
+    if not domains and isinstance(arguments.spider, str):
+        return None
+    from skitter.run.loader import load_spider_class  # noqa: PLC0415 - a crawl of analyzers loads nothing
+
+    spider = load_spider_class(arguments.spider) if isinstance(arguments.spider, str) else arguments.spider
+    return type(spider.__name__, (spider,), {"allowed_domains": domains}) if domains else spider

@@ -17,9 +17,7 @@ from skitter.fetch.contract import (
     fetch_watched,
 )
 from skitter.fetch.identity.contract import SourceContext
-from skitter.frontends.lifecycle.component import Component, ModuleError
-from skitter.frontends.lifecycle.module import Module
-from skitter.frontends.lifecycle.registry import Registry
+from skitter.frontends.lifecycle.modules import Module, ModuleError, ModuleKind, ModuleRegistry
 from skitter.request import Request
 from skitter.response import Response
 from skitter.worker.callbacks import describe
@@ -37,7 +35,7 @@ class Downloader(Module):
     Raises, when made, :class:`~skitter.errors.UsageError` for a ``make`` that cannot be called.
     """
 
-    component = Component.DOWNLOADER
+    component = ModuleKind.DOWNLOADER
 
     def __init__(self, make: MakeFetcher | None = None, id: str = "") -> None:  # noqa: A002 - as in Module
         super().__init__(id)
@@ -61,7 +59,7 @@ class BalancedFetcher:
 
     asks_before_sending = True
 
-    def __init__(self, registry: Registry, context: SourceContext) -> None:
+    def __init__(self, registry: ModuleRegistry, context: SourceContext) -> None:
         self._registry = registry
         self._context = context
         self._fetchers: dict[Downloader, Fetcher] = {}
@@ -69,7 +67,7 @@ class BalancedFetcher:
 
     async def open(self) -> None:
         """Open what is registered; who comes later is opened with its first request."""
-        for module in self._registry.of(Component.DOWNLOADER):
+        for module in self._registry.of(ModuleKind.DOWNLOADER):
             await self._fetcher_of(cast(Downloader, module))
 
     async def fetch(self, request: Request) -> Response:
@@ -87,7 +85,7 @@ class BalancedFetcher:
             await fetcher.close()
 
     async def _by_one(self, request: Request, look: HeaderHook | None) -> Response:
-        module = cast(Downloader, self._registry.pick(Component.DOWNLOADER))
+        module = cast(Downloader, self._registry.pick(ModuleKind.DOWNLOADER))
         try:
             with module.at_work() as counts:
                 fetcher = self._fetchers.get(module) or await self._fetcher_of(module)

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from skitter.errors import UsageError
-from skitter.frontends.lifecycle.component import Component, ModuleError
-from skitter.frontends.lifecycle.feed import ErrorFeed
-from skitter.frontends.lifecycle.module import Module
-from skitter.frontends.lifecycle.registry import Registry
+from skitter.frontends.lifecycle.errors import ErrorFeed
+from skitter.frontends.lifecycle.modules import Module, ModuleError, ModuleKind, ModuleRegistry
 from skitter.item import is_item
 from skitter.response import Response
 from skitter.worker.callbacks import describe
@@ -31,7 +29,7 @@ class Pipeline(Module):
     Raises, when made, :class:`~skitter.errors.UsageError` for no processors, and for one that cannot be called.
     """
 
-    component = Component.PIPELINE
+    component = ModuleKind.PIPELINE
 
     def __init__(
         self,
@@ -55,13 +53,13 @@ class Pipeline(Module):
     async def process(self, item: Any, told: Callable[[ModuleError], None]) -> Any:
         """Return the item as it is to be stored, or ``HookAction.DROP``; errors that do not end its way are told.
 
-        Raises :class:`~skitter.frontends.lifecycle.component.ModuleError` with ``fail_fast``.
+        Raises :class:`~skitter.frontends.lifecycle.modules.ModuleError` with ``fail_fast``.
         """
         try:
             with self.at_work() as counts:
                 counts.accepted += 1
                 return await self._through(item, told)
-        except _NotAllWell as found:
+        except _ProcessorFailed as found:
             return found.item
 
     async def _through(self, item: Any, told: Callable[[ModuleError], None]) -> Any:
@@ -82,7 +80,7 @@ class Pipeline(Module):
                 return answer
             item = item if answer is None else answer
         if failed:
-            raise _NotAllWell(item)
+            raise _ProcessorFailed(item)
         return item
 
     def extra(self) -> dict[str, Any]:
@@ -90,7 +88,7 @@ class Pipeline(Module):
         return {"processors": len(self._processors), "fail_fast": self.fail_fast, "dropped": self.dropped}
 
 
-class _NotAllWell(Exception):
+class _ProcessorFailed(Exception):
     """The item goes on, and its call does not count as completed."""
 
     def __init__(self, item: Any) -> None:
@@ -98,10 +96,10 @@ class _NotAllWell(Exception):
         self.item = item
 
 
-class Pipelines:
+class PipelineHook:
     """Hook that sends each item through the pipeline that the balance chooses."""
 
-    def __init__(self, registry: Registry, feed: ErrorFeed) -> None:
+    def __init__(self, registry: ModuleRegistry, feed: ErrorFeed) -> None:
         self._registry = registry
         self._feed = feed
 
@@ -114,7 +112,7 @@ class Pipelines:
 
         kept = []
         for item in items:
-            pipeline = cast(Pipeline, self._registry.pick(Component.PIPELINE))
+            pipeline = cast(Pipeline, self._registry.pick(ModuleKind.PIPELINE))
             processed = await pipeline.process(item, told)
             if processed is not HookAction.DROP:
                 kept.append(processed)

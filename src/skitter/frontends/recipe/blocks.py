@@ -1,4 +1,4 @@
-"""Blocks: what repeats on a page, and what each of the repeated blocks has in it."""
+"""RepeatedBlocks: what repeats on a page, and what each of the repeated blocks has in it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-_LEAST = 3
+_MIN_BLOCKS = 3
 """So many alike make a list."""
-_USUAL = 0.6
+_MIN_SHARE = 0.6
 """What is in so large a part of the blocks is a field of them."""
 _NAME = re.compile(r"-?[A-Za-z_][\w-]*")
 _NOISE = frozenset({"odd", "even", "first", "last", "active", "selected", "current", "clearfix"})
@@ -19,7 +19,7 @@ _AROUND = frozenset({"nav", "header", "footer", "head", "select", "svg"})
 _INLINE = frozenset({"b", "strong", "i", "em", "span", "small", "br", "mark", "code", "sup", "sub"})
 
 
-class Found(msgspec.Struct):
+class BlockField(msgspec.Struct):
     """A field that the blocks have in common: where it stands in them, and its values."""
 
     css: str
@@ -31,17 +31,17 @@ class Found(msgspec.Struct):
     values: list[str]
 
 
-class Blocks(msgspec.Struct):
+class RepeatedBlocks(msgspec.Struct):
     """Elements that are alike, and the query that finds them."""
 
     css: str
     elements: list[Any]
-    fields: list[Found]
+    fields: list[BlockField]
 
 
-def find_blocks(root: Any) -> Blocks | None:
+def find_blocks(root: Any) -> RepeatedBlocks | None:
     """Return what repeats most tellingly below an lxml element, or ``None`` if nothing does."""
-    best: Blocks | None = None
+    best: RepeatedBlocks | None = None
     best_score = 0.0
     for elements in _groups(root):
         fields = _fields_of(elements)
@@ -49,7 +49,7 @@ def find_blocks(root: Any) -> Blocks | None:
         if fields and score > best_score:
             css = _query_for(elements, root)
             if css is not None:
-                best, best_score = Blocks(css, elements, fields), score
+                best, best_score = RepeatedBlocks(css, elements, fields), score
     return best
 
 
@@ -83,14 +83,14 @@ def _groups(root: Any) -> Iterator[list[Any]]:
                 "meta",
             }:
                 alike[child.tag, tuple(classes_of(child))].append(child)
-        yield from (elements for elements in alike.values() if len(elements) >= _LEAST)
+        yield from (elements for elements in alike.values() if len(elements) >= _MIN_BLOCKS)
 
 
 def _is_around(element: Any) -> bool:
     return any(above.tag in _AROUND for above in element.iterancestors())
 
 
-def _weight(field: Found, blocks: int) -> float:
+def _weight(field: BlockField, blocks: int) -> float:
     """Weigh a field: values that differ and have some length tell more than marks and buttons."""
     different = len(set(field.values)) / blocks
     length = min(sum(map(len, field.values)) / max(1, len(field.values)), 80)
@@ -131,7 +131,7 @@ def _select(root: Any, css: str) -> list[Any]:
 # --- what is in a block ------------------------------------------------------------------------------------
 
 
-def _fields_of(elements: list[Any]) -> list[Found]:
+def _fields_of(elements: list[Any]) -> list[BlockField]:
     parts: dict[tuple[str, str], dict[int, tuple[Any, str]]] = defaultdict(dict)
     for place, element in enumerate(elements):
         for css, kind, inner, value in _parts_of(element):
@@ -139,10 +139,10 @@ def _fields_of(elements: list[Any]) -> list[Found]:
     found = []
     for (css, kind), by_place in parts.items():
         values = [value for _, value in by_place.values()]
-        if len(by_place) < max(2, _USUAL * len(elements)) or len(set(values)) == 1:
+        if len(by_place) < max(2, _MIN_SHARE * len(elements)) or len(set(values)) == 1:
             continue
         first = next(iter(by_place.values()))[0]
-        found.append(Found(css, first.tag, _label(first), kind, values))
+        found.append(BlockField(css, first.tag, _label(first), kind, values))
     return _without_repetition(found)
 
 
@@ -194,9 +194,9 @@ def _label(element: Any) -> str:
     return names[-1] if names else str(element.tag)
 
 
-def _without_repetition(found: list[Found]) -> list[Found]:
+def _without_repetition(found: list[BlockField]) -> list[BlockField]:
     """Keep of fields with the same values the first, which is the outer one."""
-    kept: list[Found] = []
+    kept: list[BlockField] = []
     for field in found:
         if not any(field.kind == other.kind and field.values == other.values for other in kept):
             kept.append(field)

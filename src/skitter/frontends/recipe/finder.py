@@ -11,8 +11,8 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import UsageError
+from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.model import Selection
-from skitter.frontends.recipe.workshop import Workshop
 from skitter.html.query import compile_css
 from skitter.html.selector import Selector
 
@@ -24,41 +24,45 @@ class Finder:
     of such.
     """
 
-    def __init__(self, given: str | Selection, workshop: Workshop) -> None:
-        selection = workshop.selection(given)
+    def __init__(self, given: str | Selection, compile_context: CompileContext) -> None:
+        selection = compile_context.selection(given)
         self.css, self.xpath = selection.css, selection.xpath
         self.source = selection.css or selection.xpath or selection.json or ""
         self._json: Any = None
         bare = isinstance(given, str)
         if self.css is not None and self.xpath is not None:
-            workshop.problem("has both css and xpath", "keep one of them")
+            compile_context.problem("has both css and xpath", "keep one of them")
         if self.css is not None:
-            self._check_css(self.css, workshop, () if bare else ("css",))
+            self._check_css(self.css, compile_context, () if bare else ("css",))
         if self.xpath is not None:
-            self._check_xpath(self.xpath, workshop)
+            self._check_xpath(self.xpath, compile_context)
         if selection.json is not None:
-            self._compile_json(selection.json, workshop, () if bare else ("json",))
+            self._compile_json(selection.json, compile_context, () if bare else ("json",))
 
     @staticmethod
-    def _check_css(query: str, workshop: Workshop, place: tuple[str, ...]) -> None:
+    def _check_css(query: str, compile_context: CompileContext, place: tuple[str, ...]) -> None:
         try:
             compile_css(query)
         except UsageError as error:
-            workshop.refused(error, *place)
+            compile_context.refused(error, *place)
 
     @staticmethod
-    def _check_xpath(query: str, workshop: Workshop) -> None:
+    def _check_xpath(query: str, compile_context: CompileContext) -> None:
         try:
             etree.XPath(query)
         except etree.XPathError as error:
-            workshop.problem(f"{query!r} is no XPath: {error}", "correct it (this is XPath 1.0)", "xpath")
+            compile_context.problem(
+                f"{query!r} is no XPath: {error}", "correct it (this is XPath 1.0)", "xpath"
+            )
 
-    def _compile_json(self, query: str, workshop: Workshop, place: tuple[str, ...]) -> None:
+    def _compile_json(self, query: str, compile_context: CompileContext, place: tuple[str, ...]) -> None:
         try:
             self._json = jmespath.compile(query)
         except jmespath.exceptions.JMESPathError as error:
             reason = str(error).splitlines()[0].rstrip(": ")
-            workshop.problem(f"{query!r} is no JMESPath: {reason}", "correct it, see jmespath.org", *place)
+            compile_context.problem(
+                f"{query!r} is no JMESPath: {reason}", "correct it, see jmespath.org", *place
+            )
 
     def find(self, node: Any, *, whole: bool = False) -> list[Any]:
         """Return what it finds, in document order; ``whole``: a list in JSON is one thing.

@@ -6,8 +6,11 @@ or ``xpath``) on JSON text that was found in a page.
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, field
 
 Css = Annotated[str, Meta(min_length=1, description="CSS; `::text` takes text, `::attr(name)` an attribute.")]
@@ -163,7 +166,7 @@ class Paginate(Selection, forbid_unknown_fields=True, kw_only=True, omit_default
     ) = None
 
 
-class Page(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+class RecipePage(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A kind of page: what it holds, and where it leads."""
 
     format: Annotated[
@@ -235,7 +238,7 @@ class Recipe(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=Tru
 
     name: Annotated[str, Meta(min_length=1, description="Name of the job unless another is given.")]
     start: Annotated[str | list[str | Start], Meta(description="Where to begin.")]
-    pages: Annotated[dict[str, Page], Meta(min_length=1, description="The kinds of pages, by name.")]
+    pages: Annotated[dict[str, RecipePage], Meta(min_length=1, description="The kinds of pages, by name.")]
     recipe: Annotated[Literal[1], Meta(description="Version of this format.")] = 1
     description: str = ""
     variables: Annotated[
@@ -258,3 +261,19 @@ class Recipe(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=Tru
     ) = None
     settings: Annotated[dict[str, Any], Meta(description="Settings of the job, such as delay.")] = {}
     outputs: Annotated[list[str], Meta(description="Where items go unless the command line says.")] = []
+
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def make_schema() -> dict[str, Any]:
+    """Make the schema from the model."""
+    return {"$schema": SCHEMA_DIALECT, "title": "skitter recipe", **msgspec.json.schema(Recipe)}
+
+
+@cache
+def published_schema() -> dict[str, Any]:
+    """Return the schema that is published with this version."""
+    text = (files("skitter.frontends.recipe") / "schema.json").read_bytes()
+    found: dict[str, Any] = msgspec.json.decode(text)
+    return found

@@ -1,4 +1,4 @@
-"""Source: the text of a recipe, read as plain values, with the line on which each of them stands."""
+"""RecipeSource: the text of a recipe, read as plain values, with the line on which each of them stands."""
 
 from __future__ import annotations
 
@@ -7,25 +7,151 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from skitter.frontends.recipe.problems import Problem, RecipeError, name_of, type_of_path
-from skitter.frontends.recipe.toml_lines import toml_lines
+import msgspec
+
+from skitter.errors import SpiderError
 from skitter.plugins import need
 
-_MOST_VALUES = 100_000
+FieldPath = tuple[str | int, ...]
+"""Leads to a place in a recipe: names of keys and positions in lists."""
+
+
+class RecipeProblem(msgspec.Struct, frozen=True):
+    """One thing that is wrong."""
+
+    path: FieldPath
+    text: str
+    remedy: str
+
+    @property
+    def field(self) -> str:
+        """The place as people write it, such as ``pages.book.items.fields.price``."""
+        return name_of(self.path)
+
+
+class RecipeError(SpiderError):
+    """A recipe that cannot be used. ``lines`` has each of its problems, the message the first."""
+
+    def __init__(self, lines: list[str], *, remedy: str = "") -> None:
+        more = f" (and {len(lines) - 1} more: `skitter recipe check` lists them)" if len(lines) > 1 else ""
+        super().__init__(lines[0] + more, remedy=remedy)
+        self.lines = lines
+
+
+class RecipeProblems:
+    """Gathers all problems of one recipe, so that they can be told together."""
+
+    def __init__(self) -> None:
+        self.found: list[RecipeProblem] = []
+
+    def add(self, path: FieldPath, text: str, remedy: str) -> None:
+        """Note a problem."""
+        self.found.append(RecipeProblem(path, text, remedy))
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+
+def name_of(path: FieldPath) -> str:
+    """Return a path as people write it; empty for the recipe as a whole."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+_HEADER = re.compile(r"^\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=\s*(.*)$""")
+_PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
+_TOKEN = re.compile(r"""\"\"\"|'''|"(?:\\.|[^"\\])*"|'[^']*'|#.*|[\[\]{}]|\\.""")
+
+
+def toml_lines(text: str) -> dict[FieldPath, int]:
+    """Return the line (from 1) of each table and key."""
+    return _Scanner(text).lines
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self.lines: dict[FieldPath, int] = {}
+        self._table: FieldPath = ()
+        self._counts: dict[FieldPath, int] = {}
+        self._quote = ""  # of the multi-line string that a line begins in
+        self._depth = 0  # of the brackets that a line begins in
+        for number, line in enumerate(text.splitlines(), 1):
+            self._read(line, number)
+
+    def _read(self, line: str, number: int) -> None:
+        if self._quote or self._depth:
+            self._pass_over(line)
+        elif (header := _HEADER.match(line)) is not None:
+            self._enter(header[2], number, repeated=header[1] == "[[")
+        elif (key := _KEY.match(line)) is not None:
+            self._note((*self._table, *_parts(key[1])), number)
+            self._pass_over(key[2])
+
+    def _enter(self, name: str, number: int, *, repeated: bool) -> None:
+        path: FieldPath = ()
+        parts = _parts(name)
+        for place, part in enumerate(parts):
+            path = (*path, part)
+            last = place == len(parts) - 1
+            if repeated and last:
+                self.lines.setdefault(path, number)
+                self._counts[path] = self._counts.get(path, -1) + 1
+            if path in self._counts:  # a list of tables: its last one is meant
+                path = (*path, self._counts[path])
+        self._note(path, number)
+        self._table = path
+
+    def _note(self, path: FieldPath, number: int) -> None:
+        for end in range(1, len(path) + 1):
+            self.lines.setdefault(path[:end], number)
+
+    def _pass_over(self, text: str) -> None:
+        """Follow strings and brackets to the end of a line."""
+        place = 0
+        while place < len(text):
+            if self._quote:
+                end = text.find(self._quote, place)
+                if end < 0:
+                    return
+                place, self._quote = end + 3, ""
+                continue
+            token = _TOKEN.search(text, place)
+            if token is None:
+                return
+            place = token.end()
+            if token[0] in {'"""', "'''"}:
+                self._quote = token[0]
+            elif token[0] in "[{":
+                self._depth += 1
+            elif token[0] in "]}":
+                self._depth -= 1
+
+
+def _parts(name: str) -> list[str]:
+    return [part.strip("\"'") for part in _PART.findall(name)]
+
+
+_MAX_VALUES = 100_000
 """A recipe with more of them is no recipe but an attack by YAML aliases."""
 
 
-class Source:
+class RecipeSource:
     """A recipe as it was written. ``data`` holds plain values: ``None``, booleans, numbers, strings, lists, dicts."""
 
-    def __init__(self, name: str, data: Any, lines: dict[type_of_path, int]) -> None:
+    def __init__(self, name: str, data: Any, lines: dict[FieldPath, int]) -> None:
         self.name = name
         self.data = data
         self._lines = lines
 
     @classmethod
-    def of_file(cls, path: str | Path) -> Source:
-        """Read a file. Raises :class:`~skitter.frontends.recipe.problems.RecipeError`."""
+    def of_file(cls, path: str | Path) -> RecipeSource:
+        """Read a file. Raises :class:`~skitter.frontends.recipe.source.RecipeError`."""
         try:
             text = Path(path).read_text("utf-8-sig")
         except FileNotFoundError:
@@ -38,26 +164,26 @@ class Source:
         return cls.of_text(text, str(full.relative_to(here) if full.is_relative_to(here) else path))
 
     @classmethod
-    def of_text(cls, text: str, name: str) -> Source:
+    def of_text(cls, text: str, name: str) -> RecipeSource:
         """Read a text; the end of its name tells whether it is TOML, everything else is YAML.
 
-        Raises :class:`~skitter.frontends.recipe.problems.RecipeError` for text that is neither.
+        Raises :class:`~skitter.frontends.recipe.source.RecipeError` for text that is neither.
         """
         return _of_toml(text, name) if name.endswith(".toml") else _of_yaml(text, name)
 
-    def line_of(self, path: type_of_path) -> int:
+    def line_of(self, path: FieldPath) -> int:
         """Return the line (from 1) of a place, or of the nearest place around it."""
         for end in range(len(path), 0, -1):
             if path[:end] in self._lines:
                 return self._lines[path[:end]]
         return 1
 
-    def tell(self, problem: Problem) -> str:
+    def tell(self, problem: RecipeProblem) -> str:
         """Return a problem as one line that names the file, the line and the field."""
         field = f"{problem.field}: " if problem.path else ""
         return f"{self.name} line {self.line_of(problem.path)}: {field}{problem.text}"
 
-    def refuse(self, problems: list[Problem]) -> RecipeError:
+    def error(self, problems: list[RecipeProblem]) -> RecipeError:
         """Return the error for these problems, in the order of their lines."""
         ordered = sorted(problems, key=lambda problem: self.line_of(problem.path))
         lines = [f"{self.tell(one)}; {one.remedy}" for one in ordered]
@@ -65,14 +191,14 @@ class Source:
         return RecipeError([self.tell(first), *lines[1:]], remedy=first.remedy)
 
 
-def _of_toml(text: str, name: str) -> Source:
+def _of_toml(text: str, name: str) -> RecipeSource:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = f"line {error.lineno}" if hasattr(error, "lineno") else _toml_place(str(error), text)
         message = str(error).partition(" (at ")[0]
         raise RecipeError([f"{name} {place}: {message}"], remedy="correct the TOML") from None
-    return Source(name, data, toml_lines(text))
+    return RecipeSource(name, data, toml_lines(text))
 
 
 def _toml_place(message: str, text: str) -> str:
@@ -81,7 +207,7 @@ def _toml_place(message: str, text: str) -> str:
     return f"line {number if number.isdigit() else len(text.splitlines()) or 1}"
 
 
-def _of_yaml(text: str, name: str) -> Source:
+def _of_yaml(text: str, name: str) -> RecipeSource:
     yaml = need("yaml", "recipes", "recipes in YAML")
     reader = _YamlReader(yaml, name)
     try:
@@ -95,8 +221,8 @@ def _of_yaml(text: str, name: str) -> Source:
         reason = " ".join(str(error).split())
         raise RecipeError([f"{name} line 1: {reason}"], remedy="correct the YAML") from None
     if root is None:
-        return Source(name, None, {})
-    return Source(name, reader.value(root, ()), reader.lines)
+        return RecipeSource(name, None, {})
+    return RecipeSource(name, reader.value(root, ()), reader.lines)
 
 
 def _loader(yaml: Any) -> Any:
@@ -125,11 +251,11 @@ class _YamlReader:
         self._yaml = yaml
         self._name = name
         self._count = 0
-        self.lines: dict[type_of_path, int] = {}
+        self.lines: dict[FieldPath, int] = {}
 
-    def value(self, node: Any, path: type_of_path) -> Any:
+    def value(self, node: Any, path: FieldPath) -> Any:
         self._count += 1
-        if self._count > _MOST_VALUES or len(path) > 100:
+        if self._count > _MAX_VALUES or len(path) > 100:
             raise self._error(node, path, "the recipe is too large", "do without so many aliases")
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, self._yaml.MappingNode):
@@ -138,7 +264,7 @@ class _YamlReader:
             return [self.value(inner, (*path, place)) for place, inner in enumerate(node.value)]
         return self._scalar(node, path)
 
-    def _mapping(self, node: Any, path: type_of_path) -> dict[str, Any]:
+    def _mapping(self, node: Any, path: FieldPath) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, inner in node.value:
             if not isinstance(key, self._yaml.ScalarNode):
@@ -151,7 +277,7 @@ class _YamlReader:
             found[name] = self.value(inner, (*path, name))
         return found
 
-    def _scalar(self, node: Any, path: type_of_path) -> Any:
+    def _scalar(self, node: Any, path: FieldPath) -> Any:
         kind = node.tag.rpartition(":")[2]
         if kind == "null":
             return None
@@ -165,7 +291,7 @@ class _YamlReader:
             return node.value
         raise self._error(node, path, f"has the tag {node.tag}", "a recipe holds no tags")
 
-    def _error(self, node: Any, path: type_of_path, text: str, remedy: str) -> RecipeError:
+    def _error(self, node: Any, path: FieldPath, text: str, remedy: str) -> RecipeError:
         field = f"{name_of(path)}: " if path else ""
         line = node.start_mark.line + 1
         return RecipeError([f"{self._name} line {line}: {field}{text}"], remedy=remedy)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
+from lxml import etree
+
 from skitter.errors import SkitterError
-from skitter.frontends.recipe.combinations import combinations
-from skitter.frontends.recipe.context import Context, Template
+from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.model import Range, Start
-from skitter.frontends.recipe.rules import ScriptRule
-from skitter.frontends.recipe.sitemaps import read_sitemap
-from skitter.frontends.recipe.travel import LANGUAGE, batches, fields_for, in_language
-from skitter.frontends.recipe.variables import is_open
-from skitter.frontends.recipe.workshop import Workshop
+from skitter.frontends.recipe.page_context import PageContext, PageError, Template
+from skitter.frontends.recipe.request_data import LANGUAGE, batches, combinations, fields_for, in_language
+from skitter.frontends.recipe.script_rule import ScriptRule
+from skitter.frontends.recipe.validation import is_open
 from skitter.frontends.scripting.engine import ScriptEngine
 from skitter.links import Links
 from skitter.request import Request
+from skitter.response import Response
 from skitter.scope import Scope
 from skitter.web.urls import host_of, normalize
 
@@ -28,39 +31,47 @@ _WORDS = frozenset({LANGUAGE})
 class StartRule:
     """One entry of ``start``."""
 
-    def __init__(self, given: str | Start, place: int, languages: Sequence[str], workshop: Workshop) -> None:
+    def __init__(
+        self, given: str | Start, place: int, languages: Sequence[str], compile_context: CompileContext
+    ) -> None:
         self._start = start = Start(url=given) if isinstance(given, str) else given
         self._place = place
         self._languages = languages
-        self.page = workshop.page(start.page) if start.page is not None else next(iter(workshop.pages), "")
-        self._match = workshop.patterns(start.match, "match")
-        self._skip = workshop.patterns(start.skip, "skip")
-        self._script = None if start.script is None else ScriptRule(start.script, workshop.pages)
+        self.page = (
+            compile_context.page(start.page)
+            if start.page is not None
+            else next(iter(compile_context.pages), "")
+        )
+        self._match = compile_context.patterns(start.match, "match")
+        self._skip = compile_context.patterns(start.skip, "skip")
+        self._script = None if start.script is None else ScriptRule(start.script, compile_context.pages)
         self._url = Template(start.url or start.sitemap or "")
-        self._check(workshop, bare=isinstance(given, str))
+        self._check(compile_context, bare=isinstance(given, str))
 
-    def _check(self, workshop: Workshop, *, bare: bool) -> None:
+    def _check(self, compile_context: CompileContext, *, bare: bool) -> None:
         start = self._start
         place = () if bare else ("url",) if start.url is not None else ("sitemap",)
         if sum(one is not None for one in (start.url, start.sitemap, start.script)) != 1:
-            workshop.problem("needs either a url or a sitemap or a script", "give one of them")
+            compile_context.problem("needs either a url or a sitemap or a script", "give one of them")
             return
         if self._script is not None:
             return
         if sum(one is not None for one in (start.body, start.form, start.json)) > 1:
-            workshop.problem("has more than one of body, form and json", "keep one of them")
+            compile_context.problem("has more than one of body, form and json", "keep one of them")
         elif start.method.upper() in {"GET", "HEAD"} and (start.form is not None or start.json is not None):
-            workshop.problem("has a body, which a GET does not send", "add `method: POST`", "method")
+            compile_context.problem("has a body, which a GET does not send", "add `method: POST`", "method")
         for name, values in start.each.items():
             if (values.to < values.from_) if isinstance(values, Range) else not values:
-                workshop.problem("is empty", "give at least one value", "each", name)
+                compile_context.problem("is empty", "give at least one value", "each", name)
         known = {*start.each, *_WORDS}
         for name in self._url.names:
             if name not in known:
-                workshop.problem(f"{{{name}}} has no values", f"give them: each: {{{name}: [...]}}", *place)
+                compile_context.problem(
+                    f"{{{name}}} has no values", f"give them: each: {{{name}: [...]}}", *place
+                )
                 return
         if not is_open(self._url.text) and self.example() is None:
-            workshop.problem(
+            compile_context.problem(
                 f"{self._url.text!r} is no absolute http(s) URL", "write it like https://example.com/", *place
             )
 
@@ -112,7 +123,7 @@ class StartRule:
             self._url.text_of(filled), method=start.method, headers=headers, body=body, **fields, **spoken
         )
 
-    def of_sitemap(self, context: Context) -> Iterator[Links]:
+    def of_sitemap(self, context: PageContext) -> Iterator[Links]:
         """Give the pages and sitemaps that a sitemap leads to."""
         found = read_sitemap(context.response)
         parent = context.response.request
@@ -158,15 +169,72 @@ def domains_of(rules: Sequence[StartRule], extra: Sequence[str] = ()) -> list[st
     return list(dict.fromkeys(_name(host) for host in hosts if host))
 
 
-def check_domains(domains: Sequence[str], workshop: Workshop) -> None:
+def check_domains(domains: Sequence[str], compile_context: CompileContext) -> None:
     """Note domains that are none."""
     for place, domain in enumerate(domains):
         try:
             Scope(allowed_domains=[domain])
         except SkitterError as error:
-            workshop.refused(error, place)
+            compile_context.refused(error, place)
 
 
 def _name(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
+
+
+_MAX_SITEMAP_BYTES = 64 * 1024 * 1024
+"""Bytes of an unpacked sitemap; the protocol allows 50 MB."""
+
+
+class Sitemap(msgspec.Struct):
+    """What a sitemap leads to."""
+
+    pages: list[str] = []
+    sitemaps: list[str] = []
+
+
+def read_sitemap(response: Response) -> Sitemap:
+    """Read a sitemap, an index, either of them packed, a text list, or a robots.txt.
+
+    Raises :class:`~skitter.frontends.recipe.page_context.PageError` for anything else.
+    """
+    body = _unpacked(response)
+    if response.url.partition("?")[0].endswith("/robots.txt"):
+        return _of_robots(body)
+    if not body.lstrip().startswith(b"<"):
+        lines = body.decode("utf-8", "replace").split()
+        return Sitemap(pages=[line for line in lines if line.startswith(("http://", "https://"))])
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, recover=True, huge_tree=False)
+    root = etree.fromstring(body, parser)
+    kind = "" if root is None else etree.QName(root).localname
+    if kind not in {"urlset", "sitemapindex"}:
+        raise PageError(f"{response.url} is no sitemap", remedy="name a sitemap, or its robots.txt")
+    found = [
+        loc.text.strip()
+        for entry in root
+        for loc in entry
+        if isinstance(loc.tag, str) and etree.QName(loc).localname == "loc" and loc.text
+    ]
+    return Sitemap(sitemaps=found) if kind == "sitemapindex" else Sitemap(pages=found)
+
+
+def _unpacked(response: Response) -> bytes:
+    body = response.body
+    if not body.startswith(b"\x1f\x8b"):
+        return body
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacker.decompress(body, _MAX_SITEMAP_BYTES)
+    except zlib.error as error:
+        raise PageError(f"{response.url} cannot be unpacked: {error}", remedy="look at the file") from None
+    if unpacker.unconsumed_tail:
+        raise PageError(
+            f"{response.url} unpacks to more than {_MAX_SITEMAP_BYTES} bytes", remedy="it breaks the protocol"
+        )
+    return unpacked
+
+
+def _of_robots(body: bytes) -> Sitemap:
+    pairs = [line.partition(":") for line in body.decode("utf-8", "replace").splitlines()]
+    return Sitemap(sitemaps=[url.strip() for name, _, url in pairs if name.strip().lower() == "sitemap"])

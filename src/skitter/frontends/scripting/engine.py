@@ -14,12 +14,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from skitter.errors import SkitterError
-from skitter.frontends.scripting.wire import Order, Page, Result, read_frame, write_frame
 from skitter.plugins import need
 
 
@@ -52,20 +51,20 @@ class ScriptEngine:
 
         ``words`` are its variables: what JSON can carry; dates become texts. Raises :class:`ScriptError`.
         """
-        return self._run(Order(code, dict(words)))
+        return self._run(ScriptCall(code, dict(words)))
 
-    def run_rule(self, code: str, page: Page, words: Mapping[str, Any]) -> Any:
+    def run_rule(self, code: str, page: ScriptPage, words: Mapping[str, Any]) -> Any:
         """Run a script that reads a page by ``ctx``; returns what it gave. Raises :class:`ScriptError`."""
-        return self._run(Order(code, dict(words), page))
+        return self._run(ScriptCall(code, dict(words), page))
 
-    def _run(self, order: Order) -> Any:
+    def _run(self, order: ScriptCall) -> Any:
         with self._lock:
             result = self._ask(order)
         if result.error:
             raise ScriptError(f"script: {result.error}", remedy="correct the script")
         return result.value
 
-    def _ask(self, order: Order) -> Result:
+    def _ask(self, order: ScriptCall) -> ScriptResult:
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -75,15 +74,15 @@ class ScriptEngine:
         except OSError:
             answer = None
         if answer is None:
-            return Result(error=self._last_words())
-        return msgspec.json.decode(answer, type=Result)
+            return ScriptResult(error=self._last_words())
+        return msgspec.json.decode(answer, type=ScriptResult)
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             command = [
                 sys.executable,
                 "-m",
-                "skitter.frontends.scripting.child",
+                "skitter.frontends.scripting.sandbox",
                 str(self._seconds),
                 str(self._memory),
             ]
@@ -123,3 +122,46 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         if stream is not None:
             with contextlib.suppress(OSError):  # what was not sent yet
                 stream.close()
+
+
+class ScriptCall(msgspec.Struct, omit_defaults=True):
+    """Run something. ``words`` are what the script sees by name."""
+
+    code: str
+    words: dict[str, Any] = {}
+    page: ScriptPage | None = None
+    """Given for a rule, which reads a page; none for an expression."""
+
+
+class ScriptPage(msgspec.Struct, omit_defaults=True):
+    """The page that a rule reads."""
+
+    url: str
+    text: str
+    status: int = 200
+    kind: str = "html"
+    """``html``, ``xml`` or ``json``."""
+
+
+class ScriptResult(msgspec.Struct, omit_defaults=True):
+    """What came of it."""
+
+    value: Any = None
+    error: str = ""
+
+
+def write_frame(stream: IO[bytes], message: msgspec.Struct) -> None:
+    """Send a message. Raises OSError if nobody is there."""
+    encoded = msgspec.json.encode(message)
+    stream.write(len(encoded).to_bytes(4, "big") + encoded)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> bytes | None:
+    """Return the next message, or ``None`` at the end of the stream."""
+    head = stream.read(4)
+    if len(head) < 4:
+        return None
+    length = int.from_bytes(head, "big")
+    body = stream.read(length)
+    return body if len(body) == length else None

@@ -1,4 +1,4 @@
-"""Workshop: what the parts of a recipe share while they are made: where they stand, and a place for problems."""
+"""CompileContext: what the parts of a recipe share while they are made: where they stand, and a place for problems."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from collections.abc import Collection
 
 from skitter.errors import SkitterError, did_you_mean
 from skitter.frontends.recipe.model import Selection
-from skitter.frontends.recipe.problems import Problems, type_of_path
+from skitter.frontends.recipe.source import FieldPath, RecipeProblems
 
 
-class Workshop:
+class CompileContext:
     """Makes the small parts that need checking. ``reads_json``: a bare text is JMESPath, not CSS."""
 
     def __init__(
-        self, problems: Problems, pages: Collection[str], path: type_of_path = (), *, reads_json: bool = False
+        self,
+        problems: RecipeProblems,
+        pages: Collection[str],
+        path: FieldPath = (),
+        *,
+        reads_json: bool = False,
     ) -> None:
         self.problems = problems
         self.pages = pages
         self.path = path
         self.reads_json = reads_json
 
-    def at(self, *parts: str | int, reads_json: bool | None = None) -> Workshop:
-        """Return the workshop for a place further down."""
+    def at(self, *parts: str | int, reads_json: bool | None = None) -> CompileContext:
+        """Return the compile_context for a place further down."""
         json = self.reads_json if reads_json is None else reads_json
-        return Workshop(self.problems, self.pages, (*self.path, *parts), reads_json=json)
+        return CompileContext(self.problems, self.pages, (*self.path, *parts), reads_json=json)
 
     def problem(self, text: str, remedy: str, *parts: str | int) -> None:
         """Note a problem at this place, or further down."""

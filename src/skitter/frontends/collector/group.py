@@ -1,4 +1,4 @@
-"""Family: a collector with its clones: the collectors of one job."""
+"""CollectorGroup: a collector with its clones: the collectors of one job."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SpiderError, UsageError
 from skitter.frontends.collector.debug import Debugger, Event
-from skitter.frontends.collector.request import CollectorRequest
-from skitter.frontends.collector.visits import Visits
+from skitter.frontends.collector.request import CollectorRequest, PendingRequests
 from skitter.request import Request
 from skitter.scope import Scope
 from skitter.web.urls import host_of
@@ -17,16 +16,17 @@ from skitter.web.urls import host_of
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector
     from skitter.worker.worker import Worker
+from typing import NamedTuple
 
 current: ContextVar[CollectorRequest | None] = ContextVar("current", default=None)
 """The request whose callback is running."""
 
 
-class Family:
+class CollectorGroup:
     """What a collector and its clones have in common.
 
-    ``recorded``
-        Visits from outside of callbacks: the beginning of the crawl.
+    ``pending``
+        PendingRequests from outside of callbacks: the beginning of the crawl.
     ``worker``
         That is at work on the job in this process, while one is.
     """
@@ -34,7 +34,7 @@ class Family:
     def __init__(self, debugger: Debugger | None) -> None:
         self.members: dict[str | None, Collector] = {}
         """By the callback that their requests name."""
-        self.recorded = Visits()
+        self.pending = PendingRequests()
         self.seeds: Callable[..., Any] | None = None
         self.debugger = debugger
         self.worker: Worker | None = None
@@ -51,7 +51,7 @@ class Family:
             )
         self.members[member.callback] = member
 
-    def member_of(self, request: Request) -> Collector:
+    def collector_of(self, request: Request) -> Collector:
         """Return the collector that a request belongs to.
 
         Raises :class:`~skitter.errors.SpiderError`: an earlier run had one that is not there now.
@@ -112,3 +112,64 @@ class Family:
             self.stop_run(reason)
         else:
             raise UsageError("no crawl is running", remedy="stop it within a callback, or while it runs")
+
+
+Callback = Callable[..., Any]
+
+
+class QueryCallback(NamedTuple):
+    """A callback for the elements that a query finds."""
+
+    query: str
+    callback: Callback
+
+
+class Callbacks:
+    """The callbacks of one collector, by point. Those of a point may change while it is being gone through."""
+
+    def __init__(self) -> None:
+        self.request: tuple[Callback, ...] = ()
+        self.request_headers: tuple[Callback, ...] = ()
+        self.response_headers: tuple[Callback, ...] = ()
+        self.response: tuple[Callback, ...] = ()
+        self.html: tuple[QueryCallback, ...] = ()
+        self.xml: tuple[QueryCallback, ...] = ()
+        self.error: tuple[Callback, ...] = ()
+        self.scraped: tuple[Callback, ...] = ()
+
+    def add(self, point: str, callback: Callback) -> None:
+        """Register a callback at a point without a query. Raises :class:`~skitter.errors.UsageError`."""
+        setattr(self, point, (*getattr(self, point), _callable(callback, point)))
+
+    def select(self, point: str, query: str, callback: Callback) -> None:
+        """Register a callback for elements. Raises :class:`~skitter.errors.UsageError`."""
+        setattr(self, point, (*getattr(self, point), QueryCallback(query, _callable(callback, point))))
+
+    def drop_query(self, point: str, query: str) -> bool:
+        """Forget the callbacks of a query; returns whether there were any."""
+        before: tuple[QueryCallback, ...] = getattr(self, point)
+        after = tuple(selected for selected in before if selected.query != query)
+        setattr(self, point, after)
+        return len(after) < len(before)
+
+    def drop(self, callback: Callback) -> bool:
+        """Forget a callback at all points; returns whether it stood anywhere."""
+        found = False
+        for point, before in list(vars(self).items()):
+            after = tuple(
+                one
+                for one in before
+                if (one.callback if isinstance(one, QueryCallback) else one) is not callback
+            )
+            found |= len(after) < len(before)
+            setattr(self, point, after)
+        return found
+
+
+def _callable(callback: Any, point: str) -> Callback:
+    if not callable(callback):
+        raise UsageError(
+            f"on_{point} got {callback!r}, which cannot be called", remedy="pass a function, or decorate one"
+        )
+    wanted: Callback = callback
+    return wanted

@@ -1,4 +1,4 @@
-"""Context: the page that is being read, as the parts of a recipe see it; and texts with ``{NAME}`` in them."""
+"""PageContext: the page that is being read, as the parts of a recipe see it; and texts with ``{NAME}`` in them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError
-from skitter.frontends.recipe.feeds import read_feed
 from skitter.response import Response
 from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
     from skitter.frontends.scripting.engine import ScriptEngine
+import io
+from calendar import timegm
+from datetime import UTC, datetime
+
+from skitter.plugins import need
 
 
 class PageError(SkitterError):
     """A page that is not as its recipe says; the page's request fails with it."""
 
 
-class Context:
+class PageContext:
     """One page with what travelled to it.
 
     ``data``: values from the pages before, a copy for each page, so that siblings do not see each other's.
@@ -107,3 +111,42 @@ def _look_up(words: Mapping[str, Any], name: str) -> Any:
 
 def _written(value: Any) -> str:
     return "" if value is None else str(value)
+
+
+def read_feed(response: Response) -> dict[str, Any]:
+    """Return a feed as a mapping; what is no feed has no entries."""
+    feedparser = need("feedparser", "recipes", "feeds")
+    headers = {"content-type": response.header("content-type"), "content-location": response.url}
+    parsed = feedparser.parse(io.BytesIO(response.body), response_headers=headers)
+    head = parsed.feed
+    return {
+        "title": head.get("title"),
+        "link": head.get("link"),
+        "language": head.get("language"),
+        "updated": _moment(head, "updated_parsed"),
+        "entries": [_entry(entry) for entry in parsed.entries],
+    }
+
+
+def _entry(entry: Any) -> dict[str, Any]:
+    contents = entry.get("content") or []
+    return {
+        "id": entry.get("id"),
+        "title": entry.get("title"),
+        "link": entry.get("link"),
+        "published": _moment(entry, "published_parsed"),
+        "updated": _moment(entry, "updated_parsed"),
+        "author": entry.get("author"),
+        "summary": entry.get("summary"),
+        "content": contents[0].get("value") if contents else None,
+        "tags": [tag.get("term") for tag in entry.get("tags") or []],
+        "enclosures": [
+            {"url": one.get("href"), "type": one.get("type"), "length": one.get("length")}
+            for one in entry.get("enclosures") or []
+        ],
+    }
+
+
+def _moment(entry: dict[str, Any], name: str) -> str | None:
+    parsed = dict.get(entry, name)  # its own get takes one date for another
+    return None if parsed is None else datetime.fromtimestamp(timegm(parsed), UTC).isoformat()

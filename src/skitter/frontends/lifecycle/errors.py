@@ -8,17 +8,21 @@ from collections import deque
 
 import msgspec
 
-from skitter.errors import UsageError
-from skitter.frontends.lifecycle.component import Component
+from skitter.errors import RetryRequest, StoreError, UndecodableRecord, UsageError
+from skitter.fetch.contract import FetchError
+from skitter.frontends.lifecycle.modules import ModuleError, ModuleKind
+from skitter.request import Request
+from skitter.worker.callbacks import describe
+from skitter.worker.retry import RedirectError, StatusError
 
-_LONGEST = 2000
+_MAX_LENGTH = 2000
 """Characters of a text that are kept: what is bounded in number has to be bounded in size too."""
 
 
 class CrawlError(msgspec.Struct, frozen=True):
     """One failure, told at once; most are tried again. Texts only: an exception would keep its page in memory."""
 
-    component: Component
+    component: ModuleKind
     message: str
     """One line, cut to 2000 characters."""
     kind: str
@@ -44,20 +48,20 @@ class ErrorFeed:
         """Errors ever told."""
         self.dropped = 0
         """Of them pushed out before any reader came to them."""
-        self.by_component = dict.fromkeys(Component, 0)
+        self.by_component = dict.fromkeys(ModuleKind, 0)
         self._read = 0
         """Errors that the reader farthest ahead has got."""
         self._open = True
         self._waiting: set[asyncio.Future[None]] = set()
 
     def tell(
-        self, component: Component, error: BaseException, message: str, module: str = "", url: str = ""
+        self, component: ModuleKind, error: BaseException, message: str, module: str = "", url: str = ""
     ) -> None:
         """Take an error; costs the same whether anybody reads or not. On the event loop of the crawl."""
         if len(self._kept) == self._kept.maxlen and self.total - len(self._kept) >= self._read:
             self.dropped += 1
-        kind, text = type(error).__name__, message[:_LONGEST]
-        self._kept.append(CrawlError(component, text, kind, module, url[:_LONGEST], time.time()))
+        kind, text = type(error).__name__, message[:_MAX_LENGTH]
+        self._kept.append(CrawlError(component, text, kind, module, url[:_MAX_LENGTH], time.time()))
         self.total += 1
         self.by_component[component] += 1
         self._wake()
@@ -117,3 +121,34 @@ class ErrorReader:
         self.missed += position - self._position
         self._position = position + 1
         return error
+
+
+class ErrorObserver:
+    """Decides nothing. It stands before the spider's own hooks, so that none of them can hide an error from it."""
+
+    def __init__(self, feed: ErrorFeed) -> None:
+        self._feed = feed
+
+    def on_error(self, request: Request, error: BaseException) -> None:
+        """Tell of a failed attempt; that a callback wants its page again is none."""
+        if not isinstance(error, RetryRequest):
+            component, module = origin(error)
+            told_by_itself = isinstance(error, (FetchError, StatusError, ModuleError))
+            message = str(error) if told_by_itself else describe(error)
+            root = error.root if isinstance(error, ModuleError) else error
+            self._feed.tell(component, root, message, module, request.url)
+
+
+def origin(error: BaseException) -> tuple[ModuleKind, str]:
+    """Return the component in which an error of a page arose, and the id of the module if one is to blame."""
+    if isinstance(error, ModuleError):
+        return error.component, error.module
+    if isinstance(error, FetchError):
+        return ModuleKind.DOWNLOADER, error.module
+    if isinstance(error, (StatusError, RedirectError)):
+        return ModuleKind.DOWNLOADER, ""
+    if isinstance(error, StoreError):
+        return ModuleKind.PIPELINE, ""
+    if isinstance(error, UndecodableRecord):
+        return ModuleKind.SCHEDULER, ""
+    return ModuleKind.ANALYZER, ""

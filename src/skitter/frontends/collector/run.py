@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skitter.errors import SpiderError, UsageError
-from skitter.frontends.collector.family import Family
+from skitter.frontends.collector.group import CollectorGroup
 from skitter.run.job import HOME
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def crawl(
-    family: Family,
+    group: CollectorGroup,
     *,
     frontier: str = "memory:",
     job: str = "",
@@ -40,7 +40,7 @@ async def crawl(
     watcher: Watcher | None = None,
     log_level: str = "warning",
 ) -> RunResult:
-    """Crawl what the collectors of a family were told to visit, to the end.
+    """Crawl what the collectors of a group were told to visit, to the end.
 
     ``frontier``
         Where the job is kept; default: in memory, and the next run knows nothing of it.
@@ -61,15 +61,15 @@ async def crawl(
     from skitter.run.crawl import Crawl  # noqa: PLC0415 - to register callbacks needs no engine
     from skitter.run.job import JobSpec  # noqa: PLC0415 - as above
 
-    if family.is_running:
+    if group.is_running:
         raise UsageError(
             "this collector is running already", remedy="wait for its end, or make another collector"
         )
-    family.is_running = True
+    group.is_running = True
     try:
-        place, name = await asyncio.to_thread(_whereabouts, family, needed=workers > 1)
-        spider = spider_class(family, name, name if place == _NOWHERE else _stem(place))
-        visits = _visits(family, kept=workers > 1 or frontier != "memory:")
+        place, name = await asyncio.to_thread(_whereabouts, group, needed=workers > 1)
+        spider = spider_class(group, name, name if place == _NOWHERE else _stem(place))
+        visits = _visits(group, kept=workers > 1 or frontier != "memory:")
         async with _home(home, frontier) as folder:
             spec = JobSpec(
                 job=job or spider.name,
@@ -90,11 +90,11 @@ async def crawl(
                 log_level=log_level,
                 spider_class=spider,
             )
-            family.stop_run = run.stop
+            group.stop_run = run.stop
             return await run.run()
     finally:
-        family.is_running, family.stop_run, family.worker = False, None, None
-        family.recorded.take()
+        group.is_running, group.stop_run, group.worker = False, None, None
+        group.pending.take()
 
 
 @asynccontextmanager
@@ -110,7 +110,7 @@ async def _home(given: str | Path, frontier: str) -> AsyncIterator[str]:
         await asyncio.to_thread(shutil.rmtree, folder)
 
 
-def run(family: Family, options: Mapping[str, Any]) -> RunResult:
+def run(group: CollectorGroup, options: Mapping[str, Any]) -> RunResult:
     """Crawl on an event loop of its own.
 
     Raises as the coroutine does, and where it cannot be done: while skitter imports the file, and on an event loop.
@@ -126,33 +126,33 @@ def run(family: Family, options: Mapping[str, Any]) -> RunResult:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return run_async(_interruptible(family, options))
+        return run_async(_interruptible(group, options))
     raise UsageError("an event loop is running", remedy="await crawler.crawl() in place of crawler.run()")
 
 
-async def _interruptible(family: Family, options: Mapping[str, Any]) -> RunResult:
+async def _interruptible(group: CollectorGroup, options: Mapping[str, Any]) -> RunResult:
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
-        return await crawl(family, **options)
+        return await crawl(group, **options)
 
     def interrupt() -> None:
         loop.remove_signal_handler(signal.SIGINT)  # the next one is a KeyboardInterrupt
-        if family.stop_run is not None:
-            family.stop_run("interrupted")
+        if group.stop_run is not None:
+            group.stop_run("interrupted")
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
-        return await crawl(family, **options)
+        return await crawl(group, **options)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def spider_class(family: Family, name: str, job: str) -> type[Spider]:
-    """Return the spider class of a family, under a name by which the engine knows it."""
+def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
+    """Return the spider class of a group, under a name by which the engine knows it."""
     from skitter.frontends.collector.spider import CollectorSpider  # noqa: PLC0415 - as above
 
-    root = family.root
-    bounds = root.options.scope_settings() if family.share_bounds else {}
+    root = group.root
+    bounds = root.options.scope_settings() if group.share_bounds else {}
     limits = [msgspec.to_builtins(rule) for rule in root.limits]
     settings = {
         **root.options.job_settings(),
@@ -164,9 +164,9 @@ def spider_class(family: Family, name: str, job: str) -> type[Spider]:
         name,
         (CollectorSpider,),
         {
-            "family": family,
+            "group": group,
             "name": root.job_name or job,
-            "allowed_domains": root.options.allowed_domains if family.share_bounds else (),
+            "allowed_domains": root.options.allowed_domains if group.share_bounds else (),
             "custom_settings": settings,
         },
     )
@@ -178,12 +178,12 @@ def _written(rule: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in rule.items() if value is not None} | {"rates": rates}
 
 
-def _visits(family: Family, *, kept: bool) -> dict[str, Any]:
+def _visits(group: CollectorGroup, *, kept: bool) -> dict[str, Any]:
     """Return what was visited before the run as an argument of the job, if other processes have to know."""
-    from skitter.frontends.collector.spider import frozen  # noqa: PLC0415 - as above
+    from skitter.frontends.collector.spider import pack_request  # noqa: PLC0415 - as above
 
-    visits = family.recorded.peek() if kept else []
-    return {"visits": [frozen(request) for request in visits]} if visits else {}
+    visits = group.pending.peek() if kept else []
+    return {"visits": [pack_request(request) for request in visits]} if visits else {}
 
 
 _NOWHERE = "-"
@@ -193,9 +193,9 @@ def _stem(place: str) -> str:
     return Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
 
 
-def _whereabouts(family: Family, *, needed: bool) -> tuple[str, str]:
+def _whereabouts(group: CollectorGroup, *, needed: bool) -> tuple[str, str]:
     """Find the module that holds the collector, and the name it has there."""
-    root = family.root
+    root = group.root
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         for name, value in list(vars(module).items()) if file else ():

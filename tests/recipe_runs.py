@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from engine_bench import Bench
-from skitter.frontends.recipe.plan import make_plan
-from skitter.frontends.recipe.source import Source
+from skitter.frontends.recipe.compiled_recipe import compile_recipe
+from skitter.frontends.recipe.source import RecipeSource
 from skitter.frontends.recipe.spider import recipe_class
 from skitter.item import encode_item
 
@@ -19,26 +19,26 @@ def spider_of(path, **arguments):
     return recipe_class(path)(**arguments)
 
 
-async def cook(path, folder, workers=1, **arguments):
+async def run_recipe_file(path, folder, workers=1, **arguments):
     """Run a recipe's file; ``items`` of what came of it are as a file would have them."""
     spider = await asyncio.to_thread(spider_of, path, **arguments)
-    return await serve_up(spider, folder, workers)
+    return await run_spider(spider, folder, workers)
 
 
-async def cook_text(text, folder, name="recipe.yaml", workers=1, **arguments):
-    """Run a recipe's text, as :func:`cook` runs a file."""
+async def run_recipe_text(text, folder, name="recipe.yaml", workers=1, **arguments):
+    """Run a recipe's text, as :func:`run_recipe_file` runs a file."""
     path = folder / name
     await asyncio.to_thread(path.write_text, text, "utf-8")
-    return await cook(path, folder, workers, **arguments)
+    return await run_recipe_file(path, folder, workers, **arguments)
 
 
-async def serve_up(spider, folder, workers=1, **options):
+async def run_spider(spider, folder, workers=1, **options):
     """Run a spider; ``items`` of what came of it are as a file would have them."""
     ran = await Bench(spider, folder, **options).run(workers)
     ran.items = [msgspec.json.decode(encode_item(item)) for item in ran.items]
     return ran
 
 
-def plan_of(text, name="recipe.yaml", **options):
+def compile_text(text, name="recipe.yaml", **options):
     """Make the plan of a recipe's text."""
-    return make_plan(Source.of_text(text, name), **options)
+    return compile_recipe(RecipeSource.of_text(text, name), **options)

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from skitter.frontends.recipe.blocks import Blocks, Found, find_blocks
-from skitter.frontends.recipe.context import Context, PageError
-from skitter.frontends.recipe.feeds import read_feed
-from skitter.frontends.recipe.plan import make_plan
-from skitter.frontends.recipe.source import Source
-from skitter.frontends.recipe.values import DateReader, to_float
+from skitter.frontends.recipe.blocks import BlockField, RepeatedBlocks, find_blocks
+from skitter.frontends.recipe.compiled_recipe import compile_recipe
+from skitter.frontends.recipe.fields import DateReader, to_float
+from skitter.frontends.recipe.page_context import PageContext, PageError, read_feed
+from skitter.frontends.recipe.source import RecipeSource
 from skitter.plugins import need
 from skitter.response import Response
 from skitter.web.urls import host_of
@@ -35,13 +34,13 @@ _DECIMAL_COMMA = re.compile(r",(?!\d{3}(?:\D|$))\d")
 """A comma that is not before three digits divides no thousands."""
 _NAMES = {"h1": "title", "h2": "title", "h3": "title", "h4": "title", "a": "title", "time": "date", "p": "text",
           "li": "text", "td": "cell", "span": "text", "div": "text"}  # fmt: skip
-_MOST_FIELDS = 12
+_MAX_FIELDS = 12
 
 
-def propose(response: Response) -> str:
+def suggest_recipe(response: Response) -> str:
     """Return a recipe for a page as YAML text; it checks, and finds on that page what it says.
 
-    Raises :class:`~skitter.frontends.recipe.context.PageError` for a page in which nothing can be found.
+    Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a page in which nothing can be found.
     """
     yaml = need("yaml", "recipes", "recipes")
     recipe = {
@@ -62,11 +61,11 @@ def _name(url: str) -> str:
 
 
 def _try_out(text: str, response: Response) -> None:
-    plan = make_plan(Source.of_text(text, "the proposal"))
-    reader = plan.pages["page"]
+    compiled = compile_recipe(RecipeSource.of_text(text, "the proposal"))
+    reader = compiled.pages["page"]
     items = [
         given
-        for given in reader.read(Context(response, "page", {}, form=reader.format))
+        for given in reader.read(PageContext(response, "page", {}, form=reader.format))
         if isinstance(given, dict)
     ]
     if not any(
@@ -100,16 +99,16 @@ def _lxml_root(response: Response) -> Any:
 # --- HTML ---------------------------------------------------------------------------------------------------
 
 
-def _of_blocks(blocks: Blocks) -> dict[str, Any]:
+def _of_blocks(blocks: RepeatedBlocks) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     head = _headings(blocks)
-    for field in blocks.fields[:_MOST_FIELDS]:
+    for field in blocks.fields[:_MAX_FIELDS]:
         name = head.get(field.css) or _name_of(field)
         fields[_unused(name, fields)] = _field(field)
     return {"each": blocks.css, "fields": fields}
 
 
-def _headings(blocks: Blocks) -> Mapping[str, str]:
+def _headings(blocks: RepeatedBlocks) -> Mapping[str, str]:
     """Return the names of a table's columns by the query of their cells."""
     if blocks.elements[0].tag != "tr":
         return {}
@@ -119,7 +118,7 @@ def _headings(blocks: Blocks) -> Mapping[str, str]:
     return {f"td:nth-child({place})": name for place, name in enumerate(names, 1) if name}
 
 
-def _name_of(field: Found) -> str:
+def _name_of(field: BlockField) -> str:
     if field.kind == "link":
         return "url"
     if field.kind == "image":
@@ -133,7 +132,7 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
     return next(one for one in candidates if one not in taken)
 
 
-def _field(field: Found) -> str | dict[str, Any]:
+def _field(field: BlockField) -> str | dict[str, Any]:
     query = {"css": field.css} if field.css else {"xpath": "."}
     if field.kind in {"link", "image"}:
         return {**query, "type": "url"}

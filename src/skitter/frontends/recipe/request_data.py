@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
+from skitter.frontends.recipe.model import Range
 from skitter.links import Links
 from skitter.request import Request
 from skitter.response import Response
@@ -62,3 +64,13 @@ def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) ->
         (own if url is not None and host_of(url) == host else other).append(href)
     found = [Links(base, own, {**fields, "cookies": cookies})] if own else []
     return [*found, Links(base, other, fields)] if other else found
+
+
+def combinations(lists: Mapping[str, Sequence[Any] | Range]) -> Iterator[dict[str, Any]]:
+    """Give each combination, the last list changing fastest; one empty one if there are no lists."""
+    for values in product(*(_values(one) for one in lists.values())):
+        yield dict(zip(lists, values, strict=True))
+
+
+def _values(one: Sequence[Any] | Range) -> Sequence[Any]:
+    return range(one.from_, one.to + 1, one.step) if isinstance(one, Range) else one

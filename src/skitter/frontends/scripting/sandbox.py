@@ -1,4 +1,4 @@
-"""Child: the process that runs scripts (``python -m skitter.frontends.scripting.child SECONDS BYTES``).
+"""Child: the process that runs scripts (``python -m skitter.frontends.scripting.sandbox SECONDS BYTES``).
 
 Ends with its standard input. The kernel ends it when one script has used up its seconds of CPU time.
 """
@@ -14,7 +14,7 @@ import msgspec
 import quickjs
 
 from skitter.errors import SkitterError
-from skitter.frontends.scripting.wire import Order, Page, Result, read_frame, write_frame
+from skitter.frontends.scripting.engine import ScriptCall, ScriptPage, ScriptResult, read_frame, write_frame
 
 _STACK = 512 * 1024
 _EXPRESSION = "(function({names}) {{\n return (\n{code}\n); }})"
@@ -28,17 +28,17 @@ class Sandbox:
         self._memory = memory
         self._prelude = (files("skitter.frontends.scripting") / "prelude.js").read_text("utf-8")
 
-    def run(self, order: Order) -> Result:
+    def run(self, order: ScriptCall) -> ScriptResult:
         """Run a script; what it throws is an error of the result."""
         context = quickjs.Context()
         context.set_memory_limit(self._memory)
         context.set_max_stack_size(_STACK)
         try:
-            return Result(self._run(context, order))
+            return ScriptResult(self._run(context, order))
         except quickjs.JSException as error:
-            return Result(error=_told(error))
+            return ScriptResult(error=_told(error))
 
-    def _run(self, context: Any, order: Order) -> Any:
+    def _run(self, context: Any, order: ScriptCall) -> Any:
         words = dict(order.words)
         if order.page is not None:
             context.add_callable("__select", _Selecting(order.page).select)
@@ -57,7 +57,7 @@ class Sandbox:
         return None if text is None else msgspec.json.decode(text)
 
 
-def _compiled(context: Any, order: Order, names: list[str]) -> Any:
+def _compiled(context: Any, order: ScriptCall, names: list[str]) -> Any:
     given = "ctx" if order.page is not None else ", ".join(names)
     if order.page is None:
         try:
@@ -71,7 +71,7 @@ def _compiled(context: Any, order: Order, names: list[str]) -> Any:
 class _Selecting:
     """The one thing of ours that a rule can call: selectors over its own page."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: ScriptPage) -> None:
         self._page = page
         self._selector: Any = None
 
@@ -104,7 +104,7 @@ def main() -> None:
     """Run orders until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the crawl, which ends us when it ends
     seconds, sandbox = float(sys.argv[1]), Sandbox(int(sys.argv[2]))
-    decode = msgspec.json.Decoder(Order).decode
+    decode = msgspec.json.Decoder(ScriptCall).decode
     orders, results = sys.stdin.buffer, sys.stdout.buffer
     while (frame := read_frame(orders)) is not None:
         order = decode(frame)

@@ -8,17 +8,16 @@ from typing import Any
 import msgspec
 
 from skitter.errors import did_you_mean
-from skitter.frontends.recipe.context import Context, PageError
-from skitter.frontends.recipe.travel import batches, fields_for
-from skitter.frontends.scripting.engine import ScriptEngine
-from skitter.frontends.scripting.wire import Page
+from skitter.frontends.recipe.page_context import PageContext, PageError
+from skitter.frontends.recipe.request_data import batches, fields_for
+from skitter.frontends.scripting.engine import ScriptEngine, ScriptPage
 from skitter.links import Links
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.media_types import is_json
 
 
-class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+class ScriptRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A request as a script gives it: ``ctx.follow(url, {page: "book", data: {...}})``."""
 
     url: str
@@ -33,11 +32,11 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     queue: str = ""
 
 
-class Given(msgspec.Struct):
+class ScriptOutput(msgspec.Struct):
     """All that a script has given."""
 
     items: list[dict[str, Any]]
-    requests: list[Wanted]
+    requests: list[ScriptRequest]
 
 
 class ScriptRule:
@@ -47,11 +46,11 @@ class ScriptRule:
         self._script = script
         self._pages = pages
 
-    def read(self, context: Context) -> Iterator[dict[str, Any] | Links | Request]:
-        """Give items and requests. Raises :class:`~skitter.frontends.recipe.context.PageError`, or the script's error."""
+    def read(self, context: PageContext) -> Iterator[dict[str, Any] | Links | Request]:
+        """Give items and requests. Raises :class:`~skitter.frontends.recipe.page_context.PageError`, or the script's error."""
         assert context.scripts is not None, "the spider starts an engine for every recipe with scripts"
         words = {**context.words(), "rule": context.page}
-        given = self._run(context.scripts, page_of(context.response), words)
+        given = self._run(context.scripts, script_page(context.response), words)
         yield from given.items
         parent = context.response.request
         for wanted in given.requests:
@@ -65,7 +64,7 @@ class ScriptRule:
 
     def begin(self, scripts: ScriptEngine, page: str, words: Mapping[str, Any]) -> Iterator[Request]:
         """Give the first requests."""
-        for wanted in self._run(scripts, Page("", ""), {**words, "data": {}, "rule": page}).requests:
+        for wanted in self._run(scripts, ScriptPage("", ""), {**words, "data": {}, "rule": page}).requests:
             fields = fields_for(
                 self._page(wanted, page),
                 wanted.data,
@@ -76,23 +75,23 @@ class ScriptRule:
             )
             yield Request(wanted.url, method=wanted.method, body=wanted.body.encode(), **fields)
 
-    def _run(self, scripts: ScriptEngine, page: Page, words: Mapping[str, Any]) -> Given:
+    def _run(self, scripts: ScriptEngine, page: ScriptPage, words: Mapping[str, Any]) -> ScriptOutput:
         given = scripts.run_rule(self._script, page, words)
         try:
-            return msgspec.convert(given, Given)
+            return msgspec.convert(given, ScriptOutput)
         except msgspec.ValidationError as error:
             raise PageError(
                 f"script: it gave what cannot be: {error}", remedy="see the manual on rules"
             ) from None
 
-    def _page(self, wanted: Wanted, own: str) -> str:
+    def _page(self, wanted: ScriptRequest, own: str) -> str:
         name = wanted.page or wanted.rule or own
         if name not in self._pages:
             raise PageError(f"script: there is no page {name!r}", remedy=did_you_mean(name, self._pages))
         return name
 
 
-def page_of(response: Response) -> Page:
+def script_page(response: Response) -> ScriptPage:
     """Return a response as a script sees it."""
     kind = "xml" if response.is_xml else "json" if is_json(response.content_type) else "html"
-    return Page(response.url, response.text, response.status, kind)
+    return ScriptPage(response.url, response.text, response.status, kind)
