@@ -10,16 +10,16 @@ from recipe_runs import compile_text
 from skitter.frontends.recipe.source import RecipeError
 
 _TEXT = (Path(__file__).parent / "recipes" / "broken.txt").read_text("utf-8")
-_MARK = re.compile(r"\s+# <-- ?(.*?) ?\| (.+)$")
+_MARK = re.compile(r"\s+# <--(?: ([^|\s]+))?(?: \| (.+))?$")
 
 
 def broken_recipes():
-    """Give each broken recipe: its name, its text, and the expected line, field and words."""
+    """Yield each broken recipe: its name, its text, and the expected line, field and details of each problem."""
     for part in re.split(r"^--- ", _TEXT, flags=re.MULTILINE)[1:]:
         name, _, text = part.partition("\n")
         lines = text.splitlines()
         marks = [
-            (number, *found.groups()) for number, line in enumerate(lines, 1) if (found := _MARK.search(line))
+            (number, *found.groups(default="")) for number, line in enumerate(lines, 1) if (found := _MARK.search(line))
         ]
         yield name, "\n".join(_MARK.sub("", line) for line in lines) + "\n", marks
 

@@ -1,4 +1,4 @@
-"""RepeatedBlocks: what repeats on a page, and what each of the repeated blocks has in it."""
+"""Finds the blocks that repeat on a page, and the fields that they have in common."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 _MIN_BLOCKS = 3
-"""So many alike make a list."""
+"""Minimum number of similar elements that form a list."""
 _MIN_SHARE = 0.6
-"""What is in so large a part of the blocks is a field of them."""
+"""Minimum share of the blocks that contain a field."""
 _NAME = re.compile(r"-?[A-Za-z_][\w-]*")
 _NOISE = frozenset({"odd", "even", "first", "last", "active", "selected", "current", "clearfix"})
 _AROUND = frozenset({"nav", "header", "footer", "head", "select", "svg"})
@@ -20,19 +20,19 @@ _INLINE = frozenset({"b", "strong", "i", "em", "span", "small", "br", "mark", "c
 
 
 class BlockField(msgspec.Struct):
-    """A field that the blocks have in common: where it stands in them, and its values."""
+    """A field that the blocks have in common: its query within a block, and its values."""
 
     css: str
     tag: str
     label: str
-    """The most telling name in the page: a class or itemprop; else the tag."""
+    """A name from the page: an itemprop or a class, else the tag."""
     kind: str
     """``text``, ``link`` or ``image``."""
     values: list[str]
 
 
 class RepeatedBlocks(msgspec.Struct):
-    """Elements that are alike, and the query that finds them."""
+    """Similar elements, and the query that finds them."""
 
     css: str
     elements: list[Any]
@@ -40,7 +40,7 @@ class RepeatedBlocks(msgspec.Struct):
 
 
 def find_blocks(root: Any) -> RepeatedBlocks | None:
-    """Return what repeats most tellingly below an lxml element, or ``None`` if nothing does."""
+    """Return the most significant repeated blocks below an lxml element, or ``None`` if there are none."""
     best: RepeatedBlocks | None = None
     best_score = 0.0
     for elements in _groups(root):
@@ -54,7 +54,7 @@ def find_blocks(root: Any) -> RepeatedBlocks | None:
 
 
 def classes_of(element: Any) -> list[str]:
-    """Return the classes of an element that a query can name and that mean something."""
+    """Return the classes of an element that are usable in a query and not just for styling."""
     names = (element.get("class") or "").split()
     return [
         name
@@ -64,7 +64,7 @@ def classes_of(element: Any) -> list[str]:
 
 
 def text_in(element: Any) -> str:
-    """Return the text of an element as a browser would show it."""
+    """Return the text of an element with white space collapsed."""
     return " ".join("".join(element.itertext()).split())
 
 
@@ -91,7 +91,7 @@ def _is_around(element: Any) -> bool:
 
 
 def _weight(field: BlockField, blocks: int) -> float:
-    """Weigh a field: values that differ and have some length tell more than marks and buttons."""
+    """Return the weight of a field: long and distinct values mean more than labels and buttons."""
     different = len(set(field.values)) / blocks
     length = min(sum(map(len, field.values)) / max(1, len(field.values)), 80)
     return different * (1 + length / 20)
@@ -128,7 +128,7 @@ def _select(root: Any, css: str) -> list[Any]:
     return found
 
 
-# --- what is in a block ------------------------------------------------------------------------------------
+# --- fields of a block ------------------------------------------------------------------------------------
 
 
 def _fields_of(elements: list[Any]) -> list[BlockField]:
@@ -164,7 +164,7 @@ def _parts_of(block: Any) -> Iterator[tuple[str, str, Any, str]]:
 
 
 def _is_leaf(element: Any) -> bool:
-    """Tell whether an element holds text, and nothing in it but marks of it."""
+    """Return whether an element contains text, and only inline markup besides."""
     if element.tag in {"a", "time"}:
         return True
     inner = [one.tag for one in element.iterdescendants() if isinstance(one.tag, str)]
@@ -195,7 +195,7 @@ def _label(element: Any) -> str:
 
 
 def _without_repetition(found: list[BlockField]) -> list[BlockField]:
-    """Keep of fields with the same values the first, which is the outer one."""
+    """Keep the first of several fields with the same values, which is the outermost one."""
     kept: list[BlockField] = []
     for field in found:
         if not any(field.kind == other.kind and field.values == other.values for other in kept):

@@ -1,4 +1,4 @@
-"""CompiledRecipe: a recipe that has been checked, ready to be followed."""
+"""CompiledRecipe: a recipe that is checked and ready to run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skitter.store.outputs import open_output
 
 
 class CompiledRecipe:
-    """All parts of a recipe."""
+    """The compiled parts of a recipe: starts, pages and login."""
 
     def __init__(self, recipe: Recipe, compile_context: CompileContext) -> None:
         self.recipe = recipe
@@ -48,17 +48,17 @@ class CompiledRecipe:
 
     @property
     def home_domains(self) -> Sequence[str]:
-        """Where the recipe's own cookies are sent: the hosts at which it begins."""
+        """Hosts that receive the recipe's own cookies: those of its start URLs."""
         return domains_of(self.starts, [self.login.host] if self.login is not None else [])
 
     def _check(self, compile_context: CompileContext) -> None:
         recipe = self.recipe
         if not self.starts:
-            compile_context.problem("is empty", "give at least one URL", "start")
+            compile_context.problem("empty", "give at least one URL", "start")
         scripted = any(rule.uses_scripts for rule in self.starts)
         if scripted and recipe.allowed_domains is None:
             compile_context.problem(
-                "is missing: a script does not tell its hosts", "name them, or any", "allowed_domains"
+                "missing: the hosts of a script are unknown", "list them, or write any", "allowed_domains"
             )
         if isinstance(recipe.allowed_domains, list):
             check_domains(recipe.allowed_domains, compile_context.at("allowed_domains"))
@@ -69,29 +69,29 @@ class CompiledRecipe:
                 if name in {"rates", "limit_rules"}:
                     settings.politeness()
             except SettingsError as error:
-                compile_context.refused(error, "settings", name)
+                compile_context.add_error(error, "settings", name)
         for place, target in enumerate(recipe.outputs):
             try:
                 open_output(target)
             except SkitterError as error:
-                compile_context.refused(error, "outputs", place)
+                compile_context.add_error(error, "outputs", place)
 
     def _check_reach(self, compile_context: CompileContext) -> None:
         if any(rule.uses_scripts for rule in self.starts):
-            return  # only they know
+            return  # a script can lead to any page
         reached = {rule.page for rule in self.starts}
-        waiting = [*reached]
-        while waiting:
-            page = self.pages.get(waiting.pop())
+        pending = [*reached]
+        while pending:
+            page = self.pages.get(pending.pop())
             new = page.leads_to - reached if page is not None else set()
             reached |= new
-            waiting += new
+            pending += new
         for name in self.pages.keys() - reached:
-            compile_context.problem("is never reached", "follow links to it, or take it out", "pages", name)
+            compile_context.problem("not reachable", "add a link to it, or remove it", "pages", name)
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether it needs a JavaScript engine."""
+        """Whether the recipe needs a JavaScript engine."""
         return any(page.uses_scripts for page in self.pages.values()) or any(
             rule.uses_scripts for rule in self.starts
         )
@@ -100,10 +100,10 @@ class CompiledRecipe:
 def compile_recipe(
     source: RecipeSource, arguments: Mapping[str, Any] | None = None, *, complete: bool = True
 ) -> CompiledRecipe:
-    """Make the plan of a recipe with the given variables.
+    """Check and compile a recipe with the given variables.
 
-    ``complete``: every variable has to have a value. Raises :class:`~skitter.frontends.recipe.source.RecipeError` that has
-    every problem.
+    ``complete``: every variable must have a value. Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all
+    problems.
     """
     problems = RecipeProblems()
     data = source.data

@@ -1,4 +1,4 @@
-"""Links: what to follow from a page, and what travels along."""
+"""Links to follow from a page, forms to send, and the next page of a list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from skitter.web.urls import join_all
 
 
 class LinkRule:
-    """Follows links of a page, or sends a form of it."""
+    """Follows links of a page, or sends a form."""
 
     def __init__(self, follow: Follow, compile_context: CompileContext) -> None:
         self._follow = follow
@@ -40,21 +40,19 @@ class LinkRule:
         follow = self._follow
         if follow.form is not None:
             if self._selects or follow.url or follow.each:
-                compile_context.problem(
-                    "a form has no selector, url or each beside it", "leave them out", "form"
-                )
+                compile_context.problem("a form excludes a selector, url and each", "remove them", "form")
             need("form2request", "recipes", "forms")
             Finder(follow.form.form, compile_context.at("form", "form", reads_json=False))
         elif not self._selects and self._url is None and self._each is None:
-            compile_context.problem("selects nothing", "give css, xpath, json, url, each or form")
+            compile_context.problem("no selector", "give css, xpath, json, url, each or form")
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether one of its data has a script."""
+        """Whether any of its data has a script."""
         return self._data is not None and self._data.uses_scripts
 
     def follow(self, context: PageContext) -> Iterator[Links | Request]:
-        """Give the requests. Raises :class:`~skitter.frontends.recipe.page_context.PageError`."""
+        """Yield the requests. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a page that does not fit."""
         if self._follow.form is not None:
             yield from self._forms(context)
         elif self._data is None and self._each is None:
@@ -87,9 +85,9 @@ class LinkRule:
     def _hrefs(self, node: Any, context: PageContext) -> list[str]:
         found = self._finder.find(node) if self._selects else [node]
         if self._url is not None:
-            words = context.words()
+            variables = context.variables()
             values = [_href(one) for one in found] if self._selects else [""]
-            return [self._url.text_of({**words, "value": value}) for value in values]
+            return [self._url.text_of({**variables, "value": value}) for value in values]
         return [href for one in found if (href := _href(one))]
 
     def _admitted(self, context: PageContext, hrefs: list[str], left: int | None = None) -> list[str]:
@@ -125,7 +123,7 @@ def _href(node: Any) -> str:
 
 
 class NextLink:
-    """The next page is behind a link."""
+    """Finds the next page by a link."""
 
     def __init__(self, given: str | Paginate, page: str, compile_context: CompileContext) -> None:
         chosen = compile_context.selection(given)
@@ -133,13 +131,16 @@ class NextLink:
         self._rule = LinkRule(follow, compile_context)
 
     def next(self, context: PageContext, found: int) -> Iterator[Links | Request]:
-        """Give the request for the next page, if there is one."""
+        """Yield the request for the next page, if there is one."""
         del found
         yield from self._rule.follow(context)
 
 
 class NextNumber:
-    """The next page is asked for by a number, an offset or a cursor in a parameter."""
+    """Requests the next page with a number, an offset or a cursor in a parameter.
+
+    Numbers continue while pages have content, so the page must have items or links.
+    """
 
     def __init__(self, paging: Paginate, page: str, compile_context: CompileContext) -> None:
         self._paging = paging
@@ -148,10 +149,10 @@ class NextNumber:
         self._total = None if paging.total is None else Finder(paging.total, compile_context.at("total"))
         self._cursor = None if paging.cursor is None else Finder(paging.cursor, compile_context.at("cursor"))
         if self._cursor is not None and (self._total is not None or paging.last is not None):
-            compile_context.problem("a cursor has no total and no last", "leave them out", "cursor")
+            compile_context.problem("a cursor excludes total and last", "remove them", "cursor")
 
     def next(self, context: PageContext, found: int) -> Iterator[Links | Request]:
-        """Give the request for the next page, if there is one. ``found``: items and links of this one."""
+        """Yield the request for the next page, if there is one. ``found``: number of items and links of this page."""
         request = context.response.request or Request(context.response.url)
         value = (
             self._cursor_of(context) if self._cursor is not None else self._number(context, request, found)
@@ -176,8 +177,9 @@ class NextNumber:
             totals = self._total.find(context.root)
             if not totals:
                 raise PageError(
-                    f"{context.response.url}: no total was found by {self._total.source!r}",
+                    f"{context.response.url}: {self._total.source!r} found no total",
                     remedy="correct next.total",
+                    field="next.total",
                 )
             total = to_int(text_of(totals[0]))
             if number - paging.from_ >= total:
@@ -190,7 +192,9 @@ class NextNumber:
             return self._paging.from_ if value is None else int(value)
         except (TypeError, ValueError):
             raise PageError(
-                f"{request.url}: {self._parameter} is {value!r}, no number", remedy="use a cursor"
+                f"{request.url}: {self._parameter} is not a number: {value!r}",
+                remedy="use a cursor",
+                field="next.parameter",
             ) from None
 
     def _asking(self, request: Request, value: Any, context: PageContext) -> Request:
@@ -209,20 +213,20 @@ class NextNumber:
 
 
 def next_page(given: str | Paginate, page: str, compile_context: CompileContext) -> NextLink | NextNumber:
-    """Return how a recipe comes to the next page."""
+    """Return the way in which a recipe finds the next page."""
     selects = not isinstance(given, Paginate) or any((given.css, given.xpath, given.json))
     if isinstance(given, Paginate):
         if selects == (given.parameter is not None):
-            compile_context.problem("needs either a selector of a link or a parameter", "give one of them")
+            compile_context.problem("requires either a selector of a link or a parameter", "give one of them")
         if not selects:
             return NextNumber(given, page, compile_context)
         for name in ("last", "total", "cursor"):
             if getattr(given, name) is not None:
-                compile_context.problem("has no meaning beside a link", "leave it out", name)
+                compile_context.problem("has no effect with a link", "remove it", name)
     return NextLink(given, page, compile_context)
 
 
-# --- where a parameter stands --------------------------------------------------------------------------------
+# --- places of a parameter --------------------------------------------------------------------------------
 
 
 def _query_value(request: Request, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""PageContext: the page that is being read, as the parts of a recipe see it; and texts with ``{NAME}`` in them."""
+"""PageContext: the page that a recipe reads, with its data, and the templates and feeds that are evaluated on it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from skitter.plugins import need
 
 
 class PageError(SkitterError):
-    """A page that is not as its recipe says; the page's request fails with it."""
+    """A page that does not match its recipe. The request of the page fails with this error."""
 
 
 class PageContext:
-    """One page with what travelled to it.
+    """One page with the data that its request carried.
 
-    ``data``: values from the pages before, a copy for each page, so that siblings do not see each other's.
+    ``data``: values from earlier pages, copied for each page, so siblings never see each other's data.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PageContext:
 
     @cached_property
     def root(self) -> Any:
-        """What the selectors look into: the parsed page, or the value of a JSON page."""
+        """The input of selectors: the parsed page, or the value of a JSON page."""
         response = self.response
         if self._form == "feed":
             return read_feed(response)
@@ -55,15 +55,15 @@ class PageContext:
                 return response.json()
             except ValueError as error:
                 raise PageError(
-                    f"{response.url} is no JSON: {error}", remedy="look at what the server answers"
+                    f"invalid JSON at {response.url}: {error}", remedy="check the answer of the server"
                 ) from None
         if self._form != "auto":
             kind = "text/html" if self._form == "html" else "application/xml"
             response = response.replace(headers={**response.headers, "content-type": kind})
         return response.selector
 
-    def words(self) -> dict[str, Any]:
-        """Return what texts may name."""
+    def variables(self) -> dict[str, Any]:
+        """Return the values that templates can refer to."""
         request = self.response.request
         return {
             "url": self.response.url,
@@ -76,7 +76,7 @@ class PageContext:
         }
 
     def absolute(self, link: str) -> str | None:
-        """Return a link of the page as an absolute URL, or ``None`` for what is none."""
+        """Return a link of the page as an absolute URL, or ``None`` if it is invalid."""
         return normalize(link, self.response.base_url)
 
 
@@ -84,26 +84,26 @@ _NAME = re.compile(r"(?<!\$)\{([A-Za-z_][\w.]*)\}")
 
 
 class Template:
-    """A text with ``{NAME}`` or ``{NAME.KEY}`` in it. What has no value becomes an empty text."""
+    """A text with placeholders ``{NAME}`` or ``{NAME.KEY}``. A missing value becomes an empty string."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.names = _NAME.findall(text)
         self._whole = _NAME.fullmatch(text)
 
-    def fill(self, words: Mapping[str, Any]) -> Any:
-        """Return the text with its names replaced; a text that is one name only keeps the type of its value."""
+    def fill(self, variables: Mapping[str, Any]) -> Any:
+        """Return the text with its placeholders replaced. A single placeholder keeps the type of its value."""
         if self._whole is not None:
-            return _look_up(words, self._whole[1])
-        return self.text_of(words)
+            return _look_up(variables, self._whole[1])
+        return self.text_of(variables)
 
-    def text_of(self, words: Mapping[str, Any]) -> str:
-        """Return the text with its names replaced."""
-        return _NAME.sub(lambda found: _written(_look_up(words, found[1])), self.text)
+    def text_of(self, variables: Mapping[str, Any]) -> str:
+        """Return the text with its placeholders replaced, as a string."""
+        return _NAME.sub(lambda found: _written(_look_up(variables, found[1])), self.text)
 
 
-def _look_up(words: Mapping[str, Any], name: str) -> Any:
-    value: Any = words
+def _look_up(variables: Mapping[str, Any], name: str) -> Any:
+    value: Any = variables
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
@@ -114,7 +114,12 @@ def _written(value: Any) -> str:
 
 
 def read_feed(response: Response) -> dict[str, Any]:
-    """Return a feed as a mapping; what is no feed has no entries."""
+    """Return an RSS, Atom or RDF feed as a mapping, so that recipes read it like JSON.
+
+    The feed has ``title``, ``link``, ``language``, ``updated`` and ``entries``. Each entry has ``id``, ``title``,
+    ``link``, ``published``, ``updated``, ``author``, ``summary``, ``content``, ``tags`` and ``enclosures``. Dates are
+    ISO 8601 in UTC. Any other document is a feed without entries.
+    """
     feedparser = need("feedparser", "recipes", "feeds")
     headers = {"content-type": response.header("content-type"), "content-location": response.url}
     parsed = feedparser.parse(io.BytesIO(response.body), response_headers=headers)
@@ -148,5 +153,5 @@ def _entry(entry: Any) -> dict[str, Any]:
 
 
 def _moment(entry: dict[str, Any], name: str) -> str | None:
-    parsed = dict.get(entry, name)  # its own get takes one date for another
+    parsed = dict.get(entry, name)  # feedparser's own get() falls back to another date
     return None if parsed is None else datetime.fromtimestamp(timegm(parsed), UTC).isoformat()

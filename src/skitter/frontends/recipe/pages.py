@@ -1,4 +1,4 @@
-"""Pages: what one kind of page gives, and where it leads."""
+"""PageReader: reads the items of one kind of page, and follows its links."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ class PageReader:
         self._next = None if page.next is None else next_page(page.next, name, compile_context.at("next"))
         declared = self._items or self._rules or self._next
         if not declared and self._script is None:
-            compile_context.problem("gives nothing", "add items, follow, next or script")
+            compile_context.problem("has no content", "add items, follow, next or script")
         if declared and self._script is not None:
             compile_context.problem(
-                "stands beside items, follow or next", "let the script do all of it", "script"
+                "excludes items, follow and next", "move all of the work to the script", "script"
             )
         numbered = isinstance(page.next, Paginate) and page.next.parameter is not None
         if numbered and not (self._items or self._rules):
             compile_context.problem(
-                "never ends: nothing on the page tells that it is empty", "add items", "next"
+                "never ends, because nothing shows that a page is empty", "add items", "next"
             )
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether something on it has a script."""
+        """Whether any part of the page has a script."""
         own = self._script is not None
         return (
             own
@@ -66,17 +66,18 @@ class PageReader:
 
     @property
     def leads_to(self) -> set[str]:
-        """Names of the kinds of pages that its links lead to; all of them if only a script knows."""
+        """Names of the kinds of pages that its links lead to. With a script: all of them."""
         if self._script is not None:
             return set(self._pages)
         return {rule.page for rule in self._rules}
 
     def read(self, context: PageContext) -> Iterator[dict[str, Any] | Links | Request]:
-        """Give items and requests. Raises :class:`~skitter.frontends.recipe.page_context.PageError`."""
+        """Yield items and requests. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for another kind of page."""
         if self._expect is not None and not self._expect.find(context.root):
             raise PageError(
-                f"{context.response.url} has nothing like {self._expect.source!r}",
-                remedy="it is another kind of page, or the site has changed",
+                f"{context.response.url} does not contain {self._expect.source!r}",
+                remedy="check the page: it may have changed, or be of another kind",
+                field="expect",
             )
         if self._script is not None:
             yield from self._script.read(context)
@@ -94,7 +95,7 @@ class PageReader:
 
 
 def _follow(given: str | Follow, page: str, compile_context: CompileContext) -> Follow:
-    """Return a rule that may have been written as a bare selector: it leads to pages of the same kind."""
+    """Return a rule, converted from a bare selector if necessary. The bare selector leads to pages of the same kind."""
     if isinstance(given, Follow):
         return given
     chosen = compile_context.selection(given)
@@ -102,7 +103,7 @@ def _follow(given: str | Follow, page: str, compile_context: CompileContext) -> 
 
 
 class ItemReader:
-    """Reads one kind of item from a page."""
+    """Reads the items of one kind: one per page, or one per block."""
 
     def __init__(self, items: Items, compile_context: CompileContext) -> None:
         self._each = Finder(items.each, compile_context.at("each")) if items.each else None
@@ -111,11 +112,11 @@ class ItemReader:
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether a field has a script."""
+        """Whether any field has a script."""
         return self._object.uses_scripts
 
     def read(self, context: PageContext) -> Iterator[dict[str, Any]]:
-        """Give the items. Raises :class:`~skitter.frontends.recipe.page_context.PageError`."""
+        """Yield the items. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a page that does not fit."""
         nodes = [context.root] if self._each is None else self._each.find(context.root)
         for node in nodes:
             if self._when is None or self._when.find(node):

@@ -1,4 +1,4 @@
-"""Rules: pages and starts that a script reads, by ``ctx``, instead of selectors."""
+"""ScriptRule: pages that a script reads, and start requests that a script makes, instead of selectors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from skitter.web.media_types import is_json
 
 
 class ScriptRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A request as a script gives it: ``ctx.follow(url, {page: "book", data: {...}})``."""
+    """A request from a script: ``ctx.follow(url, {page: "book", data: {...}})``."""
 
     url: str
     page: str = ""
     rule: str = ""
-    """The same as ``page``, in the words of rule trees."""
+    """Another name for ``page``."""
     data: dict[str, Any] = {}
     method: str = "GET"
     headers: dict[str, str] = {}
@@ -33,24 +33,27 @@ class ScriptRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ScriptOutput(msgspec.Struct):
-    """All that a script has given."""
+    """The items and requests from a script."""
 
     items: list[dict[str, Any]]
     requests: list[ScriptRequest]
 
 
 class ScriptRule:
-    """Reads a page, or begins, by a script."""
+    """Reads a page, or makes start requests, with a script."""
 
     def __init__(self, script: str, pages: Collection[str]) -> None:
         self._script = script
         self._pages = pages
 
     def read(self, context: PageContext) -> Iterator[dict[str, Any] | Links | Request]:
-        """Give items and requests. Raises :class:`~skitter.frontends.recipe.page_context.PageError`, or the script's error."""
-        assert context.scripts is not None, "the spider starts an engine for every recipe with scripts"
-        words = {**context.words(), "rule": context.page}
-        given = self._run(context.scripts, script_page(context.response), words)
+        """Yield items and requests.
+
+        Raises :class:`~skitter.frontends.recipe.page_context.PageError` for an invalid result, or the script's error.
+        """
+        assert context.scripts is not None, "a recipe with scripts has a script engine"
+        variables = {**context.variables(), "rule": context.page}
+        given = self._run(context.scripts, script_page(context.response), variables)
         yield from given.items
         parent = context.response.request
         for wanted in given.requests:
@@ -62,9 +65,11 @@ class ScriptRule:
             fields |= {"method": wanted.method, "body": wanted.body.encode()}
             yield from batches(context.response, [wanted.url], fields)
 
-    def begin(self, scripts: ScriptEngine, page: str, words: Mapping[str, Any]) -> Iterator[Request]:
-        """Give the first requests."""
-        for wanted in self._run(scripts, ScriptPage("", ""), {**words, "data": {}, "rule": page}).requests:
+    def begin(self, scripts: ScriptEngine, page: str, variables: Mapping[str, Any]) -> Iterator[Request]:
+        """Yield the start requests."""
+        for wanted in self._run(
+            scripts, ScriptPage("", ""), {**variables, "data": {}, "rule": page}
+        ).requests:
             fields = fields_for(
                 self._page(wanted, page),
                 wanted.data,
@@ -75,23 +80,25 @@ class ScriptRule:
             )
             yield Request(wanted.url, method=wanted.method, body=wanted.body.encode(), **fields)
 
-    def _run(self, scripts: ScriptEngine, page: ScriptPage, words: Mapping[str, Any]) -> ScriptOutput:
-        given = scripts.run_rule(self._script, page, words)
+    def _run(self, scripts: ScriptEngine, page: ScriptPage, variables: Mapping[str, Any]) -> ScriptOutput:
+        given = scripts.run_rule(self._script, page, variables)
         try:
             return msgspec.convert(given, ScriptOutput)
         except msgspec.ValidationError as error:
             raise PageError(
-                f"script: it gave what cannot be: {error}", remedy="see the manual on rules"
+                f"invalid result of a script: {error}", remedy="see the guide on recipes", field="script"
             ) from None
 
     def _page(self, wanted: ScriptRequest, own: str) -> str:
         name = wanted.page or wanted.rule or own
         if name not in self._pages:
-            raise PageError(f"script: there is no page {name!r}", remedy=did_you_mean(name, self._pages))
+            raise PageError(
+                f"unknown page {name!r} in a script", remedy=did_you_mean(name, self._pages), field="script"
+            )
         return name
 
 
 def script_page(response: Response) -> ScriptPage:
-    """Return a response as a script sees it."""
+    """Return a response in the form in which a script receives it."""
     kind = "xml" if response.is_xml else "json" if is_json(response.content_type) else "html"
     return ScriptPage(response.url, response.text, response.status, kind)

@@ -1,4 +1,4 @@
-"""RecipeSource: the text of a recipe, read as plain values, with the line on which each of them stands."""
+"""The text of a recipe as plain values with their line numbers, and the errors that name these lines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from skitter.errors import SpiderError
 from skitter.plugins import need
 
 FieldPath = tuple[str | int, ...]
-"""Leads to a place in a recipe: names of keys and positions in lists."""
+"""Path to a value of a recipe: names of keys and positions in lists."""
 
 
 class RecipeProblem(msgspec.Struct, frozen=True):
-    """One thing that is wrong."""
+    """One error in a recipe."""
 
     path: FieldPath
     text: str
@@ -25,27 +25,27 @@ class RecipeProblem(msgspec.Struct, frozen=True):
 
     @property
     def field(self) -> str:
-        """The place as people write it, such as ``pages.book.items.fields.price``."""
+        """The path as text, such as ``pages.book.items.fields.price``."""
         return name_of(self.path)
 
 
 class RecipeError(SpiderError):
-    """A recipe that cannot be used. ``lines`` has each of its problems, the message the first."""
+    """An invalid recipe. ``lines`` lists all problems; the message is the first one, and ``field`` its field."""
 
-    def __init__(self, lines: list[str], *, remedy: str = "") -> None:
+    def __init__(self, lines: list[str], *, remedy: str = "", field: str = "") -> None:
         more = f" (and {len(lines) - 1} more: `skitter recipe check` lists them)" if len(lines) > 1 else ""
-        super().__init__(lines[0] + more, remedy=remedy)
+        super().__init__(lines[0] + more, remedy=remedy, field=field)
         self.lines = lines
 
 
 class RecipeProblems:
-    """Gathers all problems of one recipe, so that they can be told together."""
+    """Collects all problems of a recipe, so that one error reports them together."""
 
     def __init__(self) -> None:
         self.found: list[RecipeProblem] = []
 
     def add(self, path: FieldPath, text: str, remedy: str) -> None:
-        """Note a problem."""
+        """Add a problem."""
         self.found.append(RecipeProblem(path, text, remedy))
 
     def __bool__(self) -> bool:
@@ -53,7 +53,7 @@ class RecipeProblems:
 
 
 def name_of(path: FieldPath) -> str:
-    """Return a path as people write it; empty for the recipe as a whole."""
+    """Return a path as text. Empty for the recipe as a whole."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -70,7 +70,10 @@ _TOKEN = re.compile(r"""\"\"\"|'''|"(?:\\.|[^"\\])*"|'[^']*'|#.*|[\[\]{}]|\\."""
 
 
 def toml_lines(text: str) -> dict[FieldPath, int]:
-    """Return the line (from 1) of each table and key."""
+    """Return the line (from 1) of each table and key of a valid TOML text.
+
+    ``tomllib`` does not report lines. Values inside an inline table or a list count as on the line of their key.
+    """
     return _Scanner(text).lines
 
 
@@ -79,8 +82,8 @@ class _Scanner:
         self.lines: dict[FieldPath, int] = {}
         self._table: FieldPath = ()
         self._counts: dict[FieldPath, int] = {}
-        self._quote = ""  # of the multi-line string that a line begins in
-        self._depth = 0  # of the brackets that a line begins in
+        self._quote = ""  # delimiter of the multi-line string in which the line starts
+        self._depth = 0  # number of brackets open at the start of the line
         for number, line in enumerate(text.splitlines(), 1):
             self._read(line, number)
 
@@ -102,7 +105,7 @@ class _Scanner:
             if repeated and last:
                 self.lines.setdefault(path, number)
                 self._counts[path] = self._counts.get(path, -1) + 1
-            if path in self._counts:  # a list of tables: its last one is meant
+            if path in self._counts:  # a list of tables: the header refers to the last one
                 path = (*path, self._counts[path])
         self._note(path, number)
         self._table = path
@@ -112,7 +115,7 @@ class _Scanner:
             self.lines.setdefault(path[:end], number)
 
     def _pass_over(self, text: str) -> None:
-        """Follow strings and brackets to the end of a line."""
+        """Track open strings and brackets up to the end of a line."""
         place = 0
         while place < len(text):
             if self._quote:
@@ -138,11 +141,11 @@ def _parts(name: str) -> list[str]:
 
 
 _MAX_VALUES = 100_000
-"""A recipe with more of them is no recipe but an attack by YAML aliases."""
+"""Maximum number of values. A larger recipe is most likely an attack with YAML aliases."""
 
 
 class RecipeSource:
-    """A recipe as it was written. ``data`` holds plain values: ``None``, booleans, numbers, strings, lists, dicts."""
+    """A parsed recipe. ``data`` contains plain values: ``None``, booleans, numbers, strings, lists and dicts."""
 
     def __init__(self, name: str, data: Any, lines: dict[FieldPath, int]) -> None:
         self.name = name
@@ -151,44 +154,41 @@ class RecipeSource:
 
     @classmethod
     def of_file(cls, path: str | Path) -> RecipeSource:
-        """Read a file. Raises :class:`~skitter.frontends.recipe.source.RecipeError`."""
+        """Read a file. Raises :class:`RecipeError` if it cannot be read or parsed."""
         try:
             text = Path(path).read_text("utf-8-sig")
         except FileNotFoundError:
-            raise RecipeError(
-                [f"there is no file {path}"], remedy="check the name of the recipe's file"
-            ) from None
+            raise RecipeError([f"file not found: {path}"], remedy="check the path of the recipe") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError([f"{path} cannot be read: {error}"], remedy="a recipe is UTF-8 text") from None
+            raise RecipeError(
+                [f"cannot read {path}: {error}"], remedy="save the recipe as UTF-8 text"
+            ) from None
         full, here = Path(path).resolve(), Path.cwd()
         return cls.of_text(text, str(full.relative_to(here) if full.is_relative_to(here) else path))
 
     @classmethod
     def of_text(cls, text: str, name: str) -> RecipeSource:
-        """Read a text; the end of its name tells whether it is TOML, everything else is YAML.
-
-        Raises :class:`~skitter.frontends.recipe.source.RecipeError` for text that is neither.
-        """
+        """Parse a text: TOML if ``name`` ends with ``.toml``, else YAML. Raises :class:`RecipeError` for invalid text."""
         return _of_toml(text, name) if name.endswith(".toml") else _of_yaml(text, name)
 
     def line_of(self, path: FieldPath) -> int:
-        """Return the line (from 1) of a place, or of the nearest place around it."""
+        """Return the line (from 1) of a value, or of the nearest value that contains it."""
         for end in range(len(path), 0, -1):
             if path[:end] in self._lines:
                 return self._lines[path[:end]]
         return 1
 
-    def tell(self, problem: RecipeProblem) -> str:
-        """Return a problem as one line that names the file, the line and the field."""
+    def describe(self, problem: RecipeProblem) -> str:
+        """Return a problem as one line with the file, the line number and the field."""
         field = f"{problem.field}: " if problem.path else ""
         return f"{self.name} line {self.line_of(problem.path)}: {field}{problem.text}"
 
     def error(self, problems: list[RecipeProblem]) -> RecipeError:
-        """Return the error for these problems, in the order of their lines."""
+        """Return one error for these problems, ordered by line."""
         ordered = sorted(problems, key=lambda problem: self.line_of(problem.path))
-        lines = [f"{self.tell(one)}; {one.remedy}" for one in ordered]
+        lines = [f"{self.describe(problem)}; {problem.remedy}" for problem in ordered]
         first = ordered[0]
-        return RecipeError([self.tell(first), *lines[1:]], remedy=first.remedy)
+        return RecipeError([self.describe(first), *lines[1:]], remedy=first.remedy, field=first.field)
 
 
 def _of_toml(text: str, name: str) -> RecipeSource:
@@ -226,9 +226,9 @@ def _of_yaml(text: str, name: str) -> RecipeSource:
 
 
 def _loader(yaml: Any) -> Any:
-    """Return a loader for which only ``true``, ``false``, ``null`` and numbers are no strings.
+    """Return a loader that reads everything but ``true``, ``false``, ``null`` and numbers as strings.
 
-    YAML 1.1 takes ``no``, ``on``, ``12:30`` and ``2024-01-02`` for something else, which helps nobody here.
+    YAML 1.1 would convert ``no``, ``on``, ``12:30`` and ``2024-01-02``, which recipes never need.
     """
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     plain = {
@@ -245,7 +245,7 @@ def _loader(yaml: Any) -> Any:
 
 
 class _YamlReader:
-    """Turns nodes into plain values and notes their lines."""
+    """Converts YAML nodes to plain values and records their lines."""
 
     def __init__(self, yaml: Any, name: str) -> None:
         self._yaml = yaml
@@ -256,7 +256,7 @@ class _YamlReader:
     def value(self, node: Any, path: FieldPath) -> Any:
         self._count += 1
         if self._count > _MAX_VALUES or len(path) > 100:
-            raise self._error(node, path, "the recipe is too large", "do without so many aliases")
+            raise self._error(node, path, "the recipe is too large", "use fewer aliases")
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, self._yaml.MappingNode):
             return self._mapping(node, path)
@@ -268,11 +268,11 @@ class _YamlReader:
         found: dict[str, Any] = {}
         for key, inner in node.value:
             if not isinstance(key, self._yaml.ScalarNode):
-                raise self._error(key, path, "a key is no name", "write NAME: VALUE")
+                raise self._error(key, path, "invalid key", "write NAME: VALUE")
             name = key.value
             if name in found:
                 self.lines.pop((*path, name), None)
-                raise self._error(key, (*path, name), "stands here twice", "keep one of them")
+                raise self._error(key, (*path, name), "duplicate key", "keep one of them")
             self.lines[*path, name] = key.start_mark.line + 1
             found[name] = self.value(inner, (*path, name))
         return found
@@ -289,9 +289,9 @@ class _YamlReader:
             return float(node.value)
         if kind == "str":
             return node.value
-        raise self._error(node, path, f"has the tag {node.tag}", "a recipe holds no tags")
+        raise self._error(node, path, f"unsupported tag {node.tag}", "remove the tag")
 
     def _error(self, node: Any, path: FieldPath, text: str, remedy: str) -> RecipeError:
-        field = f"{name_of(path)}: " if path else ""
-        line = node.start_mark.line + 1
-        return RecipeError([f"{self._name} line {line}: {field}{text}"], remedy=remedy)
+        field = name_of(path)
+        place = f"{self._name} line {node.start_mark.line + 1}: "
+        return RecipeError([f"{place}{field}: {text}" if field else place + text], remedy=remedy, field=field)

@@ -1,4 +1,4 @@
-"""RecipeSpider: a recipe as a spider, so that it runs like any other: any frontier, any number of workers."""
+"""RecipeRunner runs a compiled recipe in one worker; RecipeSpider is the spider of a recipe."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from skitter.spider import Spider
 from skitter.worker.hooks import HookAction
 
 RecipeOutput = dict[str, Any] | Links | Request
+"""A result of reading a page."""
 
 
 class RecipeRunner:
-    """Follows a compiled."""
+    """Runs a compiled recipe in one worker: start requests, pages, login, and the engine of its scripts."""
 
     def __init__(self, compiled: CompiledRecipe) -> None:
         self.compiled = compiled
@@ -32,14 +33,14 @@ class RecipeRunner:
         self._thread: SingleThreadExecutor | None = None
 
     async def first(self) -> Iterable[Request]:
-        """Return the first requests; with a login, that for its form."""
+        """Return the start requests. With a login: the request for its form."""
         if self.compiled.login is not None:
             return [self.compiled.login.first()]
         return await self._all_first()
 
     async def _all_first(self) -> Iterable[Request]:
         if any(rule.uses_scripts for rule in self.compiled.starts):
-            return await self._apart(self._requests)
+            return await self._in_thread(self._requests)
         return self._requests()
 
     def _requests(self) -> Iterator[Request]:
@@ -51,8 +52,8 @@ class RecipeRunner:
     ) -> list[RecipeOutput]:
         """Read a page of a kind, or the sitemap of a start.
 
-        A request that names no kind, such as a seed from outside, leads to the first one. Raises
-        :class:`~skitter.errors.SpiderError` for a kind that the recipe had when the request was made, and has no more.
+        A request without a kind, such as an external seed, leads to the first kind. Raises
+        :class:`~skitter.errors.SpiderError` for a kind that the recipe no longer has.
         """
         page = page or next(iter(self.compiled.pages))
         if sitemap is not None:
@@ -64,24 +65,25 @@ class RecipeRunner:
             raise SpiderError(
                 f"recipe {self.compiled.name!r} has no page {page!r}",
                 remedy=did_you_mean(page, self.compiled.pages),
+                field="page",
             )
         context = PageContext(response, page, data, self._scripts, reader.format)
-        if reader.uses_scripts:  # which may take their time, and the worker must not wait
-            return await self._apart(reader.read, context)
+        if reader.uses_scripts:  # scripts can be slow, and must not block the worker
+            return await self._in_thread(reader.read, context)
         return list(reader.read(context))
 
-    async def _apart(self, call: Callable[..., Iterator[Any]], *arguments: Any) -> list[Any]:
+    async def _in_thread(self, call: Callable[..., Iterator[Any]], *arguments: Any) -> list[Any]:
         self._thread = self._thread or SingleThreadExecutor("recipe")
         return await self._thread.run(lambda: list(call(*arguments)))
 
     # --- login ---------------------------------------------------------------------------------------------
 
     async def step(self, name: str, response: Response) -> Iterable[Request]:
-        """Do a step of the login: the callback of that name."""
+        """Perform a step of the login: the callback of that name."""
         login = self._login()
         if name == ASK:
             return [login.fill_in(response)]
-        if name == SENT and (further := list(login.look(response))):
+        if name == SENT and (further := list(login.next_page(response))):
             return further
         cookies = login.cookies(response)
         return [
@@ -90,7 +92,7 @@ class RecipeRunner:
         ]
 
     def after_request(self, response: Response) -> HookAction | None:
-        """Let the answer to the login form come to its callback."""
+        """Pass the answer to the login form to its callback."""
         return None if self.compiled.login is None else self.compiled.login.after_request(response)
 
     def _login(self) -> LoginStep:
@@ -100,12 +102,12 @@ class RecipeRunner:
 
     def _changed(self, what: str) -> SpiderError:
         return SpiderError(
-            f"recipe {self.compiled.name!r} has no {what}",
-            remedy="it was changed: start the job anew with --fresh",
+            f"recipe {self.compiled.name!r} has no {what}, although a stored request names it",
+            remedy="the recipe has changed: start the job again with --fresh",
         )
 
     async def close(self) -> None:
-        """Give the scripts' engine and its thread back; they start again when they are needed."""
+        """Close the script engine and its thread. They start again when they are needed."""
         thread, self._thread = self._thread, None
         if thread is not None and self._scripts is not None:
             await thread.run(self._scripts.close)
@@ -113,9 +115,9 @@ class RecipeRunner:
 
 
 class RecipeSpider(Spider):
-    """Follows the recipe of its class. Arguments (``-a NAME=VALUE``) set the recipe's variables.
+    """Runs the recipe of its class. Arguments (``-a NAME=VALUE``) set the recipe's variables.
 
-    Raises, when made, :class:`~skitter.frontends.recipe.source.RecipeError` for a recipe that cannot be used.
+    Raises :class:`~skitter.frontends.recipe.source.RecipeError` for an invalid recipe.
     """
 
     source: ClassVar[RecipeSource]
@@ -130,7 +132,7 @@ class RecipeSpider(Spider):
         self.hooks = [] if compiled.login is None else [compiled.login]
 
     async def start(self) -> AsyncIterator[Request | str]:
-        """Yield the first requests; with a login, its form first."""
+        """Yield the start requests. With a login: the request for its form."""
         number = self._defaults.current_period()
         for request in await self._runner.first():
             for marked in self._defaults.apply(request, number):
@@ -147,15 +149,15 @@ class RecipeSpider(Spider):
         return self._marked(await self._runner.read(response, page, data or {}, sitemap), response)
 
     async def login(self, response: Response) -> list[Any]:
-        """Fill in the form."""
+        """Fill in the login form."""
         return self._marked(await self._runner.step("login", response), response)
 
     async def login_sent(self, response: Response) -> list[Any]:
-        """Look where the form leads."""
+        """Follow the answer to the login form."""
         return self._marked(await self._runner.step("login_sent", response), response)
 
     async def login_check(self, response: Response) -> list[Any]:
-        """Begin the crawl if the login has worked."""
+        """Start the crawl if the login succeeded."""
         return self._marked(await self._runner.step("login_check", response), response)
 
     def _marked(self, given: Iterable[Any], response: Response) -> list[Any]:
@@ -165,7 +167,7 @@ class RecipeSpider(Spider):
         return [marked for one in given for marked in self._defaults.apply(one, number)]
 
     async def on_stop(self, worker: object) -> None:
-        """Give back what the recipe holds in this process."""
+        """Close the resources of the recipe in this process."""
         del worker
         await self._runner.close()
 
@@ -182,7 +184,8 @@ def request_defaults_of(compiled: CompiledRecipe, **fields: Any) -> RequestDefau
 def recipe_class(path: str | Path) -> type[RecipeSpider]:
     """Return the spider class of a recipe's file.
 
-    Raises :class:`~skitter.frontends.recipe.source.RecipeError` for a recipe that cannot be used whatever its variables.
+    Raises :class:`~skitter.frontends.recipe.source.RecipeError` for a recipe that is invalid for all values of its
+    variables.
     """
     source = RecipeSource.of_file(path)
     compiled = compile_recipe(source, complete=False)

@@ -1,4 +1,4 @@
-"""Starts: the first requests of a recipe, each combination and language of them."""
+"""The start requests of a recipe, for each combination of values and each language, and its sitemaps."""
 
 from __future__ import annotations
 
@@ -52,66 +52,68 @@ class StartRule:
         start = self._start
         place = () if bare else ("url",) if start.url is not None else ("sitemap",)
         if sum(one is not None for one in (start.url, start.sitemap, start.script)) != 1:
-            compile_context.problem("needs either a url or a sitemap or a script", "give one of them")
+            compile_context.problem("requires exactly one of url, sitemap and script", "give one of them")
             return
         if self._script is not None:
             return
         if sum(one is not None for one in (start.body, start.form, start.json)) > 1:
-            compile_context.problem("has more than one of body, form and json", "keep one of them")
+            compile_context.problem("body, form and json exclude each other", "keep one of them")
         elif start.method.upper() in {"GET", "HEAD"} and (start.form is not None or start.json is not None):
-            compile_context.problem("has a body, which a GET does not send", "add `method: POST`", "method")
+            compile_context.problem("a GET request cannot have a body", "add `method: POST`", "method")
         for name, values in start.each.items():
             if (values.to < values.from_) if isinstance(values, Range) else not values:
-                compile_context.problem("is empty", "give at least one value", "each", name)
+                compile_context.problem("empty", "give at least one value", "each", name)
         known = {*start.each, *_WORDS}
         for name in self._url.names:
             if name not in known:
                 compile_context.problem(
-                    f"{{{name}}} has no values", f"give them: each: {{{name}: [...]}}", *place
+                    f"{{{name}}} has no values", f"add them: each: {{{name}: [...]}}", *place
                 )
                 return
         if not is_open(self._url.text) and self.example() is None:
             compile_context.problem(
-                f"{self._url.text!r} is no absolute http(s) URL", "write it like https://example.com/", *place
+                f"not an absolute http(s) URL: {self._url.text!r}",
+                "write it like https://example.com/",
+                *place,
             )
 
     def example(self) -> str | None:
-        """Return one of its URLs, or ``None`` if it is none that can be fetched."""
-        words = next(combinations(self._start.each), {})
-        url = normalize(self._url.text_of({LANGUAGE: next(iter(self._languages), ""), **words}))
+        """Return one of its URLs, or ``None`` if it cannot be fetched."""
+        variables = next(combinations(self._start.each), {})
+        url = normalize(self._url.text_of({LANGUAGE: next(iter(self._languages), ""), **variables}))
         return url if url is not None and url.startswith(("http://", "https://")) else None
 
     @property
     def hosts(self) -> list[str]:
-        """Hosts that it begins at."""
+        """Hosts of its URLs."""
         if is_open(self._url.text) or self._script is not None:
             return []
-        urls = (normalize(self._url.text_of({LANGUAGE: one, **words})) for words in
+        urls = (normalize(self._url.text_of({LANGUAGE: one, **variables})) for variables in
                 combinations(self._start.each) for one in self._languages or [""])  # fmt: skip
         return list(dict.fromkeys(host_of(url) for url in urls if url is not None))
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether a script gives its requests."""
+        """Whether a script makes its requests."""
         return self._script is not None
 
     def requests(self, scripts: ScriptEngine | None = None) -> Iterator[Request]:
-        """Give its requests, always in the same order."""
+        """Yield its requests, always in the same order."""
         if self._script is not None:
-            assert scripts is not None, "the spider starts an engine for every recipe with scripts"
+            assert scripts is not None, "a recipe with scripts has a script engine"
             yield from self._script.begin(scripts, self.page, {"languages": list(self._languages)})
             return
         for language in self._languages or (None,):
-            for words in combinations(self._start.each):
-                yield self._request(words, language)
+            for variables in combinations(self._start.each):
+                yield self._request(variables, language)
 
-    def _request(self, words: Mapping[str, Any], language: str | None) -> Request:
+    def _request(self, variables: Mapping[str, Any], language: str | None) -> Request:
         start = self._start
-        data = {**start.data, **words}
+        data = {**start.data, **variables}
         spoken = {} if language is None else in_language(language)
         if language is not None:
             data[LANGUAGE] = language
-        filled = {**words, LANGUAGE: language}
+        filled = {**variables, LANGUAGE: language}
         fields = fields_for(
             self.page, data, None, headers=start.headers, priority=start.priority, queue=start.queue
         )
@@ -124,7 +126,7 @@ class StartRule:
         )
 
     def of_sitemap(self, context: PageContext) -> Iterator[Links]:
-        """Give the pages and sitemaps that a sitemap leads to."""
+        """Yield the pages and sitemaps that a sitemap lists."""
         found = read_sitemap(context.response)
         parent = context.response.request
         fields = fields_for(
@@ -143,39 +145,39 @@ class StartRule:
         return not any(pattern.search(url) for pattern in self._skip)
 
 
-def _body_of(start: Start, words: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
+def _body_of(start: Start, variables: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
     if start.form is not None:
-        form = {name: _filled(value, words) for name, value in start.form.items()}
+        form = {name: _filled(value, variables) for name, value in start.form.items()}
         return urlencode(form).encode(), {"Content-Type": "application/x-www-form-urlencoded"}
     if start.json is not None:
-        return json.dumps(_filled(start.json, words)).encode(), {"Content-Type": "application/json"}
+        return json.dumps(_filled(start.json, variables)).encode(), {"Content-Type": "application/json"}
     return (start.body or "").encode(), {}
 
 
-def _filled(value: Any, words: Mapping[str, Any]) -> Any:
-    """Return a value of a body with the names in its texts replaced."""
+def _filled(value: Any, variables: Mapping[str, Any]) -> Any:
+    """Return a value of a body with its placeholders replaced."""
     if isinstance(value, str):
-        return Template(value).fill(words)
+        return Template(value).fill(variables)
     if isinstance(value, dict):
-        return {key: _filled(inner, words) for key, inner in value.items()}
+        return {key: _filled(inner, variables) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_filled(inner, words) for inner in value]
+        return [_filled(inner, variables) for inner in value]
     return value
 
 
 def domains_of(rules: Sequence[StartRule], extra: Sequence[str] = ()) -> list[str]:
-    """Return the hosts at which a recipe begins, without ports: the bound of its links."""
+    """Return the hosts of the start URLs, without ports: the domains that links stay within."""
     hosts = [host for rule in rules for host in rule.hosts] + [*extra]
     return list(dict.fromkeys(_name(host) for host in hosts if host))
 
 
 def check_domains(domains: Sequence[str], compile_context: CompileContext) -> None:
-    """Note domains that are none."""
+    """Add a problem for each invalid domain."""
     for place, domain in enumerate(domains):
         try:
             Scope(allowed_domains=[domain])
         except SkitterError as error:
-            compile_context.refused(error, place)
+            compile_context.add_error(error, place)
 
 
 def _name(host: str) -> str:
@@ -184,20 +186,20 @@ def _name(host: str) -> str:
 
 
 _MAX_SITEMAP_BYTES = 64 * 1024 * 1024
-"""Bytes of an unpacked sitemap; the protocol allows 50 MB."""
+"""Maximum size of an unpacked sitemap in bytes. The protocol allows 50 MB."""
 
 
 class Sitemap(msgspec.Struct):
-    """What a sitemap leads to."""
+    """The URLs that a sitemap lists."""
 
     pages: list[str] = []
     sitemaps: list[str] = []
 
 
 def read_sitemap(response: Response) -> Sitemap:
-    """Read a sitemap, an index, either of them packed, a text list, or a robots.txt.
+    """Read a sitemap or an index (both may be gzipped), a list of URLs, or a robots.txt.
 
-    Raises :class:`~skitter.frontends.recipe.page_context.PageError` for anything else.
+    Raises :class:`~skitter.frontends.recipe.page_context.PageError` for any other document.
     """
     body = _unpacked(response)
     if response.url.partition("?")[0].endswith("/robots.txt"):
@@ -209,7 +211,7 @@ def read_sitemap(response: Response) -> Sitemap:
     root = etree.fromstring(body, parser)
     kind = "" if root is None else etree.QName(root).localname
     if kind not in {"urlset", "sitemapindex"}:
-        raise PageError(f"{response.url} is no sitemap", remedy="name a sitemap, or its robots.txt")
+        raise PageError(f"{response.url} is not a sitemap", remedy="name a sitemap or a robots.txt")
     found = [
         loc.text.strip()
         for entry in root
@@ -227,10 +229,11 @@ def _unpacked(response: Response) -> bytes:
     try:
         unpacked = unpacker.decompress(body, _MAX_SITEMAP_BYTES)
     except zlib.error as error:
-        raise PageError(f"{response.url} cannot be unpacked: {error}", remedy="look at the file") from None
+        raise PageError(f"cannot unpack {response.url}: {error}", remedy="check the file") from None
     if unpacker.unconsumed_tail:
         raise PageError(
-            f"{response.url} unpacks to more than {_MAX_SITEMAP_BYTES} bytes", remedy="it breaks the protocol"
+            f"{response.url} unpacks to more than {_MAX_SITEMAP_BYTES} bytes",
+            remedy="ask the site to split it: the protocol allows 50 MB",
         )
     return unpacked
 

@@ -160,4 +160,4 @@ def _limits_of(compiled: CompiledRecipe) -> Limits:
 
 
 def _read_by_recipe(_context: object) -> None:
-    """Placeholder for a kind of page among the rules; :meth:`RecipeTask.read` reads the page."""
+    """Serve as a placeholder for a kind of page among the rules; :meth:`RecipeTask.read` reads the page."""
