@@ -1,4 +1,4 @@
-"""The commands that work on recipes: the schema, and proposals for pages."""
+"""The commands that work on recipes: the schema, and suggestions for pages."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ from ten_sites import BOOKS, POSTS, Sites
 
 
 def test_the_schema_of_the_package_is_that_of_the_model():
-    kept = ROOT / "src" / "skitter" / "recipe" / "schema.json"
+    kept = ROOT / "src" / "skitter" / "frontends" / "recipe" / "schema.json"
     assert kept.read_bytes() == msgspec.json.format(msgspec.json.encode(make_schema())) + b"\n"
 
 

@@ -130,7 +130,8 @@ pages: {{p: {{expect: .price, items: {{fields: {{t: h1}}}}}}}}
 """
     ran = await run_recipe_text(text, tmp_path)
     assert ran.items == []
-    assert "has nothing like '.price'" in ran.letters["/"]
+    assert "PageError: " in ran.letters["/"]
+    assert "'.price'" in ran.letters["/"]
 
 
 async def test_a_sitemap_may_be_packed_or_named_by_robots_txt(serve, tmp_path):
@@ -153,7 +154,7 @@ pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
     ran = await run_recipe_text(text, tmp_path)
     assert sorted(item["t"] for item in ran.items) == ["a", "b"]
     assert list(ran.letters) == ["/bad.xml"]
-    assert "is no sitemap" in ran.letters["/bad.xml"]
+    assert "PageError: " in ran.letters["/bad.xml"]
 
 
 async def test_cookies_of_a_login_are_not_sent_to_other_hosts(serve, tmp_path):
@@ -196,13 +197,13 @@ def test_a_variable_from_the_command_line_is_of_the_kind_that_the_recipe_has():
     text = "name: x\nvariables: {n: 2, w: a}\nstart: http://x/\npages: {p: {follow: [{css: a, page: p, first: '${n}'}]}}\n"
     plan = compile_text(text, arguments={"n": "5", "w": "7"})
     assert plan.recipe.pages["p"].follow[0].first == 5
-    with pytest.raises(RecipeError, match="is the text 'many', not a whole number"):
+    with pytest.raises(RecipeError, match="'many'"):
         compile_text(text, arguments={"n": "many"})
 
 
 def test_a_recipe_whose_variables_have_no_values_yet_can_be_checked():
     text = "name: x\nvariables: {n: null}\nstart: http://x/${n}\npages: {p: {follow: [{css: a, page: p, first: '${n}'}]}}\n"
-    with pytest.raises(RecipeError, match="variable 'n' has no value"):
+    with pytest.raises(RecipeError, match="'n'"):
         compile_text(text)
 
 
@@ -212,5 +213,5 @@ def test_the_environment_is_read_under_its_prefix_only(monkeypatch):
     text = "name: x\nstart: http://x/${env.WORD}\npages: {p: {items: {fields: {t: h1}}}}\n"
     (request,) = compile_text(text).starts[0].requests()
     assert request.url == "http://x/told"
-    with pytest.raises(RecipeError, match="SKITTER_RECIPE_HOME is not in the environment"):
+    with pytest.raises(RecipeError, match="SKITTER_RECIPE_HOME"):
         compile_text(text.replace("WORD", "HOME"))

@@ -78,7 +78,7 @@ async def test_nothing_of_a_closed_task_is_tried_again(serve, tmp_path):
         return Answer(b"", status=503, headers={"Retry-After": "3600"})
 
     url = serve(Scripted({"/": fail})).url
-    task._root = [url]
+    task.start = [url]
     ran = await run_spider(TaskSpider([task]), tmp_path, max_throttled=5)
     assert (ran.state, ran.letters) == (JobState.FINISHED, {})
 
@@ -99,5 +99,5 @@ def test_sweeps_become_seldom_until_no_lease_of_before_can_be_left_and_begin_aga
     )
     ended = SweepSchedule(0.0, 1.0)
     assert times(ended, []) == [0]
-    ended.meet(100.0)
+    ended.restart(100.0)
     assert ended.next_at == 101.0

@@ -39,8 +39,8 @@ async def test_a_paused_task_waits_while_the_others_go_on_and_its_job_ends_after
     serve, tmp_path, task_file, monkeypatch, host
 ):
     """With a host of its own it keeps its places there; on a shared one its requests are put back one by one."""
-    monkeypatch.setattr(task_spider, "_LOOK_AGAIN", 0.1)
-    monkeypatch.setattr(task_spider, "_PUT_BACK", 0.1)
+    monkeypatch.setattr(task_spider, "_PAUSED_HOST_DELAY", 0.1)
+    monkeypatch.setattr(task_spider, "_PAUSED_REQUEST_DELAY", 0.1)
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -122,9 +122,9 @@ def test_a_change_that_changes_nothing_is_no_line_and_a_closed_task_stays_closed
     assert len(task_file.changes()) == 2
     task_file.change("one", "close")
     for change in ("pause", "resume"):
-        with pytest.raises(UsageError, match="closed for good"):
+        with pytest.raises(UsageError, match="closed"):
             task_file.change("one", change)
-    with pytest.raises(UsageError, match="has no task 'on'"):
+    with pytest.raises(UsageError, match="'on'"):
         task_file.change("on", "pause")
 
 
@@ -165,7 +165,7 @@ async def test_the_pages_of_a_scheduled_task_are_fetched_once_in_each_round(serv
 def test_what_is_no_schedule_is_refused(tmp_path, task_file):
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="r", url="http://x/", more="reload: 5"))
     for text in ("now", "* * * *", "61 * * * *", "0 0 31 2 *"):
-        assert "is no schedule" in complaint(
+        assert "invalid schedule" in complaint(
             "task", "add", "task_file", "r.yaml", "--schedule", text, cwd=tmp_path
         )
     told = complaint("task", "add", "task_file", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)

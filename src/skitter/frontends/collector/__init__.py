@@ -1,4 +1,4 @@
-"""Collector: the callback face of user code, on the same engine as the spider class."""
+"""Collector: for users who prefer callbacks registered on an object (as in Colly) to a spider class."""
 
 from skitter.frontends.collector.collector import Collector
 from skitter.frontends.collector.debug import Debugger, Event, LogDebugger

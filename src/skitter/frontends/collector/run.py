@@ -1,4 +1,4 @@
-"""Running: from a collector in a script to a job of the engine."""
+"""Runs a collector as a job."""
 
 from __future__ import annotations
 
@@ -21,73 +21,63 @@ from skitter.run.job import HOME
 
 if TYPE_CHECKING:
     from skitter.run.crawl import RunResult, Watcher
+    from skitter.run.job import JobSpec
     from skitter.spider import Spider
 
 
-async def crawl(
-    group: CollectorGroup,
-    *,
-    frontier: str = "memory:",
-    job: str = "",
-    workers: int = 1,
-    outputs: Sequence[str] = (),
-    settings: Mapping[str, Any] | None = None,
-    arguments: Mapping[str, Any] | None = None,
-    home: str | Path = "",
-    fresh: bool = False,
-    recrawl: bool = False,
-    resume: bool = False,
-    watcher: Watcher | None = None,
-    log_level: str = "warning",
-) -> RunResult:
-    """Crawl what the collectors of a group were told to visit, to the end.
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one run: the arguments of :meth:`Collector.run <skitter.frontends.collector.collector.Collector.run>`."""
 
-    ``frontier``
-        Where the job is kept; default: in memory, and the next run knows nothing of it.
-    ``job``
-        Its name; default: the collector's, or the name of its file.
-    ``workers``
-        Processes. With 1, the default, callbacks run in this one. More import the file of the collector: callbacks have
-        to be registered there when it is imported.
-    ``outputs``, ``settings``, ``home``, ``fresh``, ``recrawl``, ``resume``, ``watcher``
-        As in :class:`~skitter.run.job.JobSpec` and :class:`~skitter.run.crawl.Crawl`.
-    ``arguments``
-        For the ``seeds`` function.
-    ``log_level``
-        Of worker processes; what is logged in this process is up to it.
+    frontier: str = "memory:"
+    """Frontier of the job. By default it is in memory, and the next run starts from the beginning."""
+    job: str = ""
+    """Name of the job. Default: the name of the collector, or of its file."""
+    workers: int = 1
+    """Number of processes. With 1, callbacks run in this process. More workers import the file of the collector:
+    callbacks must then be registered when the file is imported."""
+    outputs: Sequence[str] = ()
+    """Outputs of the items, as in :class:`~skitter.run.job.JobSpec`."""
+    settings: Mapping[str, Any] = {}
+    """Settings of the job. They override those of the collector."""
+    arguments: Mapping[str, Any] = {}
+    """Arguments of the ``seeds`` function."""
+    home: str | Path = ""
+    """Folder of the job, as in :class:`~skitter.run.job.JobSpec`."""
+    fresh: bool = False
+    """Delete the stored state of the job first."""
+    recrawl: bool = False
+    """Start a finished job again."""
+    resume: bool = False
+    """Continue a stored job."""
+    watcher: Watcher | None = None
+    """Receives the progress, as in :class:`~skitter.run.crawl.Crawl`."""
+    log_level: str = "warning"
+    """Log level of worker processes. Logging in this process is left to the program."""
 
-    Raises a :class:`~skitter.errors.SkitterError` if the crawl cannot begin or fails.
+
+async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
+    """Crawl the pages that the collectors of a group visit, until the end.
+
+    Raises a :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails.
     """
-    from skitter.run.crawl import Crawl  # noqa: PLC0415 - to register callbacks needs no engine
-    from skitter.run.job import JobSpec  # noqa: PLC0415 - as above
+    from skitter.run.crawl import Crawl  # noqa: PLC0415 - registering callbacks does not need the engine
 
     if group.is_running:
         raise UsageError(
-            "this collector is running already", remedy="wait for its end, or make another collector"
+            "this collector is already running", remedy="wait for its end, or create another collector"
         )
     group.is_running = True
     try:
-        place, name = await asyncio.to_thread(_whereabouts, group, needed=workers > 1)
-        spider = spider_class(group, name, name if place == _NOWHERE else _stem(place))
-        visits = _visits(group, kept=workers > 1 or frontier != "memory:")
-        async with _home(home, frontier) as folder:
-            spec = JobSpec(
-                job=job or spider.name,
-                spider=f"{place}:{name}",
-                arguments={**(arguments or {}), **visits},
-                settings=dict(settings or {}),
-                outputs=list(outputs),
-                frontier=frontier,
-                workers=workers,
-                home=folder,
-            )
+        place, name = await asyncio.to_thread(_locate, group, needed=options.workers > 1)
+        spider = spider_class(group, name, name if place == _NO_MODULE else _stem(place))
+        async with _home(options.home, options.frontier) as folder:
             run = Crawl(
-                spec,
-                watcher=watcher,
-                fresh=fresh,
-                recrawl=recrawl,
-                resume=resume,
-                log_level=log_level,
+                _job_spec(group, options, spider.name, f"{place}:{name}", folder),
+                watcher=options.watcher,
+                fresh=options.fresh,
+                recrawl=options.recrawl,
+                resume=options.resume,
+                log_level=options.log_level,
                 spider_class=spider,
             )
             group.stop_run = run.stop
@@ -97,9 +87,25 @@ async def crawl(
         group.pending.take()
 
 
+def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str, home: str) -> JobSpec:
+    from skitter.run.job import JobSpec  # noqa: PLC0415 - as above
+
+    visits = _visits(group, needed=options.workers > 1 or options.frontier != "memory:")
+    return JobSpec(
+        job=options.job or name,
+        spider=spider,
+        arguments={**options.arguments, **visits},
+        settings=dict(options.settings),
+        outputs=list(options.outputs),
+        frontier=options.frontier,
+        workers=options.workers,
+        home=home,
+    )
+
+
 @asynccontextmanager
 async def _home(given: str | Path, frontier: str) -> AsyncIterator[str]:
-    """Give the folder of the job: one that passes with the run, where nothing is to be resumed."""
+    """Yield the folder of the job: a temporary one if the job is in memory and no folder is given."""
     if given or frontier != "memory:":
         yield str(given or HOME)
         return
@@ -110,45 +116,45 @@ async def _home(given: str | Path, frontier: str) -> AsyncIterator[str]:
         await asyncio.to_thread(shutil.rmtree, folder)
 
 
-def run(group: CollectorGroup, options: Mapping[str, Any]) -> RunResult:
-    """Crawl on an event loop of its own.
+def run(group: CollectorGroup, options: RunOptions) -> RunResult:
+    """Run the crawl on a new event loop.
 
-    Raises as the coroutine does, and where it cannot be done: while skitter imports the file, and on an event loop.
+    Raises as :func:`crawl`, and on a running event loop or while skitter imports the file.
     """
     from skitter.run.loader import is_importing  # noqa: PLC0415 - as above
     from skitter.run.process import run_async  # noqa: PLC0415 - as above
 
     if is_importing():
         raise SpiderError(
-            "a collector was run while skitter imports its file",
-            remedy='put it below: if __name__ == "__main__":',
+            "a collector cannot run while skitter imports its file",
+            remedy='move the call below: if __name__ == "__main__":',
         )
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return run_async(_interruptible(group, options))
-    raise UsageError("an event loop is running", remedy="await crawler.crawl() in place of crawler.run()")
+    raise UsageError("an event loop is running", remedy="use await crawler.crawl() instead of crawler.run()")
 
 
-async def _interruptible(group: CollectorGroup, options: Mapping[str, Any]) -> RunResult:
+async def _interruptible(group: CollectorGroup, options: RunOptions) -> RunResult:
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
-        return await crawl(group, **options)
+        return await crawl(group, options)
 
     def interrupt() -> None:
-        loop.remove_signal_handler(signal.SIGINT)  # the next one is a KeyboardInterrupt
+        loop.remove_signal_handler(signal.SIGINT)  # the next Ctrl-C raises KeyboardInterrupt
         if group.stop_run is not None:
             group.stop_run("interrupted")
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
-        return await crawl(group, **options)
+        return await crawl(group, options)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
 
 def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
-    """Return the spider class of a group, under a name by which the engine knows it."""
+    """Create the spider class of a group, with the name under which its module holds the collector."""
     from skitter.frontends.collector.spider import CollectorSpider  # noqa: PLC0415 - as above
 
     root = group.root
@@ -173,28 +179,28 @@ def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
 
 
 def _written(rule: dict[str, Any]) -> dict[str, Any]:
-    """Return a limit rule as settings have it, its rates as text."""
+    """Return a limit rule in the format of settings, with its rates as text."""
     rates = [f"{rate['count']}/{rate['per']:g}s" for rate in rule["rates"]]
     return {name: value for name, value in rule.items() if value is not None} | {"rates": rates}
 
 
-def _visits(group: CollectorGroup, *, kept: bool) -> dict[str, Any]:
-    """Return what was visited before the run as an argument of the job, if other processes have to know."""
+def _visits(group: CollectorGroup, *, needed: bool) -> dict[str, Any]:
+    """Return the visits from before the run as an argument of the job, if other processes need them."""
     from skitter.frontends.collector.spider import pack_request  # noqa: PLC0415 - as above
 
-    visits = group.pending.peek() if kept else []
+    visits = group.pending.peek() if needed else []
     return {"visits": [pack_request(request) for request in visits]} if visits else {}
 
 
-_NOWHERE = "-"
+_NO_MODULE = "-"
 
 
 def _stem(place: str) -> str:
     return Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
 
 
-def _whereabouts(group: CollectorGroup, *, needed: bool) -> tuple[str, str]:
-    """Find the module that holds the collector, and the name it has there."""
+def _locate(group: CollectorGroup, *, needed: bool) -> tuple[str, str]:
+    """Return the module that holds the collector, and its name there."""
     root = group.root
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
@@ -204,7 +210,8 @@ def _whereabouts(group: CollectorGroup, *, needed: bool) -> tuple[str, str]:
                 return (str(Path(str(file)).resolve()) if by_path else module.__name__), name
     if needed:
         raise UsageError(
-            "worker processes cannot find the collector",
-            remedy="make it at the top of a file, or run with workers=1",
+            "worker processes cannot import the collector",
+            remedy="create it at the top level of a file, or run with workers=1",
+            field="workers",
         )
-    return _NOWHERE, root.name
+    return _NO_MODULE, root.name

@@ -1,4 +1,4 @@
-"""CollectorSpider: what the engine sees of a collector and its clones."""
+"""CollectorSpider: the spider that runs the callbacks of a collector and its clones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from skitter.errors import NoSeeds, RetryRequest, SpiderError
 from skitter.frontends.collector.element import Element, XmlElement
-from skitter.frontends.collector.group import Callback, CollectorGroup, current
+from skitter.frontends.collector.group import Callback, CollectorGroup
 from skitter.frontends.collector.request import CollectorRequest, PendingRequests
 from skitter.frontends.collector.response import CollectorResponse
 from skitter.request import Request, decode_request, encode_request
@@ -19,6 +19,7 @@ from skitter.response import Response
 from skitter.spider import Spider
 from skitter.worker.callbacks import results_of
 from skitter.worker.hooks import HookAction
+from skitter.worker.retry import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class CollectorSpider(Spider):
-    """Base of the spider class that a collector makes for itself.
+    """Base of the spider class that is created for a collector.
 
-    Hooks exist only where some callback wants them: a point that nobody uses costs nothing.
+    Hooks are set only if a callback needs them, so unused events cost nothing.
     """
 
     group: ClassVar[CollectorGroup]
@@ -63,31 +64,31 @@ class CollectorSpider(Spider):
             )
         )
 
-    # The beginning and the end
+    # Start and stop
 
     def on_start(self, worker: Worker) -> None:
-        """Make the worker known, which callbacks may stop or ask."""
+        """Keep the worker, which callbacks can stop and query."""
         self.group.worker = worker
 
     def on_stop(self, worker: Worker) -> None:
-        """Forget the worker."""
+        """Drop the worker."""
         if self.group.worker is worker:
             self.group.worker = None
 
     async def start(self) -> AsyncIterator[Request | str]:
-        """Give what was visited outside of callbacks, then what the ``seeds`` function gives."""
-        begun = False
+        """Yield the visits from outside of callbacks, then the results of the ``seeds`` function."""
+        found_any = False
         pending = map(unpack_request, self._visits) if self._visits else self.group.pending.peek()
         for request in pending:
-            begun = True
+            found_any = True
             yield request
         async for request in self._seeds():
-            begun = True
+            found_any = True
             yield request
-        if not begun:
+        if not found_any:
             raise NoSeeds(
-                "the collector has nothing to start from",
-                remedy="call visit where the file is imported, or decorate a function with @crawler.seeds",
+                "the collector has no start requests",
+                remedy="call visit at the top level of the file, or decorate a function with @crawler.seeds",
             )
 
     async def _seeds(self) -> AsyncIterator[Request]:
@@ -95,7 +96,7 @@ class CollectorSpider(Spider):
             return
         visits = PendingRequests()
         root = self.group.root
-        current.set(CollectorRequest(root, Request(""), visits))
+        self.group.set_current(CollectorRequest(root, Request(""), visits))
         try:
             given = self.group.seeds(**self._arguments)
             if inspect.isawaitable(given):
@@ -107,9 +108,9 @@ class CollectorSpider(Spider):
             for request in visits.take():
                 yield request
         finally:
-            current.set(None)
+            self.group.set_current(None)
 
-    # Before the answer
+    # Before the response
 
     async def _before_request(self, request: Request) -> Request | HookAction | None:
         group = self.group
@@ -127,9 +128,9 @@ class CollectorSpider(Spider):
         member = self.group.collector_of(response.request)
         asked = CollectorRequest(member, response.request, None, response)
         self.group.emit("response_headers", member, response.url, {"status": response.status})
-        answer = CollectorResponse(asked, response)
+        seen = CollectorResponse(asked, response)
         for callback in member.callbacks.response_headers:
-            await _nothing(callback, answer)
+            await _call_without_results(callback, seen)
             if asked.aborted:
                 return HookAction.DROP
         return None
@@ -138,121 +139,118 @@ class CollectorSpider(Spider):
         asked = CollectorRequest(member, request)
         self.group.emit(point, member, request.url, {"method": request.method})
         for callback in getattr(member.callbacks, point):
-            await _nothing(callback, asked)
+            await _call_without_results(callback, asked)
             if asked.aborted:
                 return HookAction.DROP
         return asked.edited()
 
-    # After it
+    # After the response
 
     async def _collect(self, member: Collector, response: Response) -> list[Any]:
-        """Run the callbacks of a page; returns what they gave."""
+        """Run the callbacks of a page, and return their results."""
         page = _Page(member, response)
-        with page.at_work():
+        with page.active():
             await page.run()
         return page.close()
 
     async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
         """Run the callbacks of a request that is given up."""
-        response = getattr(error, "response", None)
-        if not isinstance(response, Response):
+        response = error.response if isinstance(error, StatusError) else None
+        if response is None:
             response = Response(request.url, 0, request=request)
         page = _Page(member, response)
         self.group.emit("error", member, request.url, {"error": str(error), "status": response.status})
-        with page.at_work():
+        with page.active():
             for callback in member.callbacks.error:
-                await page.take(callback(page.answer, error))
+                await page.take(callback(page.response, error))
         return page.close()
 
 
 class _Page:
-    """One answer on its way through the callbacks."""
+    """A response while its callbacks run."""
 
     def __init__(self, member: Collector, response: Response) -> None:
         request = response.request
         assert request is not None
         self._member = member
-        self._response = response
+        self._raw = response
         self._visits = PendingRequests(lambda: response.base_url)
         self._request = CollectorRequest(member, request, self._visits, response)
-        self.answer = CollectorResponse(self._request, response)
+        self.response = CollectorResponse(self._request, response)
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Let visits by any collector of the group come from this page."""
-        token = current.set(self._request)
-        try:
+    def active(self) -> Iterator[None]:
+        """Make visits by any collector of the group children of this page."""
+        with self._member.group.callbacks_of(self._request):
             yield
-        finally:
-            current.reset(token)
 
     def close(self) -> list[Any]:
-        """Return what the page gave. Raises :class:`~skitter.errors.RetryRequest` if a callback asked for it."""
+        """Return the results of the page. Raises :class:`~skitter.errors.RetryRequest` if a callback asked for a retry."""
         given = self._visits.close()
         if self._request.wants_retry:
             raise RetryRequest("the callback asked for a retry")
         return given
 
     async def take(self, given: Any) -> None:
-        """Take what the call of a callback returned."""
+        """Add the results of a callback."""
         if given is not None:
             self._visits.add(await results_of(given))
 
     async def run(self) -> None:
-        """Run all callbacks in their order, until one aborts."""
+        """Run all callbacks in order, until one aborts."""
         callbacks = self._member.callbacks
         await self._each("response", callbacks.response)
-        if callbacks.html and self._response.is_html:
+        if callbacks.html and self._raw.is_html:
             for query, callback in callbacks.html:
                 await self._select("html", query, callback)
-        if callbacks.xml and (self._response.is_html or self._response.is_xml):
+        if callbacks.xml and (self._raw.is_html or self._raw.is_xml):
             for query, callback in callbacks.xml:
                 await self._select("xml", query, callback)
         await self._each("scraped", callbacks.scraped)
 
     async def _each(self, point: str, callbacks: tuple[Callback, ...]) -> None:
-        if not self._goes_on():
+        if not self._continues():
             return
-        self._emit(point, {"status": self._response.status})
+        self._emit(point, {"status": self._raw.status})
         for callback in callbacks:
-            if self._goes_on():
-                await self.take(callback(self.answer))
+            if self._continues():
+                await self.take(callback(self.response))
 
     async def _select(self, point: str, query: str, callback: Callback) -> None:
-        if not self._goes_on():
+        if not self._continues():
             return
         html = point == "html"
         make = Element if html else XmlElement
-        found = self._response.css(query) if html else self._response.xpath(query)
+        found = self._raw.css(query) if html else self._raw.xpath(query)
         for index, selector in enumerate(found):
             self._emit(point, {"query": query})
-            given = callback(make(self.answer, selector, index))
+            given = callback(make(self.response, selector, index))
             if given is not None:
                 await self.take(given)
-            if not self._goes_on():
+            if not self._continues():
                 return
 
-    def _goes_on(self) -> bool:
+    def _continues(self) -> bool:
         return not (self._request.aborted or self._request.wants_retry)
 
     def _emit(self, point: str, values: dict[str, Any]) -> None:
         group = self._member.group
         if group.debugger is not None:
-            group.emit(point, self._member, self._response.url, values)
+            group.emit(point, self._member, self._raw.url, values)
 
 
-async def _nothing(callback: Callback, subject: object) -> None:
-    """Call a callback at a point where nothing can be given."""
+async def _call_without_results(callback: Callback, subject: object) -> None:
+    """Call a callback of an event that cannot have results."""
     given = callback(subject)
     if given is not None and await results_of(given):
         raise SpiderError(
-            f"callback {getattr(callback, '__name__', callback)!r} gave something before there was a page",
-            remedy="give items and requests from on_response on",
+            f"callback {getattr(callback, '__name__', callback)!r} returned results before the response",
+            remedy="return items and requests from on_response on",
         )
 
 
 def _with_options(member: Collector, request: Request) -> Request:
-    """Return a request with what its collector has and the job has not."""
+    """Return a request with the options in which its collector differs from the job."""
     options, common = member.options, member.group.root.options
     if options is common:
         return request
@@ -281,7 +279,7 @@ async def _each(given: Any) -> AsyncIterator[Any]:
 
 
 def pack_request(request: Request) -> str | dict[str, str]:
-    """Return a request as something that fits into the arguments of a job: for worker processes."""
+    """Return a request as a plain value for the arguments of a job, which worker processes receive."""
     record = encode_request(request)
     if record == encode_request(Request(request.url)):
         return request.url
@@ -289,7 +287,7 @@ def pack_request(request: Request) -> str | dict[str, str]:
 
 
 def unpack_request(kept: Any) -> Request:
-    """Return the request that :func:`pack_request` kept."""
+    """Return the request from a value of :func:`pack_request`."""
     if isinstance(kept, str):
         return Request(kept)
     return decode_request(kept["url"], b64decode(kept["record"]))

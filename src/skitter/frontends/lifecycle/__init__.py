@@ -1,4 +1,7 @@
-"""Life cycle: a crawl as an object that is initialized, started, watched, stopped and started again, made of modules."""
+"""Life cycle: for programs that control a crawl as an object and assemble it from modules.
+
+A :class:`ManagedCrawl` is initialized, started, watched, stopped and started again.
+"""
 
 from skitter.frontends.lifecycle.analyzer import Analyzer
 from skitter.frontends.lifecycle.arguments import CrawlArguments, primary_domain

@@ -1,4 +1,4 @@
-"""ErrorFeed: the errors of a crawl, for any number of readers, none of whom can hold it up."""
+"""The errors of a managed crawl: a feed for any number of readers, and the hook that classifies errors."""
 
 from __future__ import annotations
 
@@ -16,48 +16,52 @@ from skitter.worker.callbacks import describe
 from skitter.worker.retry import RedirectError, StatusError
 
 _MAX_LENGTH = 2000
-"""Characters of a text that are kept: what is bounded in number has to be bounded in size too."""
+"""Maximum length of a stored text in characters: the feed is limited in number and in size."""
 
 
 class CrawlError(msgspec.Struct, frozen=True):
-    """One failure, told at once; most are tried again. Texts only: an exception would keep its page in memory."""
+    """One failed attempt; most attempts are retried. Texts only: an exception would keep its page in memory."""
 
     component: ModuleKind
     message: str
-    """One line, cut to 2000 characters."""
+    """One line, limited to 2000 characters."""
     kind: str
-    """Class of the error, such as ``TimedOut``."""
+    """Class name of the error, such as ``TimedOut``."""
     module: str = ""
-    """Id of the module, where one is to blame."""
+    """Id of the module that failed, if known."""
     url: str = ""
     at: float = 0.0
     """Unix time."""
 
 
 class ErrorFeed:
-    """Keeps the last ``capacity`` errors; what nobody has read when it is pushed out is counted as dropped.
+    """Keeps the last ``capacity`` errors. Errors that are removed before any reader read them are counted as dropped.
 
-    Raises, when made, :class:`~skitter.errors.UsageError` for a capacity below 1.
+    Raises :class:`~skitter.errors.UsageError` for a capacity below 1.
     """
 
     def __init__(self, capacity: int = 1000) -> None:
         if capacity < 1:
-            raise UsageError(f"room for {capacity} errors is none", remedy="give error_capacity of 1 or more")
+            raise UsageError(
+                f"error_capacity must be at least 1 (got {capacity})",
+                remedy="give a larger number",
+                field="error_capacity",
+            )
         self._kept: deque[CrawlError] = deque(maxlen=capacity)
         self.total = 0
-        """Errors ever told."""
+        """Number of errors so far."""
         self.dropped = 0
-        """Of them pushed out before any reader came to them."""
+        """Number of errors that were removed before any reader read them."""
         self.by_component = dict.fromkeys(ModuleKind, 0)
         self._read = 0
-        """Errors that the reader farthest ahead has got."""
+        """Position of the most advanced reader."""
         self._open = True
         self._waiting: set[asyncio.Future[None]] = set()
 
-    def tell(
+    def add(
         self, component: ModuleKind, error: BaseException, message: str, module: str = "", url: str = ""
     ) -> None:
-        """Take an error; costs the same whether anybody reads or not. On the event loop of the crawl."""
+        """Add an error. Call it on the event loop of the crawl."""
         if len(self._kept) == self._kept.maxlen and self.total - len(self._kept) >= self._read:
             self.dropped += 1
         kind, text = type(error).__name__, message[:_MAX_LENGTH]
@@ -67,20 +71,20 @@ class ErrorFeed:
         self._wake()
 
     def open(self) -> None:
-        """Let readers wait for more: a run begins."""
+        """Let readers wait for more errors: a run starts."""
         self._open = True
 
     def close(self) -> None:
-        """Let readers end when they have got what is there: the run is over."""
+        """Let readers end after the stored errors: the run is over."""
         self._open = False
         self._wake()
 
     def read(self) -> ErrorReader:
-        """Return a reader that begins with the oldest error kept."""
+        """Return a reader that starts with the oldest stored error."""
         return ErrorReader(self)
 
     async def next_after(self, position: int) -> tuple[int, CrawlError] | None:
-        """Return the first error kept from a position on, with its own position; ``None`` at the end."""
+        """Return the first stored error at or after a position, with its position. ``None`` at the end."""
         while position >= self.total:
             if not self._open:
                 return None
@@ -102,13 +106,13 @@ class ErrorFeed:
 
 
 class ErrorReader:
-    """Gives every error from the oldest kept on, to the end of the run. Each reader gets all of them."""
+    """Iterates over all errors, from the oldest stored one to the end of the run. Readers are independent."""
 
     def __init__(self, feed: ErrorFeed) -> None:
         self._feed = feed
         self._position = 0
         self.missed = 0
-        """Errors that were pushed out before this reader came to them."""
+        """Number of errors that were removed before this reader reached them."""
 
     def __aiter__(self) -> ErrorReader:
         return self
@@ -124,23 +128,23 @@ class ErrorReader:
 
 
 class ErrorObserver:
-    """Decides nothing. It stands before the spider's own hooks, so that none of them can hide an error from it."""
+    """Hook that adds each failed attempt to the feed. It runs before the spider's hooks, so they cannot hide errors."""
 
     def __init__(self, feed: ErrorFeed) -> None:
         self._feed = feed
 
     def on_error(self, request: Request, error: BaseException) -> None:
-        """Tell of a failed attempt; that a callback wants its page again is none."""
+        """Add a failed attempt. A retry that a callback requested is not a failure."""
         if not isinstance(error, RetryRequest):
             component, module = origin(error)
-            told_by_itself = isinstance(error, (FetchError, StatusError, ModuleError))
-            message = str(error) if told_by_itself else describe(error)
+            is_complete = isinstance(error, (FetchError, StatusError, ModuleError))
+            message = str(error) if is_complete else describe(error)
             root = error.root if isinstance(error, ModuleError) else error
-            self._feed.tell(component, root, message, module, request.url)
+            self._feed.add(component, root, message, module, request.url)
 
 
 def origin(error: BaseException) -> tuple[ModuleKind, str]:
-    """Return the component in which an error of a page arose, and the id of the module if one is to blame."""
+    """Return the component that an error of a page comes from, and the id of the module if it is known."""
     if isinstance(error, ModuleError):
         return error.component, error.module
     if isinstance(error, FetchError):

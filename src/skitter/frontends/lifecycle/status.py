@@ -1,4 +1,4 @@
-"""Status: what a managed crawl is at, which call is legal when, and what a refused one is told."""
+"""The status of a managed crawl with its legal transitions, and the summary of a crawl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skitter.frontier.records import FrontierStatus
 
 
 class Status(StrEnum):
-    """The seven statuses of the scheduler of gopcp.v2, chapter 6."""
+    """Status of a managed crawl."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -39,7 +39,7 @@ LEGAL: Mapping[Status, frozenset[Status]] = {
     Status.STOPPING: _NOTHING,
     Status.STOPPED: frozenset({Status.INITIALIZING, Status.STARTING}),
 }
-"""What may be wished for in each status; the others follow by themselves."""
+"""The transitions that calls can request in each status. All other transitions happen by themselves."""
 
 _COMPLETED = {
     Status.INITIALIZING: Status.INITIALIZED,
@@ -49,29 +49,31 @@ _COMPLETED = {
 
 _CALLS = {Status.INITIALIZING: "initialized", Status.STARTING: "started", Status.STOPPING: "stopped"}
 
-_WHY = {
+_REASONS = {
     Status.UNINITIALIZED: ("it has not been initialized", "await initialize() first"),
-    Status.INITIALIZING: ("it is being initialized", "wait until that has ended"),
+    Status.INITIALIZING: ("it is being initialized", "wait for the end of the call"),
     Status.INITIALIZED: ("it has not been started", "await start() first"),
-    Status.STARTING: ("it is being started", "wait until that has ended"),
+    Status.STARTING: ("it is being started", "wait for the end of the call"),
     Status.STARTED: ("it has been started", "await stop() first"),
-    Status.STOPPING: ("it is being stopped", "wait until that has ended"),
+    Status.STOPPING: ("it is being stopped", "wait for the end of the call"),
     Status.STOPPED: ("it has been stopped", "await start() first"),
 }
 
 
 class IllegalTransition(UsageError):
-    """A call that does not fit the status; it has changed nothing."""
+    """A call that the status does not allow. It has changed nothing."""
 
-    def __init__(self, status: Status, wish: Status) -> None:
-        why, remedy = _WHY[status]
-        super().__init__(f"the crawl cannot be {_CALLS.get(wish, wish)}: {why}", remedy=remedy)
+    def __init__(self, status: Status, target: Status) -> None:
+        reason, remedy = _REASONS[status]
+        super().__init__(
+            f"the crawl cannot be {_CALLS.get(target, target)}: {reason}", remedy=remedy, field="status"
+        )
         self.status = status
-        self.wish = wish
+        self.target = target
 
 
 class StatusMachine:
-    """Tests and sets in one step, whichever thread asks."""
+    """Tests and sets the status atomically, from any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -80,34 +82,34 @@ class StatusMachine:
 
     @property
     def status(self) -> Status:
-        """What holds now."""
+        """The current status."""
         return self._status
 
-    def begin(self, wish: Status) -> None:
+    def begin(self, target: Status) -> None:
         """Enter ``INITIALIZING``, ``STARTING`` or ``STOPPING``.
 
-        Raises :class:`IllegalTransition`, with nothing changed, where :data:`LEGAL` does not allow it. Who got
-        past this, and nobody else, calls :meth:`complete` or :meth:`back`.
+        Raises :class:`IllegalTransition`, and changes nothing, if :data:`LEGAL` does not allow it. Only the caller that
+        succeeded calls :meth:`complete` or :meth:`back`.
         """
         with self._lock:
-            if wish not in LEGAL[self._status]:
-                raise IllegalTransition(self._status, wish)
-            self._before, self._status = self._status, wish
+            if target not in LEGAL[self._status]:
+                raise IllegalTransition(self._status, target)
+            self._before, self._status = self._status, target
 
     def complete(self) -> None:
-        """End what was begun: initializing with ``INITIALIZED``, and so on."""
+        """Complete the transition: ``INITIALIZING`` becomes ``INITIALIZED``, and so on."""
         with self._lock:
             self._status = _COMPLETED[self._status]
 
     def back(self) -> None:
-        """Return to the status that held before :meth:`begin`: what was begun has failed."""
+        """Restore the status from before :meth:`begin`, because the transition failed."""
         with self._lock:
             self._status = self._before
 
     @contextmanager
-    def passing(self, wish: Status) -> Iterator[None]:
-        """Complete the transition if the block succeeds; go back if it fails, or is cancelled."""
-        self.begin(wish)
+    def passing(self, target: Status) -> Iterator[None]:
+        """Complete the transition if the block succeeds; restore the status if it fails or is cancelled."""
+        self.begin(target)
         try:
             yield
         except BaseException:
@@ -117,7 +119,7 @@ class StatusMachine:
 
 
 class ModuleSummary(msgspec.Struct, frozen=True):
-    """One module."""
+    """Summary of one module."""
 
     id: str
     component: str
@@ -129,37 +131,37 @@ class ModuleSummary(msgspec.Struct, frozen=True):
 
 
 class ErrorSummary(msgspec.Struct, frozen=True):
-    """The errors told since the crawl was initialized."""
+    """The errors since the crawl was initialized."""
 
     total: int
     dropped: int
-    """Pushed out before anybody read them."""
+    """Errors that were removed before any reader read them."""
     by_component: dict[str, int]
 
 
 class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Equal if nothing has happened between two of them: there is no clock in it.
+    """Summary of a crawl. It contains no time: two summaries are equal if nothing has happened between them.
 
-    Counts of requests are one consistent reading of the frontier, over all runs and workers of the job;
+    The counts of requests are one consistent reading of the frontier, over all runs and workers of the job:
     ``added == queued + delayed + in_flight + done + failed``. They are 0 before the first run.
     """
 
     job: str
     status: str
     runs: int
-    """How often it was started."""
+    """Number of runs."""
     reason: str
-    """Why the last run stopped; empty while it is at work and if the job is finished."""
+    """Reason why the last run stopped. Empty during a run, and for a finished job."""
     spider: str
     frontier: str
     workers: int
     settings: dict[str, Any]
     allowed_domains: list[str]
-    """Empty: any."""
+    """Empty: all domains."""
     modules: list[ModuleSummary]
-    """By id."""
+    """Sorted by id."""
     idle: bool
-    """Nothing is queued, delayed or under way, and no seeds are loading."""
+    """Whether nothing is queued, delayed or in progress, and all seeds are loaded."""
     added: int = 0
     queued: int = 0
     delayed: int = 0
@@ -168,15 +170,15 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     """Dead letters."""
     counters: dict[str, int] = {}
-    """Pages, items, statuses, and refusals and failures by kind."""
+    """Numbers of pages, items and statuses, and of refusals and failures by kind."""
     errors: ErrorSummary
 
     def json(self) -> str:
-        """Return it as one JSON object, keys in a fixed order."""
+        """Return the summary as one JSON object with sorted keys."""
         return msgspec.json.encode(self, order="sorted").decode()
 
     def text(self) -> str:
-        """Return it as lines for people."""
+        """Return the summary as readable lines."""
         waiting = f"{self.queued} queued, {self.delayed} delayed, {self.in_flight} in flight"
         lines = [
             f"job {self.job}: {self.status}{', idle' if self.idle else ''}{self._because()}",
@@ -188,7 +190,7 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
             for module in self.modules
         ]
         lines.append(
-            f"errors: {self.errors.total}, {self.errors.dropped} of them unread and dropped"
+            f"errors: {self.errors.total}, {self.errors.dropped} dropped unread"
             f"{_listed(self.errors.by_component)}"
         )
         return "\n".join(lines)
@@ -203,7 +205,7 @@ def _listed(values: dict[str, Any]) -> str:
 
 
 def module_summary(module: Module) -> ModuleSummary:
-    """Sum up a module."""
+    """Return the summary of a module."""
     counts = module.counts
     return ModuleSummary(
         module.id,
@@ -217,10 +219,10 @@ def module_summary(module: Module) -> ModuleSummary:
 
 
 def error_summary(feed: ErrorFeed) -> ErrorSummary:
-    """Sum up what was told to a feed."""
+    """Return the summary of an error feed."""
     return ErrorSummary(feed.total, feed.dropped, {str(kind): n for kind, n in feed.by_component.items()})
 
 
 def is_idle(status: FrontierStatus) -> bool:
-    """Tell whether a reading shows nothing to do. A page counts as under way until its links are added."""
+    """Return whether a reading shows nothing to do. A page is in progress until its links are added."""
     return not (status.queued or status.delayed or status.leased or status.seeds_loading)
