@@ -7,11 +7,11 @@ import pytest
 from skitter.errors import UsageError
 from skitter.frontends.lifecycle import (
     Analyzer,
-    Component,
     Counts,
     Downloader,
+    ModuleKind,
     Pipeline,
-    least_in_hand,
+    least_busy,
     lowest_score,
     primary_domain,
     seed_score,
@@ -46,7 +46,7 @@ def test_the_last_of_a_kind_stays_so_that_no_page_is_without_a_module():
         registry.unregister("b")
     with pytest.raises(UsageError, match="no module 'a'"):
         registry.unregister("a")
-    assert [module.id for module in registry.of(Component.DOWNLOADER)] == ["b"]
+    assert [module.id for module in registry.of(ModuleKind.DOWNLOADER)] == ["b"]
 
 
 # --- balance -----------------------------------------------------------------------------------------------
@@ -55,12 +55,12 @@ def test_the_last_of_a_kind_stays_so_that_no_page_is_without_a_module():
 def worked(name, *, called=0, handling=0, setbacks=0):
     module = Downloader(id=name)
     module.counts = Counts(called=called, accepted=called, completed=called, handling=handling)
-    module.setbacks = setbacks
+    module.failures = setbacks
     return module
 
 
 def picks(registry, amount):
-    return Counter(registry.pick(Component.DOWNLOADER).id for _ in range(amount))
+    return Counter(registry.pick(ModuleKind.DOWNLOADER).id for _ in range(amount))
 
 
 def test_who_has_least_in_hand_is_chosen_and_equals_take_turns():
@@ -78,20 +78,20 @@ def test_a_module_that_fails_at_once_does_not_look_idle():
     registry = ModuleRegistry([worked("failing", setbacks=3), worked("busy", handling=2)])
     assert picks(registry, 10) == {"busy": 10}
     registry.get("busy").counts.handling = 9
-    registry.get("failing").setbacks = 1000
+    registry.get("failing").failures = 1000
     assert picks(registry, 1) == {"failing": 1}  # under load it is tried again
 
 
 def test_a_failure_counts_until_the_next_success():
     module = Downloader(id="a")
     for _ in range(2):
-        with pytest.raises(ValueError, match="no"), module.at_work():
+        with pytest.raises(ValueError, match="no"), module.working():
             assert module.counts.handling == 1
             raise ValueError("no")
-    assert (module.setbacks, module.counts) == (2, Counts(called=2))
-    with module.at_work():
+    assert (module.failures, module.counts) == (2, Counts(called=2))
+    with module.working():
         pass
-    assert (module.setbacks, module.counts) == (0, Counts(called=3, completed=1))
+    assert (module.failures, module.counts) == (0, Counts(called=3, completed=1))
 
 
 def test_the_score_of_the_seed_or_one_of_your_own_may_choose():
@@ -99,7 +99,7 @@ def test_the_score_of_the_seed_or_one_of_your_own_may_choose():
     modules = [worked("one", called=10), worked("two", called=1)]
     assert picks(ModuleRegistry(modules, lowest_score()), 10) == {"two": 10}
     assert picks(ModuleRegistry(modules, lowest_score(lambda counts: -counts.called)), 10) == {"one": 10}
-    assert least_in_hand(modules).id == "one"
+    assert least_busy(modules).id == "one"
 
 
 # --- primary domains -----------------------------------------------------------------------------------------------
