@@ -1,4 +1,4 @@
-"""``-s fetcher=kept:FOLDER``: pages are kept in a folder, and the next crawl reads them there, without a network."""
+"""``-s fetcher=kept:FOLDER``: pages are kept in a folder, and the next crawl reads them from there, without a network."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from skitter.fetch.http import HttpFetcher
 
 
 class KeptFetcher:
-    keeps_cookies = True  # the fetcher within does
+    keeps_cookies = True  # the inner fetcher does
 
     def __init__(self, context):
         self.folder = Path(context.rest or "kept")

@@ -114,7 +114,7 @@ class Leaser:
         self._revision = 0
         self.on_change: Callable[[], Awaitable[None]] = _ignore_change
         """Told when settings were changed, before a lease given under them is at work."""
-        self.on_setback: Callable[[], None] = _ignore
+        self.on_data_loss: Callable[[], None] = _ignore
         """Told when the frontier may have lost what it last took, before a lease of its new life is at work."""
         self.on_room: Callable[[int | None], None] = _ignore_room
         """Told how many new requests the frontier has room for; ``None``: any number."""
@@ -143,9 +143,9 @@ class Leaser:
                 result = await self._frontier.lease(self._worker, room, landings, shares)
             answered, self._answered = self._answered, asyncio.Event()
             answered.set()
-            if result.setback:
-                self.on_setback()
-            self.on_room(result.room)
+            if result.data_loss:
+                self.on_data_loss()
+            self.on_room(result.capacity)
             if result.revision != self._revision:
                 self._revision = result.revision
                 await self.on_change()

@@ -10,13 +10,13 @@ from typing import Any
 
 from skitter.errors import DeferRequest, RetryRequest, SkitterError, UndecodableRecord
 from skitter.fetch.contract import MAY_START, Aborted, Fetcher, FetchError, asks_before_sending, fetch_watched
-from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.records import Entry, Resolution
 from skitter.item import item_fields
 from skitter.request import Request, decode_request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
+from skitter.web.headers import parse_retry_after
 from skitter.worker.callbacks import describe, find_callback, run_callback
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.leaser import InflightRequest

@@ -108,7 +108,7 @@ class Worker:
             fingerprint_keys=settings.fingerprint_keys,
             group_key=settings.group_key,
         )
-        self._pump.on_setback = self._gatherer.memory.forget
+        self._pump.on_data_loss = self._gatherer.memory.forget
         self._pump.on_change = self._obey_changes
         await self._each_hook("on_start")
         if settings.seed_keys:

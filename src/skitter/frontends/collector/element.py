@@ -28,8 +28,7 @@ import msgspec
 from skitter.errors import SkitterError, UsageError
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.frontends.collector.response import CollectorResponse
-from skitter.html.selector import Selector
-from skitter.html.selector_list import SelectorList
+from skitter.html.selector import Selector, SelectorList
 
 Model = TypeVar("Model")
 
