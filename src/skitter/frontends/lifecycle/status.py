@@ -200,8 +200,8 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _listed(values: dict[str, Any]) -> str:
-    told = ", ".join(f"{name} {value}" for name, value in values.items() if value)
-    return f" ({told})" if told else ""
+    listed = ", ".join(f"{name} {value}" for name, value in values.items() if value)
+    return f" ({listed})" if listed else ""
 
 
 def module_summary(module: Module) -> ModuleSummary:

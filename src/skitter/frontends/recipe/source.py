@@ -213,8 +213,8 @@ def _of_yaml(text: str, name: str) -> RecipeSource:
     try:
         root = yaml.compose(text, Loader=_loader(yaml))
     except yaml.MarkedYAMLError as error:
-        begun = (error.context or "").startswith(("while parsing a flow", "while scanning a quoted"))
-        mark = error.context_mark if begun else error.problem_mark or error.context_mark
+        at_start = (error.context or "").startswith(("while parsing a flow", "while scanning a quoted"))
+        mark = error.context_mark if at_start else error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
         raise RecipeError([f"{name} line {line}: {error.problem}"], remedy="correct the YAML") from None
     except yaml.YAMLError as error:
