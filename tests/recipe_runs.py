@@ -1,4 +1,4 @@
-"""Runs recipes on the engine's bench, against sites on this machine."""
+"""Helpers that run recipes and spiders against sites on this machine."""
 
 import asyncio
 from pathlib import Path
@@ -15,12 +15,12 @@ RECIPES = Path(__file__).parent.parent / "examples" / "recipes"
 
 
 def spider_of(path, **arguments):
-    """Make the spider of a recipe's file."""
+    """Create the spider of a recipe's file."""
     return recipe_class(path)(**arguments)
 
 
 async def run_recipe_file(path, folder, workers=1, **arguments):
-    """Run a recipe's file; ``items`` of what came of it are as a file would have them."""
+    """Run a recipe's file. The ``items`` of the result are as a JSON file would contain them."""
     spider = await asyncio.to_thread(spider_of, path, **arguments)
     return await run_spider(spider, folder, workers)
 
@@ -33,12 +33,12 @@ async def run_recipe_text(text, folder, name="recipe.yaml", workers=1, **argumen
 
 
 async def run_spider(spider, folder, workers=1, **options):
-    """Run a spider; ``items`` of what came of it are as a file would have them."""
+    """Run a spider. The ``items`` of the result are as a JSON file would contain them."""
     ran = await Bench(spider, folder, **options).run(workers)
     ran.items = [msgspec.json.decode(encode_item(item)) for item in ran.items]
     return ran
 
 
 def compile_text(text, name="recipe.yaml", **options):
-    """Make the plan of a recipe's text."""
+    """Compile the text of a recipe."""
     return compile_recipe(RecipeSource.of_text(text, name), **options)

@@ -1,4 +1,4 @@
-"""A job that watches a task_file of tasks is killed; tasks are added while it is dead; nothing is lost or doubled."""
+"""A job that watches a task file is killed; tasks are added while it is dead; nothing is lost or doubled."""
 
 import json
 import os
