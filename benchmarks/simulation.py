@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from skitter.frontier.embedded.scheduler import SlotTable
+from skitter.frontier.embedded.scheduler import SlotScheduler
 from skitter.frontier.records import FetchReport
 from skitter.frontier.scheduling import LONGEST_WAIT
 from skitter.politeness import SlotPolicy
@@ -149,7 +149,7 @@ class Partition:
     """A server's part of the frontier."""
 
     def __init__(self, policy):
-        self.table = SlotTable(lambda _: policy)
+        self.table = SlotScheduler(lambda _: policy)
         self.left = {}
         """Pages of each host that do not wait in its slot yet: only the next one does, to save memory."""
         self.free_at = 0.0
@@ -162,7 +162,7 @@ class Partition:
 
     def lease(self, limit, now):
         """Hand out what may be fetched; returns it with the time of the answer."""
-        self.table.tidy(now)
+        self.table.evict_idle(now)
         begun, slots = max(now, self.free_at), []
         while len(slots) < limit and (taken := self.table.take(begun)) is not None:
             slots.append(taken[0])
@@ -279,8 +279,8 @@ class Simulation:
 
     def _land(self, worker, landed, now):
         partition, slot, granted = landed
-        slot.land(now, granted, FetchReport(0, now - granted))
-        partition.table.arm(slot)
+        slot.end_fetch(now, granted, FetchReport(0, now - granted))
+        partition.table.reschedule(slot)
         self._landed += 1
         self._free[worker] += 1
         if self._ranks:

@@ -7,7 +7,7 @@ import pytest
 from cli_command import complaint, skitter
 from services import nats_servers, nsq_servers
 from skitter.brokers.address import channel_of, parse_address
-from skitter.brokers.nsq import RULE
+from skitter.brokers.nsq import RULES
 from skitter.errors import FrontierError
 from skitter.testing import GeneratedSite
 
@@ -16,7 +16,7 @@ URL = "http://127.0.0.1:9/"
 
 def test_a_url_says_hosts_topic_channel_lookups_and_state():
     url = "nsq://secret%40@one,two:5150/my.topic?channel=c&lookupd=l1,l2:5161&state=redis%3A%2F%2Fh%2F0%3Fpatience%3D5"
-    address = parse_address(url, "job", RULE)
+    address = parse_address(url, "job", RULES)
     assert address.hosts == [("one", 4150), ("two", 5150)]
     assert (address.topic, address.channel, address.secret) == ("my.topic", "c", "secret@")
     assert address.hosts_of("lookupd", 4161) == [("l1", 4161), ("l2", 5161)]
@@ -24,7 +24,7 @@ def test_a_url_says_hosts_topic_channel_lookups_and_state():
 
 
 def test_topic_and_channel_have_names_of_their_own():
-    address = parse_address("nsq://[::1]:4150?state=sqlite:", "my-job", RULE)
+    address = parse_address("nsq://[::1]:4150?state=sqlite:", "my-job", RULES)
     assert (address.hosts, address.topic, address.channel) == ([("::1", 4150)], "skitter", "my-job")
 
 
@@ -32,7 +32,7 @@ def test_jobs_whose_names_are_no_channels_have_different_ones():
     names = ["a.b", "a b", "x" * 70, "x" * 71]
     channels = {channel_of(name) for name in names}
     assert len(channels) == len(names)
-    assert all(RULE.is_name(channel) for channel in channels)
+    assert all(RULES.is_name(channel) for channel in channels)
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,19 @@ import trustme
 
 from services.nsq_servers import Nsqd, NsqLookupd
 from skitter.brokers.nsq_client import (
+    CommandRefused,
     Connection,
     ConnectionFailed,
     Consumer,
     LookupFailed,
     NsqLookup,
-    Options,
+    NsqOptions,
     Producer,
-    Refused,
 )
 
-QUICK = Options(output_buffer_size=-1)
-SHORT = Options(output_buffer_size=-1, msg_timeout=1.0)
+QUICK = NsqOptions(output_buffer_size=-1)
+SHORT = NsqOptions(output_buffer_size=-1, msg_timeout=1.0)
+POLLING = NsqOptions(output_buffer_size=-1, lookup_interval=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ async def test_what_is_published_is_received_once(nsqd, topic, open_all):
 
 async def test_a_prompt_consumer_gets_few_messages_at_once_though_nsqd_gathers(nsqd, topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
-    gathers = Options(output_buffer_size=16384, output_buffer_timeout=30.0)
+    gathers = NsqOptions(output_buffer_size=16384, output_buffer_timeout=30.0)
     consumer = await open_all(
         Consumer(topic, "c", [nsqd.address], options=gathers, max_in_flight=50, prompt=True)
     )
@@ -178,7 +179,7 @@ async def test_what_a_dead_client_held_is_delivered_to_another_when_its_time_is_
 
 @pytest.mark.parametrize("feature", [{"deflate": 6}, {"snappy": True}], ids=["deflate", "snappy"])
 async def test_compressed_connections_carry_the_same(nsqd, topic, open_all, feature):
-    options = Options(output_buffer_timeout=0.025, **feature)
+    options = NsqOptions(output_buffer_timeout=0.025, **feature)
     producer = await open_all(Producer([nsqd.address], options=options))
     consumer = await open_all(Consumer(topic, "c", [nsqd.address], options=options, max_in_flight=20))
     bodies = [b"%d" % number * 200 for number in range(200)]
@@ -197,24 +198,24 @@ async def test_encrypted_connections_carry_the_same(start_nsqd, tmp_path, topic,
     server = start_nsqd(f"--tls-cert={tmp_path / 'cert'}", f"--tls-key={tmp_path / 'key'}", "--tls-required")
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    options = Options(tls=context, output_buffer_timeout=0.025, **feature)
+    options = NsqOptions(tls=context, output_buffer_timeout=0.025, **feature)
     producer = await open_all(Producer([server.address], options=options))
     consumer = await open_all(Consumer(topic, "c", [server.address], options=options, max_in_flight=20))
     bodies = [b"%d" % number * 100 for number in range(100)]
     await producer.publish(topic, bodies)
     assert sorted(await collect(consumer, 100)) == sorted(bodies)
     with pytest.raises(ConnectionFailed):  # nobody vouches for this server
-        await Connection.open(*server.address, Options(tls=ssl.create_default_context()))
+        await Connection.open(*server.address, NsqOptions(tls=ssl.create_default_context()))
 
 
 async def test_tls_that_is_not_offered_is_no_plain_connection(nsqd):
-    with pytest.raises(ConnectionFailed, match="offers no TLS"):
-        await Connection.open(*nsqd.address, Options(tls=ssl.create_default_context()))
+    with pytest.raises(ConnectionFailed, match="TLS"):
+        await Connection.open(*nsqd.address, NsqOptions(tls=ssl.create_default_context()))
 
 
 async def test_a_name_that_nsqd_refuses_is_an_error_of_its_word(nsqd):
     connection = await Connection.open(*nsqd.address)
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CommandRefused) as refusal:
         await connection.publish("no/topic", [b"x"])
     assert refusal.value.code.startswith("E_")
     await connection.wait_closed()
@@ -222,9 +223,8 @@ async def test_a_name_that_nsqd_refuses_is_an_error_of_its_word(nsqd):
 
 async def test_after_asking_for_no_more_what_is_in_hand_can_be_finished(nsqd, topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
-    connection = await Connection.open(*nsqd.address, QUICK)
     got = asyncio.Queue()
-    connection.on_message = got.put_nowait
+    connection = await Connection.open(*nsqd.address, QUICK, on_message=got.put_nowait)
     await connection.subscribe(topic, "c")
     connection.allow(1)
     await producer.publish(topic, [b"a", b"b"])
@@ -264,7 +264,7 @@ async def test_several_nsqd_are_found_by_nsqlookupd_and_their_messages_shared_ou
         assert len(producer.connections) == 2
         assert await lookup.producers(topic) == []
         consumer = await open_all(
-            Consumer(topic, "c", lookups=[lookup], options=QUICK, max_in_flight=4, poll=0.05)
+            Consumer(topic, "c", lookups=[lookup], options=POLLING, max_in_flight=4)
         )
         for number in range(4):
             await producer.publish(topic, [b"%d" % number])

@@ -308,7 +308,7 @@ def test_a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on(site, fol
         job = end_of(node, "unheard")
         assert (job["state"], job["counts"]["done"], job["counts"]["failed"]) == ("finished", 2, 1)
         wait_until(lambda: "ValueError: of the callback" in node.errors, "the error in the log of the node")
-        assert node.errors.count("cannot be kept; the run goes on") == 1
+        assert node.errors.count("cannot be stored") == 1
         assert node.done("GET", "/jobs/unheard/log") == {"run": job["run"]["id"], "lines": [], "next": 0}
 
 

@@ -1,17 +1,17 @@
-"""A broker frontier with named queues: which topic a message goes to, and when. The brokers are doubles."""
+"""A broker frontier with named queues: which topic a message goes to, and when. The brokers are fakes."""
 
 import asyncio
 
 import pytest
 
-from broker_double import BrokerDouble
-from skitter.brokers.by_queue import BrokerFrontierByQueue
+from fake_broker import FakeBroker
+from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
 from skitter.brokers.sqlite_state import SqliteState
 from skitter.frontier.records import Entry, FetchReport, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 
-QUICK = BrokerTuning(hold=0.5, dry_after=1000.0, ready_for=1000.0, patience=0.0)
+QUICK = BrokerTuning(hold=0.5, dry_after=1000.0, overdue_after=1000.0, max_wait=0.0)
 
 
 class OpenState:
@@ -39,17 +39,17 @@ async def job(tmp_path):
         topics = {}
 
         def topic(queue):
-            return topics.setdefault(queue, BrokerDouble())
+            return topics.setdefault(queue, FakeBroker())
 
         state = SqliteState(
             tmp_path / "frontier.db", Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100))
         )
-        frontier = BrokerFrontierByQueue(state, topic, pace=QUICK)
+        frontier = BrokerFrontier(state, topic, tuning=QUICK)
         info = await frontier.open()
         opened.append(frontier)
 
         async def another():
-            other = BrokerFrontierByQueue(OpenState(state, info), topic, pace=QUICK)
+            other = BrokerFrontier(OpenState(state, info), topic, tuning=QUICK)
             await other.open()
             opened.insert(0, other)
             return other
@@ -97,11 +97,11 @@ async def test_what_a_page_finds_for_another_queue_is_published_before_its_own_m
     commit = asyncio.create_task(frontier.commit([outcome]))
     while not (await frontier.status()).done:
         await asyncio.sleep(0)
-    assert topics["list"].said == []
+    assert topics["list"].answers == []
     topics["detail"].gate.set()
     assert await commit == [True]
     await asyncio.sleep(0)
-    assert topics["list"].said == ["finish"]
+    assert topics["list"].answers == ["finish"]
     assert len(topics["detail"].inbox) == 2, "the known one was not published again"
 
 

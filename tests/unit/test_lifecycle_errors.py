@@ -15,7 +15,7 @@ from skitter.frontends.lifecycle import (
     Pipeline,
 )
 from skitter.frontends.lifecycle.errors import ErrorFeed, ErrorObserver
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry, SeedProgress
 from skitter.testing import Answer
 
@@ -167,7 +167,7 @@ async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_pat
     feed, bench = ErrorFeed(), Bench(Unstorable(), tmp_path)
     bench.spider.hooks = [ErrorObserver(feed)]
     context = bench.frontier_context()
-    bench.frontier = MemoryFrontier(context.politeness, context.options)
+    bench.frontier = EmbeddedFrontier(context.politeness, context.options)
     claim = await bench.frontier.claim_seeds("w0")
     await bench.frontier.add(
         [Entry(b"x" * 16, "127.0.0.1", "http://127.0.0.1/odd", b"")], SeedProgress(claim.token, 0, done=True)

@@ -1,4 +1,4 @@
-"""Limits of the tasks of a task_file: they hold for a task that is added to a running job, from its first request on."""
+"""Limits of the tasks of a task file: they hold for a task that is added to a running job, from its first request on."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from msgspec import UNSET
 from cli_command import Running, skitter
 from engine_bench import Bench, Scripted
 from skitter.frontends.tasks.task_file import TaskFile, TaskFileSpider
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import SettingsChanges
 from skitter.politeness import QueueLimits, Rate
 from skitter.run.control import change_by_hand
@@ -99,7 +99,7 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
 
 
 async def test_a_reset_by_hand_forgets_what_was_set_by_hand_and_not_the_limits_of_tasks():
-    frontier = MemoryFrontier()
+    frontier = EmbeddedFrontier()
     limits = {"x": QueueLimits(delay=2.0)}
     await frontier.control.change_settings(SettingsChanges(domain_limits=limits))
     await change_by_hand(frontier, SettingsChanges(delay=3.0, max_pages=7), reset=False)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
-from skitter.brokers.state import Fate, Telling, TurnResult, Turns, current_told, current_turns
+from skitter.brokers.state import Telling, Turns, current_told, current_turns
 from skitter.frontier.embedded.frontier import SqliteFrontier
 from skitter.frontier.embedded.scheduler import HeapEntry, Slot
-from skitter.frontier.records import AddResult, Entry, FetchReport
+from skitter.frontier.records import AddResult, Entry, FetchReport, SlotDecision, SlotLeases
 from skitter.queues import QueueQuotas
 
 
@@ -30,14 +30,14 @@ class SqliteState(SqliteFrontier, Telling):
             sum(result.banned for result in results),
         )
 
-    async def take_turns(
+    async def lease_slots(
         self,
         worker: str,
         slots: Sequence[str],
         limit: int,
         landed: Sequence[FetchReport],
         shares: QueueQuotas | None = None,
-    ) -> TurnResult:
+    ) -> SlotLeases:
         """Lease, for each turn, the first request that waits in its slot, if the slot is ready."""
         turns = Turns(slots)
         token = current_turns.set(turns)
@@ -52,13 +52,13 @@ class SqliteState(SqliteFrontier, Telling):
         ready_at = self._slots.next_at(self._slots.shares(shares, max(limit, 1)))
         may_come = ready_at is not None and ready_at <= now
         starving = may_come and len(result.leases) < limit and self._may_lease()
-        return TurnResult(result, turns.fates, starving)
+        return SlotLeases(result, turns.fates, starving)
 
-    def _fate(self, slot: Slot | None, leased: Counter[str], now: float) -> Fate | float:
+    def _fate(self, slot: Slot | None, leased: Counter[str], now: float) -> SlotDecision | float:
         if slot is not None and (slot.waiting or slot.beyond):
             return max(0.0, slot.ready_at() - now)
         may_return = self._delayed or (slot is not None and leased[slot.key])
-        return Fate.LATER if may_return else Fate.GONE
+        return SlotDecision.LATER if may_return else SlotDecision.EMPTY
 
     def _take(self, now: float, shares: dict[str, int] | None) -> tuple[Slot, HeapEntry] | None:
         turns = current_turns.get()
@@ -67,16 +67,16 @@ class SqliteState(SqliteFrontier, Telling):
         while turns.next < len(turns.slots):
             place, turns.next = turns.next, turns.next + 1
             slot = self._slots.find(turns.slots[place])
-            if turns.fates[place] is Fate.GRANTED or slot is None:
+            if turns.fates[place] is SlotDecision.LEASED or slot is None:
                 continue
             taken = self._slots.take_from(slot, now)
             if taken is not None:
-                turns.fates[place] = Fate.GRANTED
+                turns.fates[place] = SlotDecision.LEASED
                 return taken
         turns.next = 0  # more may be read from the file, and then all are tried again
         return None
 
-    async def stranded(self, seconds: float) -> list[tuple[str, int]]:
+    async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
         """List slots that have been ready for so long, and how many requests wait in each."""
         since = self._clock() - seconds
         return [
