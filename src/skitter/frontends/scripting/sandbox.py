@@ -1,6 +1,6 @@
-"""Child: the process that runs scripts (``python -m skitter.frontends.scripting.child SECONDS BYTES``).
+"""The process that runs scripts: ``python -m skitter.frontends.scripting.sandbox SECONDS BYTES``.
 
-Ends with its standard input. The kernel ends it when one script has used up its seconds of CPU time.
+The process ends at the end of its standard input. The kernel kills it when a script has used up its CPU time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 import quickjs
 
 from skitter.errors import SkitterError
-from skitter.frontends.scripting.wire import Order, Page, Result, read_frame, write_frame
+from skitter.frontends.scripting.engine import ScriptCall, ScriptPage, ScriptResult, read_frame, write_frame
 
 _STACK = 512 * 1024
 _EXPRESSION = "(function({names}) {{\n return (\n{code}\n); }})"
@@ -22,34 +22,34 @@ _BODY = "(function({names}) {{\n{code}\n}})"
 
 
 class Sandbox:
-    """Runs one order in an engine made for it."""
+    """Runs each call in a new engine."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
         self._prelude = (files("skitter.frontends.scripting") / "prelude.js").read_text("utf-8")
 
-    def run(self, order: Order) -> Result:
-        """Run a script; what it throws is an error of the result."""
+    def run(self, call: ScriptCall) -> ScriptResult:
+        """Run a script. An exception in it becomes the error of the result."""
         context = quickjs.Context()
         context.set_memory_limit(self._memory)
         context.set_max_stack_size(_STACK)
         try:
-            return Result(self._run(context, order))
+            return ScriptResult(self._run(context, call))
         except quickjs.JSException as error:
-            return Result(error=_told(error))
+            return ScriptResult(error=_describe(error))
 
-    def _run(self, context: Any, order: Order) -> Any:
-        words = dict(order.words)
-        if order.page is not None:
-            context.add_callable("__select", _Selecting(order.page).select)
+    def _run(self, context: Any, call: ScriptCall) -> Any:
+        variables = dict(call.variables)
+        if call.page is not None:
+            context.add_callable("__select", _PageSelector(call.page).select)
             context.eval(self._prelude)
-            words["__page"] = msgspec.to_builtins(order.page)
-        names = [*words]
-        values = msgspec.json.encode([words[name] for name in names]).decode()
-        function = _compiled(context, order, names)
+            variables["__page"] = msgspec.to_builtins(call.page)
+        names = [*variables]
+        values = msgspec.json.encode([variables[name] for name in names]).decode()
+        function = _compile(context, call, names)
         context.set("__function", function)
         context.set("__values", values)
-        if order.page is None:
+        if call.page is None:
             text = context.eval("JSON.stringify(__function(...JSON.parse(__values)))")
         else:
             context.set("__names", msgspec.json.encode(names).decode())
@@ -57,26 +57,26 @@ class Sandbox:
         return None if text is None else msgspec.json.decode(text)
 
 
-def _compiled(context: Any, order: Order, names: list[str]) -> Any:
-    given = "ctx" if order.page is not None else ", ".join(names)
-    if order.page is None:
+def _compile(context: Any, call: ScriptCall, names: list[str]) -> Any:
+    given = "ctx" if call.page is not None else ", ".join(names)
+    if call.page is None:
         try:
-            return context.eval(_EXPRESSION.format(names=given, code=order.code))
+            return context.eval(_EXPRESSION.format(names=given, code=call.code))
         except quickjs.JSException as error:
             if not str(error).startswith("SyntaxError"):
                 raise
-    return context.eval(_BODY.format(names=given, code=order.code))
+    return context.eval(_BODY.format(names=given, code=call.code))
 
 
-class _Selecting:
-    """The one thing of ours that a rule can call: selectors over its own page."""
+class _PageSelector:
+    """Selectors for the page of a rule: the only function of ours that a script can call."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: ScriptPage) -> None:
         self._page = page
         self._selector: Any = None
 
     def select(self, kind: str, query: str) -> str:
-        """Return as JSON what a query finds, or why it cannot."""
+        """Return the matches of a query, or an error, as JSON."""
         from skitter.html.selector import Selector, foreign_selector  # noqa: PLC0415 - expressions do not need it
 
         try:
@@ -92,8 +92,8 @@ class _Selecting:
         return msgspec.json.encode({"found": found}).decode()
 
 
-def _told(error: Exception) -> str:
-    """Return what a script threw as one line, with the place in it."""
+def _describe(error: Exception) -> str:
+    """Return an exception of a script as one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() not in {"", "undefined"}]
     if not lines or "out of memory" in lines[0] or lines[0] == "null":
         return "ran out of memory"
@@ -101,17 +101,17 @@ def _told(error: Exception) -> str:
 
 
 def main() -> None:
-    """Run orders until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the crawl, which ends us when it ends
+    """Run calls until the end of the input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the crawl, which then ends this process
     seconds, sandbox = float(sys.argv[1]), Sandbox(int(sys.argv[2]))
-    decode = msgspec.json.Decoder(Order).decode
-    orders, results = sys.stdin.buffer, sys.stdout.buffer
-    while (frame := read_frame(orders)) is not None:
-        order = decode(frame)
-        if order.page is not None:
-            import skitter.html.selector  # noqa: F401, PLC0415 - loading it is none of the script's time
+    decode = msgspec.json.Decoder(ScriptCall).decode
+    calls, results = sys.stdin.buffer, sys.stdout.buffer
+    while (frame := read_frame(calls)) is not None:
+        call = decode(frame)
+        if call.page is not None:
+            import skitter.html.selector  # noqa: F401, PLC0415 - not to be counted as time of the script
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        result = sandbox.run(order)
+        result = sandbox.run(call)
         signal.setitimer(signal.ITIMER_PROF, 0)
         write_frame(results, result)
 
