@@ -20,7 +20,6 @@ from services.redis_servers import KVROCKS, running
 from skitter.brokers.address import parse_address
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
-from skitter.brokers.sqlite_state import SqliteState
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
@@ -232,14 +231,16 @@ class OverNsq(OverBroker):
 
 class OnSqliteState(OverBroker):
     def state(self, politeness, options, clock):
-        return SqliteState(self.folder / "frontier.db", politeness, options, clock=clock)
+        return EmbeddedFrontier(politeness, options, path=self.folder / "frontier.db", clock=clock)
 
 
 class OnValkeyState(OverBroker):
     def state(self, politeness, options, clock):
         from skitter.frontier.redis.frontier import RedisFrontier
 
-        return RedisFrontier(running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+        return RedisFrontier(
+            running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock
+        )
 
     async def stop(self):
         await super().stop()
