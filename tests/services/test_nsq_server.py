@@ -263,9 +263,7 @@ async def test_several_nsqd_are_found_by_nsqlookupd_and_their_messages_shared_ou
         producer = await open_all(Producer(lookups=[lookup]))
         assert len(producer.connections) == 2
         assert await lookup.producers(topic) == []
-        consumer = await open_all(
-            Consumer(topic, "c", lookups=[lookup], options=POLLING, max_in_flight=4)
-        )
+        consumer = await open_all(Consumer(topic, "c", lookups=[lookup], options=POLLING, max_in_flight=4))
         for number in range(4):
             await producer.publish(topic, [b"%d" % number])
         assert sorted(await collect(consumer, 4)) == [b"0", b"1", b"2", b"3"]

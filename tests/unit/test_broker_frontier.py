@@ -8,8 +8,8 @@ from fake_broker import FakeBroker
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.message import job_mark, request_message, slot_message
 from skitter.brokers.pending import MAX_REQUEUE_DELAY, BrokerTuning
-from skitter.brokers.sqlite_state import SqliteState
 from skitter.errors import FrontierError
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.politeness import Politeness, SlotPolicy
@@ -30,7 +30,7 @@ async def make(tmp_path):
     async def start(policy=FREE, tuning=QUICK, **options):
         broker = FakeBroker()
         settings = FrontierOptions(**options)
-        state = SqliteState(tmp_path / "frontier.db", Politeness(policy), settings)
+        state = EmbeddedFrontier(Politeness(policy), settings, path=tmp_path / "frontier.db")
         frontier = BrokerFrontier(state, lambda _: broker, tuning=tuning)
         info = await frontier.open()
         broker.mark = job_mark(info.fingerprint_seed)
@@ -300,7 +300,7 @@ async def test_only_who_joins_a_crawl_waits_for_a_broker_that_is_away(tmp_path, 
     monkeypatch.setattr("skitter.brokers.topic.OPEN_INTERVAL", 0.0)
     broker = AwayFirst()
     frontier = BrokerFrontier(
-        SqliteState(tmp_path / "f.db", Politeness(FREE)), lambda _: broker, patient=patient
+        EmbeddedFrontier(Politeness(FREE), path=tmp_path / "f.db"), lambda _: broker, patient=patient
     )
     if patient:
         await frontier.open()

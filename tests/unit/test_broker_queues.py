@@ -7,7 +7,7 @@ import pytest
 from fake_broker import FakeBroker
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
-from skitter.brokers.sqlite_state import SqliteState
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry, FetchReport, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 
@@ -41,9 +41,8 @@ async def job(tmp_path):
         def topic(queue):
             return topics.setdefault(queue, FakeBroker())
 
-        state = SqliteState(
-            tmp_path / "frontier.db", Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100))
-        )
+        politeness = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100))
+        state = EmbeddedFrontier(politeness, path=tmp_path / "frontier.db")
         frontier = BrokerFrontier(state, topic, tuning=QUICK)
         info = await frontier.open()
         opened.append(frontier)
@@ -127,7 +126,7 @@ async def test_landings_find_their_queue_also_when_it_is_served_no_more(job):
     await frontier.add([entry("detail|h.test", "a"), entry("h.test", "b")])
     (lease,) = (await frontier.lease("w", 10, (), {"detail": 10})).leases
     await frontier.lease("w", 10, [FetchReport(lease.id, 0.1)], {"default": 10})
-    assert next(iter(frontier._state._leases)).landed
+    assert next(iter(frontier._state._leases)).fetch_ended
     assert await frontier.renew("w", [lease.id]) == []
     await frontier.release([lease.id])
     assert [one.slot for one in (await frontier.lease("w", 10)).leases] == ["detail|h.test"]

@@ -6,8 +6,7 @@ from skitter.brokers.address import parse_address as parse_broker
 from skitter.brokers.nsq import RULES
 from skitter.errors import FrontierError, SkitterError, UsageError
 from skitter.frontends.tasks.book import TaskBook
-from skitter.frontier.redis.address import parse_address
-from skitter.frontier.redis.address import parse_cluster
+from skitter.frontier.redis.address import parse_address, parse_cluster
 from skitter.run.job import JobFolder, JobSpec
 from skitter.secrets import output_variable, shown_url, without_secrets
 from skitter.store.outputs import open_output
