@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from skitter.errors import SkitterError
-from skitter.frontends.tasks.entry import Standing
+from skitter.frontends.tasks.changes import TaskState
 from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.records import AddResult, Entry
 from skitter.frontier.workers import unserved
@@ -77,7 +77,7 @@ class JobQueries:
         return shown
 
     async def items(
-        self, job: JobRecord, run: str | None, after: str | None, limit: int, task: Standing | None = None
+        self, job: JobRecord, run: str | None, after: str | None, limit: int, task: TaskState | None = None
     ) -> ItemPage:
         """Return items of the current or the previous run, in the order in which their pages first arrived.
 

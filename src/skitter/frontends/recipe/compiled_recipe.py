@@ -1,4 +1,4 @@
-"""Plan: a recipe that has been checked, ready to be followed."""
+"""CompiledRecipe: a recipe that is checked and ready to run."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from typing import Any
 import msgspec
 
 from skitter.errors import SettingsError, SkitterError
-from skitter.frontends.recipe.login import LoginStep
+from skitter.frontends.recipe.compile_context import CompileContext
+from skitter.frontends.recipe.forms import LoginStep
 from skitter.frontends.recipe.model import Recipe
 from skitter.frontends.recipe.pages import PageReader
-from skitter.frontends.recipe.problems import Problems
-from skitter.frontends.recipe.source import Source
+from skitter.frontends.recipe.source import RecipeProblems, RecipeSource
 from skitter.frontends.recipe.starts import StartRule, check_domains, domains_of
-from skitter.frontends.recipe.validation import validate
-from skitter.frontends.recipe.variables import given_variables, substitute
-from skitter.frontends.recipe.workshop import Workshop
+from skitter.frontends.recipe.validation import given_variables, substitute, validate
 from skitter.settings import build_settings
 from skitter.store.outputs import open_output
 
 
-class Plan:
-    """All parts of a recipe."""
+class CompiledRecipe:
+    """The compiled parts of a recipe: starts, pages and login."""
 
-    def __init__(self, recipe: Recipe, workshop: Workshop) -> None:
+    def __init__(self, recipe: Recipe, compile_context: CompileContext) -> None:
         self.recipe = recipe
         self.name = recipe.name
         given = [recipe.start] if isinstance(recipe.start, str) else recipe.start
         self.starts = [
-            StartRule(one, place, recipe.languages, workshop.at(*_place_of_start(recipe, place)))
+            StartRule(one, place, recipe.languages, compile_context.at(*_place_of_start(recipe, place)))
             for place, one in enumerate(given)
         ]
-        self.login = None if recipe.login is None else LoginStep(recipe.login, workshop.at("login"))
+        self.login = None if recipe.login is None else LoginStep(recipe.login, compile_context.at("login"))
         self.pages = {
-            name: PageReader(name, page, workshop.at("pages", name)) for name, page in recipe.pages.items()
+            name: PageReader(name, page, compile_context.at("pages", name))
+            for name, page in recipe.pages.items()
         }
         self.allowed_domains = self._domains()
-        self._check(workshop)
+        self._check(compile_context)
 
     def _domains(self) -> Sequence[str]:
         allowed = self.recipe.allowed_domains
@@ -49,74 +48,76 @@ class Plan:
 
     @property
     def home_domains(self) -> Sequence[str]:
-        """Where the recipe's own cookies are sent: the hosts at which it begins."""
+        """Hosts that receive the recipe's own cookies: those of its start URLs."""
         return domains_of(self.starts, [self.login.host] if self.login is not None else [])
 
-    def _check(self, workshop: Workshop) -> None:
+    def _check(self, compile_context: CompileContext) -> None:
         recipe = self.recipe
         if not self.starts:
-            workshop.problem("is empty", "give at least one URL", "start")
+            compile_context.problem("empty", "give at least one URL", "start")
         scripted = any(rule.uses_scripts for rule in self.starts)
         if scripted and recipe.allowed_domains is None:
-            workshop.problem(
-                "is missing: a script does not tell its hosts", "name them, or any", "allowed_domains"
+            compile_context.problem(
+                "missing: the hosts of a script are unknown", "list them, or write any", "allowed_domains"
             )
         if isinstance(recipe.allowed_domains, list):
-            check_domains(recipe.allowed_domains, workshop.at("allowed_domains"))
-        self._check_reach(workshop)
+            check_domains(recipe.allowed_domains, compile_context.at("allowed_domains"))
+        self._check_reach(compile_context)
         for name, value in recipe.settings.items():
             try:
                 settings = build_settings({name: value})
                 if name in {"rates", "limit_rules"}:
                     settings.politeness()
             except SettingsError as error:
-                workshop.refused(error, "settings", name)
+                compile_context.add_error(error, "settings", name)
         for place, target in enumerate(recipe.outputs):
             try:
                 open_output(target)
             except SkitterError as error:
-                workshop.refused(error, "outputs", place)
+                compile_context.add_error(error, "outputs", place)
 
-    def _check_reach(self, workshop: Workshop) -> None:
+    def _check_reach(self, compile_context: CompileContext) -> None:
         if any(rule.uses_scripts for rule in self.starts):
-            return  # only they know
+            return  # a script can lead to any page
         reached = {rule.page for rule in self.starts}
-        waiting = [*reached]
-        while waiting:
-            page = self.pages.get(waiting.pop())
+        pending = [*reached]
+        while pending:
+            page = self.pages.get(pending.pop())
             new = page.leads_to - reached if page is not None else set()
             reached |= new
-            waiting += new
+            pending += new
         for name in self.pages.keys() - reached:
-            workshop.problem("is never reached", "follow links to it, or take it out", "pages", name)
+            compile_context.problem("not reachable", "add a link to it, or remove it", "pages", name)
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether it needs a JavaScript engine."""
+        """Whether the recipe needs a JavaScript engine."""
         return any(page.uses_scripts for page in self.pages.values()) or any(
             rule.uses_scripts for rule in self.starts
         )
 
 
-def make_plan(source: Source, arguments: Mapping[str, Any] | None = None, *, complete: bool = True) -> Plan:
-    """Make the plan of a recipe with the given variables.
+def compile_recipe(
+    source: RecipeSource, arguments: Mapping[str, Any] | None = None, *, complete: bool = True
+) -> CompiledRecipe:
+    """Check and compile a recipe with the given variables.
 
-    ``complete``: every variable has to have a value. Raises :class:`~skitter.frontends.recipe.problems.RecipeError` that has
-    every problem.
+    ``complete``: every variable must have a value. Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all
+    problems.
     """
-    problems = Problems()
+    problems = RecipeProblems()
     data = source.data
     if isinstance(data, dict):
         variables = given_variables(data, arguments or {}, problems)
         data = substitute(data, variables, problems, complete=complete)
     validate(data, problems)
     if problems:
-        raise source.refuse(problems.found)
+        raise source.error(problems.found)
     recipe = msgspec.convert(data, Recipe)
-    plan = Plan(recipe, Workshop(problems, recipe.pages.keys()))
+    compiled = CompiledRecipe(recipe, CompileContext(problems, recipe.pages.keys()))
     if problems:
-        raise source.refuse(problems.found)
-    return plan
+        raise source.error(problems.found)
+    return compiled
 
 
 def _place_of_start(recipe: Recipe, place: int) -> tuple[str | int, ...]:

@@ -1,4 +1,4 @@
-"""Propose: a recipe for a page, to begin with: what repeats on it, the fields of it, and the next page."""
+"""Suggests a recipe for a page: the blocks that repeat, their fields, and the next page."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from skitter.frontends.recipe.blocks import Blocks, Found, find_blocks
-from skitter.frontends.recipe.context import Context, PageError
-from skitter.frontends.recipe.feeds import read_feed
-from skitter.frontends.recipe.plan import make_plan
-from skitter.frontends.recipe.source import Source
-from skitter.frontends.recipe.values import DateReader, to_float
+from skitter.frontends.recipe.blocks import BlockField, RepeatedBlocks, find_blocks
+from skitter.frontends.recipe.compiled_recipe import compile_recipe
+from skitter.frontends.recipe.fields import DateReader, to_float
+from skitter.frontends.recipe.page_context import PageContext, PageError, read_feed
+from skitter.frontends.recipe.source import RecipeSource
 from skitter.plugins import need
 from skitter.response import Response
 from skitter.web.urls import host_of
@@ -32,16 +31,16 @@ _NEXT_WORDS = re.compile(
 )
 _NUMBER = re.compile(r"[^\w]{0,3}\s*[-+]?\d[\d.,\s]*\s*[^\w]{0,3}|\D{0,4}\d+[.,]\d{2}\D{0,4}")
 _DECIMAL_COMMA = re.compile(r",(?!\d{3}(?:\D|$))\d")
-"""A comma that is not before three digits divides no thousands."""
+"""A comma that is not followed by three digits is a decimal mark."""
 _NAMES = {"h1": "title", "h2": "title", "h3": "title", "h4": "title", "a": "title", "time": "date", "p": "text",
           "li": "text", "td": "cell", "span": "text", "div": "text"}  # fmt: skip
-_MOST_FIELDS = 12
+_MAX_FIELDS = 12
 
 
-def propose(response: Response) -> str:
-    """Return a recipe for a page as YAML text; it checks, and finds on that page what it says.
+def suggest_recipe(response: Response) -> str:
+    """Return a recipe for a page as YAML text. The recipe is valid, and finds items on the page.
 
-    Raises :class:`~skitter.frontends.recipe.context.PageError` for a page in which nothing can be found.
+    Raises :class:`~skitter.frontends.recipe.page_context.PageError` if nothing can be found on the page.
     """
     yaml = need("yaml", "recipes", "recipes")
     recipe = {
@@ -51,28 +50,28 @@ def propose(response: Response) -> str:
     }
     text: str = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=110)
     _try_out(text, response)
-    return f"# Proposed by `skitter recipe from {response.url}`: give the fields better names.\n{text}"
+    return f"# Suggested by `skitter recipe from {response.url}`: give the fields better names.\n{text}"
 
 
 def _name(url: str) -> str:
-    """Return the last word of a URL's path that has a letter in it, or its host."""
+    """Return the last part of a URL's path that contains a letter, or its host."""
     words = [word for word in urlsplit(url).path.split("/") if re.search(r"[A-Za-z]", word)]
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", words[-1].rsplit(".", 1)[0] if words else "").strip("-.")
     return name or re.sub(r"[^A-Za-z0-9.-]+", "-", host_of(url))
 
 
 def _try_out(text: str, response: Response) -> None:
-    plan = make_plan(Source.of_text(text, "the proposal"))
-    reader = plan.pages["page"]
+    compiled = compile_recipe(RecipeSource.of_text(text, "the suggestion"))
+    reader = compiled.pages["page"]
     items = [
         given
-        for given in reader.read(Context(response, "page", {}, form=reader.format))
+        for given in reader.read(PageContext(response, "page", {}, form=reader.format))
         if isinstance(given, dict)
     ]
     if not any(
         value not in {None, ""} for item in items for value in item.values() if not isinstance(value, list)
     ):
-        raise PageError(f"nothing was found in {response.url}", remedy="write its recipe by hand")
+        raise PageError(f"nothing was found in {response.url}", remedy="write the recipe yourself")
 
 
 def _page(response: Response) -> dict[str, Any]:
@@ -82,7 +81,7 @@ def _page(response: Response) -> dict[str, Any]:
         return _feed_page(response)
     root = response.xpath("/*")
     if not root:
-        raise PageError(f"{response.url} is no page", remedy="name an HTML page, a feed or a JSON API")
+        raise PageError(f"{response.url} has no content", remedy="name an HTML page, a feed or a JSON API")
     blocks = find_blocks(_lxml_root(response))
     page: dict[str, Any] = {"items": _of_blocks(blocks) if blocks is not None else _of_page(response)}
     following = _next(response)
@@ -92,7 +91,7 @@ def _page(response: Response) -> dict[str, Any]:
 
 
 def _lxml_root(response: Response) -> Any:
-    from parsel import Selector  # noqa: PLC0415 - only proposals walk over its tree
+    from parsel import Selector  # noqa: PLC0415 - only suggestions traverse its tree
 
     return Selector(response.text).root
 
@@ -100,17 +99,17 @@ def _lxml_root(response: Response) -> Any:
 # --- HTML ---------------------------------------------------------------------------------------------------
 
 
-def _of_blocks(blocks: Blocks) -> dict[str, Any]:
+def _of_blocks(blocks: RepeatedBlocks) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     head = _headings(blocks)
-    for field in blocks.fields[:_MOST_FIELDS]:
+    for field in blocks.fields[:_MAX_FIELDS]:
         name = head.get(field.css) or _name_of(field)
         fields[_unused(name, fields)] = _field(field)
     return {"each": blocks.css, "fields": fields}
 
 
-def _headings(blocks: Blocks) -> Mapping[str, str]:
-    """Return the names of a table's columns by the query of their cells."""
+def _headings(blocks: RepeatedBlocks) -> Mapping[str, str]:
+    """Return the column names of a table by the query of the cells."""
     if blocks.elements[0].tag != "tr":
         return {}
     table = next(blocks.elements[0].iterancestors("table"), None)
@@ -119,7 +118,7 @@ def _headings(blocks: Blocks) -> Mapping[str, str]:
     return {f"td:nth-child({place})": name for place, name in enumerate(names, 1) if name}
 
 
-def _name_of(field: Found) -> str:
+def _name_of(field: BlockField) -> str:
     if field.kind == "link":
         return "url"
     if field.kind == "image":
@@ -133,7 +132,7 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
     return next(one for one in candidates if one not in taken)
 
 
-def _field(field: Found) -> str | dict[str, Any]:
+def _field(field: BlockField) -> str | dict[str, Any]:
     query = {"css": field.css} if field.css else {"xpath": "."}
     if field.kind in {"link", "image"}:
         return {**query, "type": "url"}
@@ -144,7 +143,7 @@ def _field(field: Found) -> str | dict[str, Any]:
 
 
 def _type_of(values: Sequence[str]) -> dict[str, str] | None:
-    """Return the type of a field and what belongs to it; ``None`` for text."""
+    """Return the type of a field with its options. ``None`` for text."""
     if all(_NUMBER.fullmatch(value) for value in values):
         decimal = "," if any(_DECIMAL_COMMA.search(value) for value in values) else "."
         marked = {} if decimal == "." else {"decimal": decimal}
@@ -160,7 +159,7 @@ def _type_of(values: Sequence[str]) -> dict[str, str] | None:
 
 
 def _of_page(response: Response) -> dict[str, Any]:
-    """Return the fields that nearly every page has, as far as this one has them."""
+    """Return the usual fields of a page (title, description, text) that this page has."""
     usual = {
         "title": "h1" if response.css("h1") else "title",
         "description": "meta[name=description]::attr(content)",
@@ -194,11 +193,13 @@ def _json_page(response: Response) -> dict[str, Any]:
     try:
         value = response.json()
     except ValueError as error:
-        raise PageError(f"{response.url} is no JSON: {error}", remedy="look at what it answers") from None
+        raise PageError(
+            f"invalid JSON at {response.url}: {error}", remedy="check the answer of the server"
+        ) from None
     path, objects = max(_lists_in(value, ""), key=lambda one: len(one[1]), default=("", []))
     if not objects:
         if not isinstance(value, dict):
-            raise PageError(f"{response.url} holds no objects", remedy="write its recipe by hand")
+            raise PageError(f"{response.url} contains no objects", remedy="write the recipe yourself")
         return {"format": "json", "items": {"fields": _json_fields([value])}}
     page: dict[str, Any] = {
         "format": "json",
@@ -241,7 +242,7 @@ def _quoted(name: str) -> str:
 
 def _feed_page(response: Response) -> dict[str, Any]:
     if not read_feed(response)["entries"]:
-        raise PageError(f"{response.url} is no feed with entries", remedy="write its recipe by hand")
+        raise PageError(f"{response.url} is not a feed with entries", remedy="write the recipe yourself")
     names = ("title", "published", "author")
     fields: dict[str, Any] = {name: name for name in names}
     fields["url"] = {"json": "link", "type": "url"}

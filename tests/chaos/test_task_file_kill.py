@@ -1,4 +1,4 @@
-"""A job that watches a book of tasks is killed; tasks are added while it is dead; nothing is lost or doubled."""
+"""A job that watches a task file is killed; tasks are added while it is dead; nothing is lost or doubled."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from cli_command import skitter
 from engine_bench import Scripted
-from skitter.frontends.tasks.book import TaskBook
+from skitter.frontends.tasks.task_file import TaskFile
 from skitter.testing import Answer
 
 RECIPE = """name: {name}
@@ -55,11 +55,11 @@ def wait_for_done(folder, pages):
 def test_a_watching_job_that_is_killed_goes_on_with_old_and_new_tasks(serve, tmp_path, kill_after):
     site = Chains(kill_after)
     url = serve(site).url
-    book = TaskBook(tmp_path / "book")
+    task_file = TaskFile(tmp_path / "task_file")
     for name in "ab":
-        book.add(RECIPE.format(name=name, url=url), f"{name}.yaml")
+        task_file.add(RECIPE.format(name=name, url=url), f"{name}.yaml")
     command = [
-        sys.executable, "-m", "skitter", "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "-a", "watch=yes",
+        sys.executable, "-m", "skitter", "run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=task_file", "-a", "watch=yes",
         "--job", "job", "-o", "out.jsonl", "--delay", "0", "--no-robots", "-q", "--workers", "2",
     ]  # fmt: skip
     first = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
@@ -68,7 +68,7 @@ def test_a_watching_job_that_is_killed_goes_on_with_old_and_new_tasks(serve, tmp
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
-    book.add(RECIPE.format(name="c", url=url), "c.yaml")
+    task_file.add(RECIPE.format(name="c", url=url), "c.yaml")
     second = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
     try:
         wait_for_done(tmp_path, 24)
