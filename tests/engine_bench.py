@@ -5,7 +5,7 @@ from collections import Counter
 
 from skitter.errors import CrawlFailed, StoreError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
-from skitter.frontier.rpc.client import RemoteFrontier
+from skitter.frontier.rpc.client import remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.item import encode_item
 from skitter.run.builder import JobBuilder, WorkerSet, _scope
@@ -55,6 +55,8 @@ def redirect(location, status=302, **headers):
 
 class Kept:
     """A store in memory: what all workers have written, by page."""
+
+    buffering = None
 
     def __init__(self, groups):
         self._groups = groups
@@ -130,7 +132,7 @@ class Bench(JobBuilder):
     async def _over_socket(self, workers, info):
         server = FrontierServer(self.frontier, info, self.folder.path / "s")
         await server.start()
-        links = [RemoteFrontier(server.path, f"w{number}") for number in range(workers)]
+        links = [remote_frontier(server.path, f"w{number}") for number in range(workers)]
         try:
             for link in links:
                 await link.open()

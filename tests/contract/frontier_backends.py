@@ -20,11 +20,10 @@ from services.redis_servers import KVROCKS, running
 from skitter.brokers.address import parse_address
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
-from skitter.brokers.sqlite_state import SqliteState
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.rpc.client import RemoteFrontier
+from skitter.frontier.rpc.client import remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.politeness import Politeness
 
@@ -117,7 +116,7 @@ class OverSocket(OnSqlite):
         owner = await super().start(politeness, options, clock)
         self.server = FrontierServer(owner, self.info, self.folder / "socket")
         await self.server.start()
-        self.client = RemoteFrontier(self.folder / "socket")
+        self.client = remote_frontier(self.folder / "socket")
         await self.client.open()
         return self.client
 
@@ -232,14 +231,16 @@ class OverNsq(OverBroker):
 
 class OnSqliteState(OverBroker):
     def state(self, politeness, options, clock):
-        return SqliteState(self.folder / "frontier.db", politeness, options, clock=clock)
+        return EmbeddedFrontier(politeness, options, path=self.folder / "frontier.db", clock=clock)
 
 
 class OnValkeyState(OverBroker):
     def state(self, politeness, options, clock):
         from skitter.frontier.redis.frontier import RedisFrontier
 
-        return RedisFrontier(running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+        return RedisFrontier(
+            running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock
+        )
 
     async def stop(self):
         await super().stop()

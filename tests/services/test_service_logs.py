@@ -173,7 +173,7 @@ def test_all_that_a_run_says_is_read_from_any_node_without_secrets(nodes, site, 
     found = [json.loads(line) for line in text_of(one, f"/jobs/{name}/log.jsonl").splitlines()]
     assert found == lines
     text = text_of(two, f"/jobs/{name}/log.txt?level=error")
-    assert text.startswith(f"{error['time']} ERROR   {error['node']}/{error['worker']} skitter.worker: ")
+    assert text.startswith(f"{error['time']} ERROR   {error['node']}/{error['worker']} {error['logger']}: ")
     assert "\n    Traceback (most recent call last):\n" in text
     # The log of the nodes has it, too, by the level of that.
     told = f"{page['run']}: {error['message']}\n"

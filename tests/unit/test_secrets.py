@@ -31,6 +31,8 @@ from skitter.worker.routing import section_of
         ("nsq://pw@a,b/topic?state=redis://me:pw@h/1", "nsq://a,b/topic?state=redis://me@h/1",
          "nsq://***@a,b/topic?state=redis://me:***@h/1"),
         ("nats://me:pw@a/t?state=sqlite:", "nats://a/t?state=sqlite:", "nats://***@a/t?state=sqlite:"),
+        ("amqp://pw@a/t?tls=yes&state=redis://me:pw@h", "amqp://a/t?tls=yes&state=redis://me@h",
+         "amqp://***@a/t?tls=yes&state=redis://me:***@h"),
         ("unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2"),
         ("sqlite:/srv/a@b.db", "sqlite:/srv/a@b.db", "sqlite:/srv/a@b.db"),
         ("memory:", "memory:", "memory:"),

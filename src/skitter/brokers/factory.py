@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from skitter.brokers.address import BrokerAddress, UrlRules, parse_address
 from skitter.brokers.contract import Broker, StateFrontier
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
 from skitter.plugins import needing
 from skitter.secrets import shown_url
@@ -56,9 +56,7 @@ def make_broker_frontier(
 def _make_state(url: str, context: FrontierContext) -> StateFrontier:
     scheme = url.partition(":")[0].lower()
     if scheme == "sqlite":
-        from skitter.brokers.sqlite_state import SqliteState  # noqa: PLC0415 - only one of them is needed
-
-        return cast(StateFrontier, SqliteState.from_url(url, context))
+        return EmbeddedFrontier.from_url(url, context)
     if scheme in _REDIS_SCHEMES:
         with needing("redis", f"state {scheme!r}", FrontierError):
             from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra

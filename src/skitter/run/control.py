@@ -23,7 +23,7 @@ from skitter.frontier.embedded.tables import file_of
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
-from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier
+from skitter.frontier.rpc.client import OwnerGone, remote_frontier
 from skitter.frontier.stats import StatsGroup, StatsRow
 from skitter.frontier.workers import WorkerStatus
 from skitter.politeness import Politeness
@@ -129,7 +129,7 @@ async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]
         finally:
             await shared.close()
         return
-    frontier = RemoteFrontier(folder.socket)
+    frontier = remote_frontier(folder.socket)
     try:
         info = await frontier.open()
     except OwnerGone:

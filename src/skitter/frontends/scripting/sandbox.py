@@ -77,13 +77,13 @@ class _PageSelector:
 
     def select(self, kind: str, query: str) -> str:
         """Return the matches of a query, or an error, as JSON."""
-        from skitter.html.selector import Selector, foreign_selector  # noqa: PLC0415 - expressions do not need it
+        from skitter.html.selector import Selector, parsel_backed_selector  # noqa: PLC0415 - expressions do not need it
 
         try:
             if self._selector is None:
                 html = self._page.kind == "html"
                 text = self._page.text
-                self._selector = Selector(text) if html else foreign_selector(text, self._page.kind)
+                self._selector = Selector(text) if html else parsel_backed_selector(text, self._page.kind)
             if kind not in {"css", "xpath", "jmespath"}:
                 return '{"error": "unknown selector"}'
             found = getattr(self._selector, kind)(query).getall()

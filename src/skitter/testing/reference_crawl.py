@@ -1,7 +1,7 @@
-"""An independent crawl of a loopback site, to compare with.
+"""A simple reference crawler, to compare the results of a crawl with.
 
-Breadth first, one request at a time, made of the standard library alone: no code is shared with the
-crawler that it judges.
+It works breadth first, one request at a time, and uses only the standard library: it shares no code with the crawler
+under test.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 import msgspec
 
 
-class Walked(msgspec.Struct, frozen=True):
-    """What the walk found at one URL."""
+class ReferencePage(msgspec.Struct, frozen=True):
+    """What the reference crawler found at one URL."""
 
     status: int
     content_type: str
     title: str | None
-    """Text of the first ``title``, white space around it removed; ``None``: no HTML, or no title."""
+    """Text of the first ``title`` without surrounding white space; ``None`` if there is no HTML or no title."""
     links: int
-    """Number of ``a[href]``; 0 if it is no HTML."""
+    """Number of ``a[href]``; 0 if the page is not HTML."""
     size: int
-    """Bytes of the body."""
+    """Size of the body in bytes."""
     depth: int
-    """Links (and redirects) between the start and this page."""
+    """Number of links and redirects between the start and this page."""
 
 
-def walk(
+def reference_crawl(
     start: str, *, scope: Callable[[str], bool] | None = None, limit: int = 1_000_000
-) -> dict[str, Walked]:
-    """Visit everything that can be reached and return it by URL (without fragment).
+) -> dict[str, ReferencePage]:
+    """Fetch everything that is reachable, and return it by URL (without fragments).
 
-    ``scope`` tells whether an absolute http(s) URL belongs to the walk; by default those of the
-    start's host and port do. Redirects are entries of their own; their target is followed like a link.
-    Raises ``RuntimeError`` when more than ``limit`` URLs are found, ``OSError`` if the site fails.
+    ``scope`` decides whether an absolute http(s) URL is fetched; by default, URLs with the start's host and port are.
+    Redirects are entries of their own; their target is followed like a link. Raises ``RuntimeError`` if more than
+    ``limit`` URLs are found, and ``OSError`` if the site fails.
     """
     origin = urlsplit(start).netloc
     in_scope = scope or (lambda url: urlsplit(url).netloc == origin)
     depths = {start: 0}
     waiting = deque([start])
-    found: dict[str, Walked] = {}
+    found: dict[str, ReferencePage] = {}
     connections: dict[str, http.client.HTTPConnection] = {}
     try:
         while waiting:
@@ -63,7 +63,7 @@ def walk(
 
 def _visit(
     connections: dict[str, http.client.HTTPConnection], url: str, depth: int
-) -> tuple[Walked, list[str]]:
+) -> tuple[ReferencePage, list[str]]:
     parts = urlsplit(url)
     connection = connections.setdefault(parts.netloc, http.client.HTTPConnection(parts.netloc, timeout=30))
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -76,7 +76,7 @@ def _visit(
         charset = response.headers.get_content_charset("utf-8")
         reader.feed(body.decode(charset, errors="replace"))
         reader.close()
-    page = Walked(response.status, content_type, reader.title, len(reader.hrefs), len(body), depth)
+    page = ReferencePage(response.status, content_type, reader.title, len(reader.hrefs), len(body), depth)
     location = response.headers.get("Location")
     if 300 <= response.status < 400 and location is not None:
         return page, _absolute(url, [location])
@@ -90,7 +90,7 @@ def _absolute(base: str, hrefs: list[str]) -> list[str]:
             url = urldefrag(urljoin(base, href.strip())).url
             if urlsplit(url).scheme in ("http", "https"):
                 targets.append(url)
-        except ValueError:  # urllib refuses a few malformed hosts
+        except ValueError:  # urllib rejects some malformed hosts
             continue
     return targets
 
