@@ -227,7 +227,7 @@ async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve)
     assert (summary.queued, summary.in_flight, summary.idle, await crawl.idle()) == (0, 1, False, False)
     assert await Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda *_: go_on.set()).run() >= 1
     assert (site.counts["/late"], crawl.status, await crawl.idle()) == (1, Status.STOPPED, True)
-    assert (await crawl.summary()).reason == "nothing is left to do"
+    assert (await crawl.summary()).reason == "idle"
 
 
 async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_text(made, serve):
