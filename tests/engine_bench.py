@@ -56,6 +56,8 @@ def redirect(location, status=302, **headers):
 class Kept:
     """A store in memory: what all workers have written, by page."""
 
+    buffering = None
+
     def __init__(self, groups):
         self._groups = groups
 

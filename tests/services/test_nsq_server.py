@@ -117,7 +117,7 @@ async def test_no_more_than_allowed_are_in_flight(nsqd, topic, open_all):
     assert len(await consumer.receive(10, timeout=20.0)) == 1
 
 
-async def test_a_message_put_back_comes_again_after_its_delay(nsqd, old_topic, open_all):
+async def test_a_requeued_message_comes_again_after_its_delay(nsqd, old_topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
     consumer = await open_all(Consumer(old_topic, "c", [nsqd.address], options=QUICK))
     await producer.publish(old_topic, [b"x"])
@@ -161,7 +161,7 @@ async def test_touching_keeps_a_message_and_not_touching_loses_it(nsqd, old_topi
     assert consumer.connections[0].is_open
 
 
-async def test_what_a_dead_client_held_is_delivered_to_another_when_its_time_is_over(
+async def test_the_messages_of_a_dead_client_are_delivered_to_another_after_their_timeout(
     nsqd, old_topic, open_all
 ):
     producer = await open_all(Producer([nsqd.address]))
@@ -208,12 +208,12 @@ async def test_encrypted_connections_carry_the_same(start_nsqd, tmp_path, topic,
         await Connection.open(*server.address, NsqOptions(tls=ssl.create_default_context()))
 
 
-async def test_tls_that_is_not_offered_is_no_plain_connection(nsqd):
+async def test_a_server_without_tls_gets_no_plain_connection(nsqd):
     with pytest.raises(ConnectionFailed, match="TLS"):
         await Connection.open(*nsqd.address, NsqOptions(tls=ssl.create_default_context()))
 
 
-async def test_a_name_that_nsqd_refuses_is_an_error_of_its_word(nsqd):
+async def test_a_name_that_nsqd_refuses_is_an_error_with_its_code(nsqd):
     connection = await Connection.open(*nsqd.address)
     with pytest.raises(CommandRefused) as refusal:
         await connection.publish("no/topic", [b"x"])
@@ -221,7 +221,7 @@ async def test_a_name_that_nsqd_refuses_is_an_error_of_its_word(nsqd):
     await connection.wait_closed()
 
 
-async def test_after_asking_for_no_more_what_is_in_hand_can_be_finished(nsqd, topic, open_all):
+async def test_messages_in_flight_can_be_finished_after_a_stop(nsqd, topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
     got = asyncio.Queue()
     connection = await Connection.open(*nsqd.address, QUICK, on_message=got.put_nowait)
@@ -283,15 +283,13 @@ async def test_one_message_in_flight_is_shared_by_two_nsqd(start_nsqd, topic, op
     assert sorted(await collect(consumer, 2)) == [b"0", b"1"]
 
 
-async def test_a_lookupd_that_is_not_there_is_one_clear_error(free_port):
+async def test_a_missing_lookupd_is_one_clear_error(free_port):
     consumer = Consumer("t", "c", lookups=[NsqLookup("127.0.0.1", free_port)])
     with pytest.raises(LookupFailed, match=f"nsqlookupd 127.0.0.1:{free_port}"):
         await consumer.open()
 
 
-async def test_a_lookupd_that_is_not_there_does_no_harm_where_nsqd_are_named(
-    nsqd, topic, open_all, free_port
-):
+async def test_a_missing_lookupd_does_no_harm_if_nsqd_are_named(nsqd, topic, open_all, free_port):
     nobody = NsqLookup("127.0.0.1", free_port)
     producer = await open_all(Producer([nsqd.address], [nobody]))
     consumer = await open_all(Consumer(topic, "c", [nsqd.address], [nobody], QUICK))

@@ -6,8 +6,8 @@ import pytest
 
 from services.as_on_disk import AsOnDisk
 from services.requests import counts, done, entries
-from skitter.errors import FrontierError
 from skitter.frontier.redis.job import keys_of
+from skitter.frontier.redis.server_errors import JobGone
 
 FLOORS = """
 local floors = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'floors'))
@@ -46,7 +46,7 @@ async def test_calls_at_the_same_time_by_transactions_do_not_mix(server, in_tran
 async def test_an_error_of_a_script_in_a_transaction_is_told_as_itself(server, in_transactions, join):
     frontier = await in_transactions(server.url)
     await frontier.job.erase()
-    with pytest.raises(FrontierError, match="begun anew by somebody else"):
+    with pytest.raises(JobGone):
         await frontier.add(entries("a"))
 
 

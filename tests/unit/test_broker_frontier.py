@@ -70,7 +70,7 @@ async def test_a_message_is_finished_after_the_commit_and_not_before_its_childre
     assert len(broker.published) == 3
 
 
-async def test_only_what_the_state_has_taken_is_published(make):
+async def test_only_new_requests_are_published(make):
     frontier, broker = await make()
     await frontier.add([entry("a"), entry("a"), entry("b", dedup=False), entry("b", dedup=False)])
     (a, *_) = await lease(frontier)
@@ -79,7 +79,7 @@ async def test_only_what_the_state_has_taken_is_published(make):
     assert len(broker.published) == 3 + 1
 
 
-async def test_a_retry_is_put_back_for_as_long_as_it_waits(make):
+async def test_a_retry_is_requeued_with_its_delay(make):
     frontier, broker = await make()
     await frontier.add([entry("a")])
     (a,) = await lease(frontier)
@@ -108,7 +108,7 @@ async def test_the_message_of_a_late_commit_stands_for_its_request_again(make):
     assert len(broker.published) == 1
 
 
-async def test_messages_of_others_and_rubbish_are_let_go(make):
+async def test_messages_of_other_jobs_and_invalid_messages_are_finished(make):
     frontier, broker = await make()
     for body in (b"", b"rubbish", request_message(b"another!", entry("x"), 0.0), b"\x90"):
         broker.deliver(body)
@@ -131,7 +131,7 @@ async def test_a_message_delivered_twice_leases_nothing_twice(make):
     assert broker.delivered[-1].answers == ["finish"]
 
 
-async def test_a_message_whose_page_is_at_work_elsewhere_is_kept_or_put_back(make):
+async def test_a_message_whose_request_is_leased_elsewhere_is_kept_or_requeued(make):
     frontier, broker = await make(tuning=BrokerTuning(hold=0.0))
     await frontier.add([entry("a")])
     assert len(await lease(frontier)) == 1
@@ -142,7 +142,7 @@ async def test_a_message_whose_page_is_at_work_elsewhere_is_kept_or_put_back(mak
     assert 0 < seconds < 20
 
 
-async def test_what_the_state_has_lost_is_added_again_from_its_message(make):
+async def test_a_request_that_the_state_has_lost_is_added_again_from_its_message(make):
     frontier, broker = await make()
     broker.deliver(request_message(broker.mark, entry("lost", priority=3), 0.0))
     assert await lease(frontier, reports=[FetchReport(0)]) == []
@@ -151,7 +151,7 @@ async def test_what_the_state_has_lost_is_added_again_from_its_message(make):
     assert again.url == "http://h.test/lost"
 
 
-async def test_a_slow_host_is_put_back_until_it_is_ready_one_behind_the_other(make):
+async def test_messages_of_a_slow_host_are_requeued_one_behind_the_other(make):
     frontier, broker = await make(SlotPolicy(delay=60.0, concurrency_per_slot=1))
     await frontier.add([entry(number) for number in range(50)])
     assert len(await lease(frontier)) == 1
@@ -162,7 +162,7 @@ async def test_a_slow_host_is_put_back_until_it_is_ready_one_behind_the_other(ma
     assert len(set(waits)) == 49
 
 
-async def test_a_host_that_is_ready_in_a_moment_is_waited_for_in_hand(make):
+async def test_a_message_is_kept_if_its_host_is_ready_soon(make):
     frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     (a,) = await lease(frontier)
@@ -171,7 +171,7 @@ async def test_a_host_that_is_ready_in_a_moment_is_waited_for_in_hand(make):
     assert [message.answers for message in broker.delivered] == [[], []]
 
 
-async def test_no_more_is_kept_in_hand_than_there_is_room_for(make):
+async def test_no_more_messages_are_kept_than_allowed(make):
     frontier, broker = await make(
         SlotPolicy(delay=0.0, concurrency_per_slot=1), tuning=BrokerTuning(max_pending=4, hold=1e6)
     )
@@ -193,7 +193,7 @@ async def test_messages_come_as_they_are_needed(make):
     assert broker.allowed[-1] == len(leases)
 
 
-async def test_the_next_messages_may_come_while_pages_are_committed_and_no_more_of_them_afterwards(make):
+async def test_the_next_messages_may_come_during_a_commit_and_no_more_afterwards(make):
     frontier, broker = await make()
     await frontier.add([entry(number) for number in range(6)])
     leases = await lease(frontier, 3)
@@ -213,7 +213,7 @@ async def test_the_next_messages_may_come_while_pages_are_committed_and_no_more_
     assert broker.allowed[-1] <= 3 + len(topic_of(frontier)._pending)
 
 
-async def test_what_was_not_looked_at_for_want_of_room_stays_in_hand_and_counts_as_needed(make):
+async def test_messages_that_were_not_needed_stay_pending_and_count_as_needed(make):
     frontier, broker = await make(tuning=BrokerTuning(max_pending=4, hold=0.5))
     await frontier.add([entry(number) for number in range(30)])
     leases = await lease(frontier, 2)
@@ -242,7 +242,7 @@ async def test_nothing_is_published_again_while_messages_come(make):
     assert len(broker.published) == 10
 
 
-async def test_closing_puts_back_what_is_in_hand_and_at_work(make):
+async def test_closing_requeues_pending_and_leased_messages(make):
     frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     await lease(frontier)
@@ -250,7 +250,7 @@ async def test_closing_puts_back_what_is_in_hand_and_at_work(make):
     assert [message.answers for message in broker.delivered] == [[("requeue", 0.0)]] * 2
 
 
-async def test_closing_a_finished_job_lets_go_of_what_is_left(make):
+async def test_closing_a_finished_job_finishes_the_remaining_messages(make):
     frontier, broker = await make(tuning=BrokerTuning(hold=1e6))
     claim = await frontier.claim_seeds("w")
     await frontier.add([entry("a")], SeedProgress(claim.token, 1, done=True))
@@ -296,7 +296,9 @@ class AwayFirst(FakeBroker):
 
 
 @pytest.mark.parametrize("patient", [True, False])
-async def test_only_who_joins_a_crawl_waits_for_a_broker_that_is_away(tmp_path, monkeypatch, patient):
+async def test_only_a_worker_that_joins_a_crawl_waits_for_a_broker_that_is_away(
+    tmp_path, monkeypatch, patient
+):
     monkeypatch.setattr("skitter.brokers.topic.OPEN_INTERVAL", 0.0)
     broker = AwayFirst()
     frontier = BrokerFrontier(

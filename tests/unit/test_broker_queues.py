@@ -87,7 +87,7 @@ async def test_each_request_goes_to_the_topic_of_its_queue(job):
     }
 
 
-async def test_what_a_page_finds_for_another_queue_is_published_before_its_own_message_is_finished(job):
+async def test_links_into_another_queue_are_published_before_the_message_of_their_page_is_finished(job):
     frontier, topics, _ = await job()
     await frontier.add([entry("list|h.test", "a"), entry("detail|h.test", "known")])
     (lease,) = (await frontier.lease("w", 10, (), {"list": 10})).leases
@@ -121,7 +121,7 @@ async def test_a_queue_that_another_process_has_begun_is_found(job):
     assert [one.slot for one in (await other.lease("w", 10)).leases] == ["detail|h.test"]
 
 
-async def test_landings_find_their_queue_also_when_it_is_served_no_more(job):
+async def test_fetch_reports_find_their_queue_when_it_is_no_longer_served(job):
     frontier, _, _ = await job()
     await frontier.add([entry("detail|h.test", "a"), entry("h.test", "b")])
     (lease,) = (await frontier.lease("w", 10, (), {"detail": 10})).leases
@@ -132,7 +132,7 @@ async def test_landings_find_their_queue_also_when_it_is_served_no_more(job):
     assert [one.slot for one in (await frontier.lease("w", 10)).leases] == ["detail|h.test"]
 
 
-async def test_what_a_worker_that_died_held_comes_back_in_each_queue(job):
+async def test_the_leases_of_a_dead_worker_come_back_in_each_queue(job):
     frontier, _, _ = await job()
     await frontier.add([entry("detail|h.test", "a"), entry("list|h.test", "b")])
     assert len((await frontier.lease("dead", 10)).leases) == 2

@@ -97,13 +97,13 @@ async def connection(peer, received):
     await connection.wait_closed()
 
 
-async def test_nobody_there_is_one_clear_error(free_port):
+async def test_a_missing_server_is_one_clear_error(free_port):
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{free_port}"):
         await Connection.open("127.0.0.1", free_port, QUICK)
 
 
 @pytest.mark.parametrize("answer", [frame(0, b"OK"), b"HTTP/1.1 400 Bad Request\r\n\r\n", frame(0, b"[]")])
-async def test_a_server_that_is_no_nsqd_is_one_clear_error(peer, answer):
+async def test_another_server_is_one_clear_error(peer, answer):
     peer.greeting = answer
     with pytest.raises(ConnectionFailed):
         await Connection.open("127.0.0.1", peer.port, QUICK)
@@ -116,18 +116,18 @@ async def test_a_server_that_never_answers_is_given_up_in_time(peer):
 
 
 @pytest.mark.parametrize(("wish", "word"), [({"deflate": 6}, "deflate"), ({"snappy": True}, "snappy")])
-async def test_a_feature_that_is_not_offered_is_an_error(peer, wish, word):
+async def test_a_feature_that_the_server_lacks_is_an_error(peer, wish, word):
     with pytest.raises(ConnectionFailed, match=word):
         await Connection.open("127.0.0.1", peer.port, NsqOptions(**wish))
 
 
-async def test_a_server_that_wants_a_secret_is_refused_without_one(peer):
+async def test_a_server_that_requires_a_secret_refuses_a_client_without_one(peer):
     peer.greeting = frame(0, json.dumps({"version": "1", "auth_required": True}).encode())
     with pytest.raises(CommandRefused, match="E_AUTH_FIRST"):
         await Connection.open("127.0.0.1", peer.port, QUICK)
 
 
-async def test_the_greeting_asks_for_what_the_options_say(peer):
+async def test_the_options_are_sent_in_the_handshake(peer):
     options = NsqOptions(
         heartbeat=12.5, msg_timeout=90.0, output_buffer_timeout=0.01, client_id="me", sample_rate=7
     )
@@ -143,7 +143,7 @@ async def test_heartbeats_are_answered(peer, connection):
     await peer.hear(b"NOP\n")
 
 
-async def test_a_silent_server_is_taken_for_dead(peer):
+async def test_a_silent_server_counts_as_dead(peer):
     connection = await Connection.open("127.0.0.1", peer.port, NsqOptions(heartbeat=0.05))
     async with asyncio.timeout(5):
         await connection.wait_closed()
@@ -180,13 +180,13 @@ async def test_a_call_that_is_never_answered_ends_the_connection(peer):
 @pytest.mark.parametrize(
     "rubbish", [frame(7, b"x"), frame(0, b"OK"), struct.pack(">II", 1, 0), frame(2, b"short")]
 )
-async def test_what_is_no_protocol_ends_the_connection(peer, connection, rubbish):
+async def test_invalid_data_ends_the_connection(peer, connection, rubbish):
     peer.say(rubbish)
     async with asyncio.timeout(5):
         await connection.wait_closed()
 
 
-async def test_an_error_about_a_lost_message_is_no_reason_to_end(peer, connection):
+async def test_an_error_about_a_lost_message_keeps_the_connection_open(peer, connection):
     call = asyncio.create_task(connection.publish("t", [b"a"]))
     await peer.hear(b"PUB t")
     peer.say(frame(1, b"E_FIN_FAILED FIN 0123 failed ID not in flight"), frame(0, b"OK"))
@@ -208,7 +208,7 @@ async def test_a_message_is_answered_once(peer, connection, received):
     assert connection.in_flight == 0
 
 
-async def test_what_is_allowed_is_told_once_and_before_the_answers_that_make_room(peer, connection, received):
+async def test_rdy_is_sent_once_and_before_the_answers_that_make_room(peer, connection, received):
     connection.allow(3)
     await peer.hear(b"RDY 3\n")
     peer.say(message(number=5))
@@ -221,7 +221,7 @@ async def test_what_is_allowed_is_told_once_and_before_the_answers_that_make_roo
     assert peer.heard == b"RDY 0\nFIN %016d\n" % 5
 
 
-async def test_a_delay_is_cut_to_what_nsqd_takes(peer, connection, received):
+async def test_a_delay_is_reduced_to_the_maximum_of_nsqd(peer, connection, received):
     peer.say(message(number=1))
     (await received.get()).requeue(1e9)
     await peer.hear(b"REQ %016d 3600000\n" % 1)
@@ -241,7 +241,7 @@ async def open_consumer(peer, **options) -> Consumer:
     return consumer
 
 
-async def test_a_consumer_comes_back_after_the_connection_ended(peer):
+async def test_a_consumer_reconnects(peer):
     consumer = await open_consumer(peer, max_in_flight=3)
     await peer.hear(b"RDY 3\n")
     peer.heard = b""
@@ -253,7 +253,7 @@ async def test_a_consumer_comes_back_after_the_connection_ended(peer):
     await consumer.close()
 
 
-async def test_a_consumer_comes_back_after_a_server_that_ends_each_greeting(peer):
+async def test_a_consumer_reconnects_after_a_server_ended_each_handshake(peer):
     """As one does that is being killed: no dead connection is kept, and none is waited for."""
     consumer = await open_consumer(peer, max_in_flight=3)
     await peer.hear(b"RDY 3\n")
@@ -281,7 +281,7 @@ async def test_messages_of_an_ended_connection_are_not_received(peer):
     await consumer.close()
 
 
-async def test_closing_gives_back_what_was_not_answered(peer):
+async def test_closing_requeues_unanswered_messages(peer):
     consumer = await open_consumer(peer, max_in_flight=3)
     peer.say(message(number=1), message(number=2), message(number=3))
     await consumer.wait()
@@ -294,7 +294,7 @@ async def test_closing_gives_back_what_was_not_answered(peer):
     assert second.is_answered
 
 
-async def test_failures_make_a_consumer_rest_and_then_try_one_message(peer):
+async def test_failures_pause_a_consumer_which_then_tries_one_message(peer):
     consumer = await open_consumer(peer, max_in_flight=5, max_backoff=0.05)
     peer.say(message(number=1))
     (one,) = await consumer.receive(1)
@@ -310,7 +310,7 @@ async def test_failures_make_a_consumer_rest_and_then_try_one_message(peer):
     await consumer.close()
 
 
-async def test_a_prompt_consumer_allows_all_while_messages_come_and_one_more_in_a_lull(peer):
+async def test_a_prompt_consumer_allows_one_more_message_in_a_lull_and_else_all(peer):
     consumer = await open_consumer(peer, max_in_flight=9, prompt=True)
     await peer.hear(b"RDY 1\n")
     peer.say(message(number=1), message(number=2))

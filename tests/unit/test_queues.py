@@ -6,7 +6,7 @@ import pytest
 
 from cli_command import skitter
 from engine_bench import Bench, Scripted, page, redirect
-from recipe_kitchen import cook_text
+from recipe_runs import run_recipe_text
 from skitter import Request, Spider
 from skitter.brokers.address import UrlRules, parse_address
 from skitter.errors import RequestError, SettingsError
@@ -153,7 +153,7 @@ async def test_a_recipe_names_queues_of_its_starts_and_links(serve, tmp_path):
         "/": html(("book", "/b1"), ("next", "/2")), "/2": html(("book", "/b2")),
         "/b1": html(("also", "/b3")), "/b2": html(), "/b3": html(),
     })  # fmt: skip
-    ran = await cook_text(RECIPE.replace("{site}", serve(site).url), tmp_path)
+    ran = await run_recipe_text(RECIPE.replace("{site}", serve(site).url), tmp_path)
     assert len(ran.items) == 3
     assert ran.status.queues.keys() == {"default", "list", "detail"}
     assert {slot.key.partition("|")[0] for slot in ran.status.busiest} <= {"list", "detail"}

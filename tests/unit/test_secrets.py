@@ -5,7 +5,7 @@ import pytest
 from skitter.brokers.address import parse_address as parse_broker
 from skitter.brokers.nsq import RULES
 from skitter.errors import FrontierError, SkitterError, UsageError
-from skitter.frontends.tasks.book import TaskBook
+from skitter.frontends.tasks.task_file import TaskFile
 from skitter.frontier.redis.address import parse_address, parse_cluster
 from skitter.run.job import JobFolder, JobSpec
 from skitter.secrets import output_variable, shown_url, without_secrets
@@ -31,6 +31,8 @@ from skitter.worker.routing import section_of
         ("nsq://pw@a,b/topic?state=redis://me:pw@h/1", "nsq://a,b/topic?state=redis://me@h/1",
          "nsq://***@a,b/topic?state=redis://me:***@h/1"),
         ("nats://me:pw@a/t?state=sqlite:", "nats://a/t?state=sqlite:", "nats://***@a/t?state=sqlite:"),
+        ("amqp://pw@a/t?tls=yes&state=redis://me:pw@h", "amqp://a/t?tls=yes&state=redis://me@h",
+         "amqp://***@a/t?tls=yes&state=redis://me:***@h"),
         ("unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2"),
         ("sqlite:/srv/a@b.db", "sqlite:/srv/a@b.db", "sqlite:/srv/a@b.db"),
         ("memory:", "memory:", "memory:"),
@@ -156,7 +158,7 @@ def test_another_password_means_the_same_output(monkeypatch):
 
 def test_a_book_of_tasks_takes_no_password(tmp_path):
     recipe = "name: one\nstart: http://h.test/\npages: {p: {items: {fields: {a: {value: b}}}}}\n"
-    book = TaskBook(tmp_path / "book")
+    book = TaskFile(tmp_path / "book")
     for text, outputs in (
         (recipe, ["mongodb://me:hidden@h/d/c"]),
         (f"{recipe}outputs: ['s3://b/x.csv?secret=hidden']\n", []),

@@ -112,9 +112,9 @@ def main() -> int:
         return 1  # no report: an owner that is there after all replaces this worker
     except SkitterError as error:
         if order.log_format == FRAMES:
-            from skitter.run.log_frames import tell_cause  # noqa: PLC0415 - only processes of a service need it
+            from skitter.run.log_frames import log_cause  # noqa: PLC0415 - only processes of a service need it
 
-            tell_cause(error)
+            log_cause(error)
         end = WorkerResult(str(error)[:8000], error.remedy[:8000], is_usage=is_usage(error))
     _report(pipe, msgspec.json.encode(end))
     gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a worker knows

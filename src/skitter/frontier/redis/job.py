@@ -151,6 +151,7 @@ class RedisJob:
             return FrontierError(
                 f"{job} has frontier format {detail}; this version of skitter reads format {FORMAT_VERSION}",
                 remedy="use the version of skitter that created the job, or start over with --fresh",
+                field="format",
             )
         if kind == "visits":
             return FrontierError(
@@ -173,6 +174,7 @@ class RedisJob:
             return FrontierError(
                 f"{job} is incomplete: some of its keys were removed",
                 remedy="set maxmemory-policy noeviction on the server, and start over with --fresh",
+                field="keys",
             )
         return FrontierError(
             f"key {self.keys[0]} on {self._server.where} does not hold a skitter frontier",
