@@ -1,4 +1,4 @@
-"""Registry: frontiers by URL scheme, found by the entry point group ``skitter.frontiers``."""
+"""Finds the frontier of a URL by its scheme: built-in frontiers, and entry points of the group ``skitter.frontiers``."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ FRONTIERS = PluginKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError
 
 
 def make_frontier(url: str, context: FrontierContext) -> Frontier:
-    """Return the frontier that a URL names; nothing is opened yet.
+    """Return the frontier of a URL, not yet open.
 
-    Another package offers one by an entry point named like the scheme, which points to a class with
-    ``from_url(url, context)``; ``package.module:Class`` names such a class outright. Raises
-    :class:`~skitter.errors.FrontierError` for an unknown scheme.
+    Another package adds a frontier with an entry point that is named like the scheme. The entry point is a class with a
+    class method ``from_url(url, context)``, or a function with the same parameters. A URL can also name such a class as
+    ``package.module:Class``. Raises :class:`~skitter.errors.FrontierError` for an unknown scheme.
     """
     part, _ = FRONTIERS.find(url)
-    make: Callable[[str, FrontierContext], Frontier] = getattr(part, "from_url", part)
+    make: Callable[[str, FrontierContext], Frontier] = part.from_url if isinstance(part, type) else part
     return make(url, context)
