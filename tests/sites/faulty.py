@@ -110,7 +110,7 @@ class FaultySite:
         if target in ODD_LINKS.values():
             return _render(_title_of(target), ["/"])
         name = target.removeprefix("/target/").removesuffix(".html")
-        if name in TARGETS and (name == "other-host") == (visit.place == 1):
+        if name in TARGETS and (name == "other-host") == (visit.origin_index == 1):
             return _render(f"Target {name}", [f"http://{visit.origins[0]}/"])
         path = target.removeprefix("/leaf")
         return _render(f"Leaf {path}", ["/"]) if path != target and path in self._faults else None

@@ -10,14 +10,14 @@ from servers.fetch_raw import RawServer, page
 from skitter.fetch import multi as multi_module
 from skitter.fetch.contract import ConnectError, TimedOut
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.multi import EpollWatch, LoopWatch
+from skitter.fetch.multi import EpollWatcher, LoopWatcher
 from skitter.request import Request
 from skitter.settings import Settings
 
-WATCHES = [LoopWatch, EpollWatch] if sys.platform == "linux" else [LoopWatch]
+WATCHERS = [LoopWatcher, EpollWatcher] if sys.platform == "linux" else [LoopWatcher]
 
 
-@pytest.fixture(params=WATCHES)
+@pytest.fixture(params=WATCHERS)
 def watches(request, monkeypatch):
     """All watches that are made, of one kind; each counts how often it looked."""
     made = []
@@ -37,8 +37,8 @@ def watches(request, monkeypatch):
             self.looks += 1
             super()._look()
 
-    monkeypatch.setattr(multi_module, "EpollWatch", Counting)
-    monkeypatch.setattr(multi_module, "LoopWatch", Counting)
+    monkeypatch.setattr(multi_module, "EpollWatcher", Counting)
+    monkeypatch.setattr(multi_module, "LoopWatcher", Counting)
     return made
 
 
@@ -150,5 +150,5 @@ async def test_closing_ends_what_is_in_flight(watches):
 
 
 def test_what_curl_wants_and_how_it_is_told_are_the_same_bits():
-    """EpollWatch relies on it where a socket has an error."""
+    """EpollWatcher relies on it where a socket has an error."""
     assert (pycurl.POLL_IN, pycurl.POLL_OUT) == (pycurl.CSELECT_IN, pycurl.CSELECT_OUT)

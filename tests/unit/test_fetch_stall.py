@@ -15,7 +15,7 @@ class FakeTransfer:
     def __init__(self, *counts, connected=True):
         self.curl = self
         self.seen_bytes = -1
-        self.idle_looks = 0
+        self.idle_checks = 0
         self.looks = 0
         self._counts = counts
         self._connected = connected

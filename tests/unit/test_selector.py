@@ -9,7 +9,7 @@ from skitter.errors import UsageError
 from skitter.html.engine import load_engine
 from skitter.html.lexbor import LEXBOR
 from skitter.html.query import Take, compile_css
-from skitter.html.selector import Selector, foreign_selector, from_parsel
+from skitter.html.selector import Selector, from_parsel, parsel_backed_selector
 from skitter.html.serial import like_lxml
 from skitter.html.turbo import TURBO
 
@@ -125,7 +125,7 @@ def test_a_value_has_nothing_in_it_but_itself():
 def test_xpath_takes_variables_and_namespaces():
     page = Selector("<a class='it''s'>1</a><a class=x>2</a>")
     assert page.xpath("//a[@class=$wanted]/text()", wanted="x").get() == "2"
-    feed = foreign_selector("<r xmlns='urn:a'><i>1</i></r>", "xml")
+    feed = parsel_backed_selector("<r xmlns='urn:a'><i>1</i></r>", "xml")
     assert feed.xpath("//n:i/text()", namespaces={"n": "urn:a"}).get() == "1"
     assert feed.xpath("//n:i", {"n": "urn:a"}).xpath("n:x", {"n": "urn:a"}).getall() == []
 
@@ -152,7 +152,7 @@ def test_a_query_that_is_no_xpath_is_refused_with_a_remedy(query):
 
 
 def test_json_is_selected_by_jmespath_and_by_nothing_else():
-    data = foreign_selector('{"items": [{"n": 1}, {"n": 2}]}', "json")
+    data = parsel_backed_selector('{"items": [{"n": 1}, {"n": 2}]}', "json")
     assert data.jmespath("items[*].n").getall() == [1, 2]
     assert data.jmespath("items").jmespath("n").get() == 1
     with pytest.raises(UsageError):

@@ -19,7 +19,7 @@ from skitter.store.file_output import FileIdentity
 from skitter.store.merge import Format, check_target, merge
 from skitter.store.stdout import RangeSet
 
-FORMATS = [Format(shape, packing) for shape in ("jsonl", "csv") for packing in ("", "gz", "zst")]
+FORMATS = [Format(shape, compression) for shape in ("jsonl", "csv") for compression in ("", "gz", "zst")]
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_killed_in_mid_merge_the_old_file_stays_and_the_next_merge_cleans_up(par
         big.writelines([line] * 1000)
     (tmp_path / "out").write_bytes(b"as it was")
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, tmp_path, form.shape, form.packing], check=False, timeout=60
+        [sys.executable, "-c", KILLED, tmp_path, form.shape, form.compression], check=False, timeout=60
     )
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "out").read_bytes() == b"as it was"
@@ -135,7 +135,7 @@ except StoreError as error:
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(parts, tmp_path, form):
     (tmp_path / "out").write_bytes(b"as it was")
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, tmp_path, form.shape, form.packing],
+        [sys.executable, "-c", LIMITED, tmp_path, form.shape, form.compression],
         check=True,
         capture_output=True,
         text=True,
@@ -178,7 +178,7 @@ def test_a_link_is_followed_and_the_mode_of_the_file_kept(parts, tmp_path):
 
 def test_the_same_items_give_the_same_compressed_bytes(parts, tmp_path):
     for name in ("one", "two"):
-        merge(committed(parts, b=[(0, 24)]), tmp_path / name, Format(packing="gz"))
+        merge(committed(parts, b=[(0, 24)]), tmp_path / name, Format(compression="gz"))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     assert gzip.decompress((tmp_path / "one").read_bytes()).count(b"\n") == 3
 

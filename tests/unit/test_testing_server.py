@@ -15,7 +15,7 @@ from skitter.testing import Answer, PortTaken, SiteProcess, SiteServer, WireAnsw
 
 
 def echo(visit):
-    text = f"{visit.method} {visit.host} {visit.place} {visit.target} {visit.body.decode()}"
+    text = f"{visit.method} {visit.host} {visit.origin_index} {visit.target} {visit.body.decode()}"
     return Answer(text.encode(), content_type="text/plain")
 
 

@@ -1,4 +1,4 @@
-"""Turn the limits of tasks into limit rules of their job, or into limits by domain."""
+"""Limits of tasks as limit rules of their job (one pool per task), or by domain; the strictest ones where tasks overlap."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _NO_LIMITS = HostLimits()
 
 
 def limit_rules(tasks: Iterable[Task]) -> list[dict[str, Any]]:
-    """Return the limits of tasks as values of the setting ``limit_rules``, one rule per task.
+    """Return the limits of tasks in the format of the setting ``limit_rules``.
 
-    A domain of several tasks gets a rule of its own with the strictest of their limits. A task without domains, or
-    without limits, gets no rule.
+    A domain that several tasks share is a separate pool with the limits of all of them. A task without domains or
+    limits has no rule.
     """
     pools: dict[tuple[int, ...], tuple[list[str], Sequence[HostLimits]]] = {}
     for domain, limits in _by_domain(tasks).items():
         pools.setdefault(tuple(map(id, limits)), ([], limits))[0].append(domain)
-    # The first rule that matches a name wins, so longer domains come first.
+    # The first matching rule applies to a name, so longer domains come first.
     return [
         _rule(domains, reduce(HostLimits.strictest, limits))
         for domains, limits in sorted(pools.values(), key=lambda pool: -max(map(len, pool[0])))
@@ -33,17 +33,17 @@ def limit_rules(tasks: Iterable[Task]) -> list[dict[str, Any]]:
 
 
 def domain_limits(tasks: Iterable[Task]) -> dict[str, HostLimits]:
-    """Return limits by domain: the strictest of its tasks. Each host has them to itself."""
+    """Return the combined limits of all tasks of each domain. They apply to each host separately."""
     return {
         domain: reduce(HostLimits.strictest, limits) for domain, limits in sorted(_by_domain(tasks).items())
     }
 
 
 def _by_domain(tasks: Iterable[Task]) -> dict[str, list[HostLimits]]:
-    """Return the limits of the tasks of each domain that any of them limits."""
+    """Return the limits of all tasks of each domain that has limits."""
     found: dict[str, list[HostLimits]] = defaultdict(list)
     for task in tasks:
-        for domain in task.allowed_domains:
+        for domain in task.bounds:
             found[domain.lower()].append(task.limits)
     return {domain: limits for domain, limits in found.items() if any(one != _NO_LIMITS for one in limits)}
 
