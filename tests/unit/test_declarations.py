@@ -29,7 +29,7 @@ from skitter.cli.crawl import run
 from skitter.cli.reference import commands_page, settings_page
 from skitter.errors import SettingsError
 from skitter.frontier.options import SettingsChanges
-from skitter.service.ground import check_settings
+from skitter.service.config import check_settings
 from skitter.settings import build_settings
 
 check_settings({"brightness": 3}, "settings")

@@ -63,8 +63,8 @@ def test_the_limits_of_a_task_that_is_added_hold_at_once_in_every_worker(serve, 
         add(task_file, "late", url.replace("127.0.0.1", "localhost"), "{concurrency_per_slot: 1}")
         assert crowd.last["localhost"].wait(60)
         assert "localhost concurrency_per_slot=1" in skitter("status", "job", cwd=tmp_path).stdout
-        assert skitter("set", "job", "--reset", cwd=tmp_path).returncode == 0
-        assert "localhost concurrency_per_slot=1" in skitter("set", "job", cwd=tmp_path).stderr
+        assert skitter("config", "job", "--reset", cwd=tmp_path).returncode == 0
+        assert "localhost concurrency_per_slot=1" in skitter("config", "job", cwd=tmp_path).stderr
         running.interrupt()
         running.end()
     most = {host: max(hit.in_flight for hit in site.log.hits if hit.host == host) for host in crowd.last}
