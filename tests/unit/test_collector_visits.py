@@ -344,7 +344,7 @@ async def test_a_clone_has_callbacks_of_its_own_in_the_same_job(bench):
     shop(crawler)
     ran = await bench(crawler, {"/": ["/1", "/2"], "/1": ["/3"], "/2": []})
     assert sorted(item["detail"] for item in ran.items) == ["/1", "/2"]
-    assert {(item["depth"], item["listed_at"]) for item in ran.items} == {(2, "/")}
+    assert {(item["depth"], item["listed_at"]) for item in ran.items} == {(1, "/")}
     assert ran.site.counts["/3"] == 0
 
 

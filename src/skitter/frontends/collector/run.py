@@ -180,8 +180,7 @@ def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
 
 def _written(rule: dict[str, Any]) -> dict[str, Any]:
     """Return a limit rule in the format of settings, with its rates as text."""
-    rates = [f"{rate['count']}/{rate['per']:g}s" for rate in rule["rates"]]
-    return {name: value for name, value in rule.items() if value is not None} | {"rates": rates}
+    return {name: value for name, value in rule.items() if value is not None}
 
 
 def _visits(group: CollectorGroup, *, needed: bool) -> dict[str, Any]:
