@@ -179,7 +179,7 @@ def test_bad_lines_are_named_by_number_and_nothing_is_added_but_what_is_wished(s
 
 
 MISUSE = {
-    ("add", "shop"): "nothing to add",
+    ("add", "shop"): "--file",
     ("add", "shop", "--file", "none.txt"): "cannot be read",
     ("add", "nojob", "http://x.test/"): "there is no job",
     ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "belongs to one machine",
