@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine_bench import Bench
+from crawl_harness import CrawlHarness
 from skitter.frontends.recipe.plan import make_plan
 from skitter.frontends.recipe.source import Source
 from skitter.frontends.recipe.spider import recipe_class
@@ -34,7 +34,7 @@ async def cook_text(text, folder, name="recipe.yaml", workers=1, **arguments):
 
 async def serve_up(spider, folder, workers=1, **options):
     """Run a spider; ``items`` of what came of it are as a file would have them."""
-    ran = await Bench(spider, folder, **options).run(workers)
+    ran = await CrawlHarness(spider, folder, **options).run(workers)
     ran.items = [msgspec.json.decode(encode_item(item)) for item in ran.items]
     return ran
 

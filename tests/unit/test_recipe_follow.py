@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_kitchen import cook_text, plan_of, serve_up, spider_of
 from skitter.frontends.recipe.problems import RecipeError
 from skitter.testing import Answer

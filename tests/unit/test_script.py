@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_kitchen import cook_text
 from skitter.frontends.scripting.engine import ScriptEngine, ScriptError
 from skitter.frontends.scripting.wire import Page

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from cli_command import Running, complaint, lines_of, skitter
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_kitchen import serve_up
 from skitter.errors import SpiderError, UsageError
 from skitter.frontends.recipe.problems import RecipeError

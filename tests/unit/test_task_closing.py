@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cli_command import Running, skitter
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_kitchen import serve_up
 from skitter.frontends.tasks.book import TaskBook
 from skitter.frontends.tasks.book_spider import BookSpider

@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET
 
 from cli_command import Running, skitter
-from engine_bench import Bench, Scripted
+from crawl_harness import CrawlHarness, Scripted
 from skitter.frontends.tasks.book import TaskBook
 from skitter.frontends.tasks.book_spider import BookSpider
 from skitter.frontier.embedded.memory import MemoryFrontier
@@ -82,7 +82,7 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
     await asyncio.to_thread(add, book, "two", url, "{delay: 0.02, jitter: 0.01}")
     await asyncio.to_thread(add, book, "free", url.replace("127.0.0.1", "localhost"))
     spider = await asyncio.to_thread(BookSpider, book=str(tmp_path / "book"))
-    bench = Bench(spider, tmp_path)
+    bench = CrawlHarness(spider, tmp_path)
     fetched = spider.parse
 
     async def parse(response, **words):

@@ -9,7 +9,7 @@ import time
 from contextlib import closing
 
 from cli_command import Running, complaint, lines_of, skitter, urls_of
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_kitchen import serve_up
 from skitter.frontends.tasks.book import TaskBook
 from skitter.frontends.tasks.spider import TaskSpider

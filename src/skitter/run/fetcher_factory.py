@@ -54,7 +54,7 @@ def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
     context = SourceContext(fetch_settings(settings), notes=notes)
     cookies = _own_cookies(settings, context, jars)
     fetcher = _sender(settings, context, NoCookies() if cookies is not None else jars)
-    if cookies is None and not getattr(fetcher, "keeps_cookies", False):
+    if cookies is None and not fetcher.capabilities.keeps_cookies:
         cookies = JarCookies(jars)
     context = msgspec.structs.replace(context, plain=fetcher)
     user_agents, proxies = _user_agents(settings, context), _proxies(settings, context)
@@ -92,7 +92,13 @@ def fetch_settings(settings: Settings) -> FetchSettings:
 def _sender(settings: Settings, context: SourceContext, jars: CookieJars) -> Fetcher:
     if settings.fetcher == "http":
         return HttpFetcher(context.fetch, jars)
-    fetcher: Fetcher = _made(FETCHERS, settings.fetcher, context, "fetch")
+    fetcher = _made(FETCHERS, settings.fetcher, context, "fetch")
+    if not isinstance(fetcher, Fetcher):
+        raise SettingsError(
+            f"not a complete fetcher: {fetcher!r:.80}",
+            remedy="give it capabilities (FetcherCapabilities()) and the methods open, fetch and close",
+            field="fetcher",
+        )
     return fetcher
 
 

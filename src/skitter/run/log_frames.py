@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import msgspec
 
 from skitter.errors import SkitterError
+from skitter.run.process import extra_fields
 
 MARK = b"\x1e"
 _LARGEST = 4096
@@ -127,9 +128,7 @@ class LogFrameHandler(logging.Handler):
             _bounded(record.getMessage().rstrip()), _bounded(trace),
         )  # fmt: skip
         line.logger = _bounded(line.logger)
-        fields = getattr(record, "fields", None)
-        if isinstance(fields, dict):
-            line.fields = fields
+        line.fields = extra_fields(record)
         return line
 
     def _loss(self) -> LogFrame:

@@ -24,7 +24,7 @@ from skitter.run.control import (
     job_status,
     open_frontier,
 )
-from skitter.run.seeding import entry_of, judge
+from skitter.run.seeding import SeedParser
 from skitter.service.desk import Desk
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.ground import LIST, RunFolder, check_settings
@@ -191,12 +191,12 @@ async def _add(
     job: Job, folder: RunFolder, seeds: Sequence[str | Mapping[str, Any]], priority: int, callback: str | None
 ) -> AddResult:
     async with _open(job, folder) as reached:
-        gatherer, methods = judge(folder, reached)
+        parser = SeedParser(folder, reached, priority=priority, callback=callback)
         entries: list[Entry] = []
         for place, seed in enumerate(seeds):
             text = seed if isinstance(seed, str) else msgspec.json.encode(seed)
             try:
-                entry = entry_of(text, gatherer, methods, priority, callback)
+                entry = parser.entry(text)
             except SkitterError as error:
                 raise Refusal(str(error), remedy=error.remedy, field=f"seeds[{place}]") from None
             except (ValueError, OverflowError, TypeError) as error:  # of encoding it: a number of 30 digits

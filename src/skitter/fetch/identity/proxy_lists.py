@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from skitter.errors import SettingsError
-from skitter.fetch.contract import Fetcher, FetchError
+from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError
 from skitter.fetch.identity.contract import SourceContext, SourceError, existing_file
 from skitter.fetch.identity.proxy_url import label, parse_list, parse_proxy
 from skitter.request import Request
@@ -70,7 +70,7 @@ class UrlList:
         """Return the list as it is now. Raises :class:`~skitter.fetch.identity.contract.SourceError`: it cannot be had."""
         where = label(self._url).partition("?")[0]  # a vendor's URL holds its customer's token
         try:
-            response = await self._fetcher.fetch(Request(self._url, proxy=""))
+            response = await self._fetcher.fetch(Request(self._url, proxy=""), permit=UNCONDITIONAL)
         except FetchError as error:
             raise SourceError(
                 f"the list of proxies at {where} cannot be had: {error.kind}: {error}",

@@ -60,6 +60,7 @@ async def crawl(
     """
     from skitter.run.crawl import Crawl  # noqa: PLC0415 - to register callbacks needs no engine
     from skitter.run.job import JobSpec  # noqa: PLC0415 - as above
+    from skitter.run.process import LogOptions  # noqa: PLC0415 - as above
 
     if family.is_running:
         raise UsageError(
@@ -87,7 +88,7 @@ async def crawl(
                 fresh=fresh,
                 recrawl=recrawl,
                 resume=resume,
-                log_level=log_level,
+                log=LogOptions(log_level),
                 spider_class=spider,
             )
             family.stop_run = run.stop

@@ -266,7 +266,7 @@ class ManagedCrawl:
         """Return what the frontier says, or said last."""
         if self._run is not None:
             with contextlib.suppress(SkitterError):  # the run meets the same error, and tells it
-                self._last = await self._run.reading() or self._last
+                self._last = await self._run.status() or self._last
         return self._last
 
 

@@ -8,13 +8,14 @@ from typing import cast
 
 from skitter.errors import SkitterError, UsageError
 from skitter.fetch.contract import (
-    MAY_START,
+    UNCONDITIONAL,
     Fetcher,
+    FetcherCapabilities,
     FetchError,
     HeaderHook,
+    SendPermit,
     UnsendableRequest,
-    asks_before_sending,
-    fetch_watched,
+    fetch_with_hook,
 )
 from skitter.fetch.identity.contract import SourceContext
 from skitter.frontends.lifecycle.component import Component, ModuleError
@@ -59,7 +60,7 @@ def _plain(context: SourceContext) -> Fetcher:
 class BalancedFetcher:
     """Hands each request to one of the downloaders. Cookies are above it, so they are the same for all."""
 
-    asks_before_sending = True
+    capabilities = FetcherCapabilities(shows_headers=True)
 
     def __init__(self, registry: Registry, context: SourceContext) -> None:
         self._registry = registry
@@ -72,31 +73,26 @@ class BalancedFetcher:
         for module in self._registry.of(Component.DOWNLOADER):
             await self._fetcher_of(cast(Downloader, module))
 
-    async def fetch(self, request: Request) -> Response:
-        """Fetch by the downloader that the balance chooses. An error names it as its ``module``."""
-        return await self._by_one(request, None)
-
-    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
-        """Fetch with somebody looking at the headers."""
-        return await self._by_one(request, on_headers)
-
     async def close(self) -> None:
         """Close all fetchers of this run."""
         fetchers, self._fetchers = self._fetchers, {}
         for fetcher in fetchers.values():
             await fetcher.close()
 
-    async def _by_one(self, request: Request, look: HeaderHook | None) -> Response:
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Response:
+        """Fetch with the downloader that the load balancing chooses. An error carries its id as ``module``."""
         module = cast(Downloader, self._registry.pick(Component.DOWNLOADER))
         try:
             with module.at_work() as counts:
                 fetcher = self._fetchers.get(module) or await self._fetcher_of(module)
                 counts.accepted += 1
-                if not asks_before_sending(fetcher):
-                    MAY_START.set(None)
-                if look is None:
-                    return await fetcher.fetch(request)
-                return await fetch_watched(fetcher, request, look)
+                return await fetch_with_hook(fetcher, request, permit, on_headers)
         except FetchError as error:
             error.module = module.id
             if isinstance(error, UnsendableRequest):

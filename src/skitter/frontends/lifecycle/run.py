@@ -69,7 +69,7 @@ def make_run(
     return Crawl(
         arguments.spec(),
         spider_class=_spider(arguments, registry, domains),
-        equipment=RunOverrides(hooks, settings, first),
+        overrides=RunOverrides(hooks, settings, first),
         watcher=None if begun is None or begun.by_worker else begun.watch,
         fresh=fresh,
         recrawl=recrawl,

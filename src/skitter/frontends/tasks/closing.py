@@ -73,7 +73,7 @@ class Closing:
             self._sweeps[task] = Sweeps(began, 1.5 * worker.settings.lease_seconds)
         sweeps = self._sweeps[task]
         if began >= sweeps.next_at:
-            found = await worker.drop_task(task, 0.9 * sweeps.gap)
+            found = await worker.drop_group(task, 0.9 * sweeps.gap)
             sweeps.note(began, time.monotonic(), found)
 
     def meet(self, task: str) -> None:

@@ -142,7 +142,7 @@ class TaskSpider(Spider):
 
     async def on_start(self, worker: Worker) -> None:
         """Begin to look after the tasks that are closed."""
-        worker.undertake(self._closing.run(worker))
+        worker.start_task(self._closing.run(worker))
 
     async def on_error(self, request: Request, error: BaseException) -> HookAction | None:
         """Let nothing of a closed task be tried again."""
