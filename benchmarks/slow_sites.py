@@ -1,4 +1,4 @@
-"""What a page of a slow site costs a Valkey server: a real crawl by one worker. See docs/laptop-to-fleet.md."""
+"""What a page of a slow site costs a Valkey server: a real crawl by one worker. See docs/design/capacity.md."""
 
 import argparse
 import tempfile

@@ -1,4 +1,4 @@
-"""The spider of these files: gets the pages it is given, and follows their links once. Put your own in its place."""
+"""The spider for these deployment files: fetches the given pages and follows their links once. Replace it with your own."""
 
 from skitter import Spider
 
@@ -12,7 +12,7 @@ class Pages(Spider):
         self.start_urls = start.split()
 
     def start(self):
-        return self.start_urls  # there may be none: seeds come from outside
+        return self.start_urls  # may be empty: seeds can come from outside
 
     def parse(self, response):
         yield {"url": response.url, "title": response.css("title::text").get()}

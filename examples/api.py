@@ -1,4 +1,4 @@
-"""A JSON API with pages, asked by POST. Each body is a request of its own; items are dataclasses."""
+"""A paginated JSON API that uses POST. Each body is a separate request; items are dataclasses."""
 
 import json
 from dataclasses import dataclass

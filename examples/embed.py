@@ -1,4 +1,4 @@
-"""A crawl within your own program: ``python embed.py http://127.0.0.1:8000``."""
+"""A crawl inside your own program: ``python embed.py http://127.0.0.1:8000``."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Hooks and signals: a header for each request, items changed before they are stored, an error that is none."""
+"""Hooks and hook actions: a header for each request, items changed before they are stored, an expected error."""
 
 from skitter import HookAction, Request, Spider
 
@@ -22,7 +22,7 @@ class Tokens(Spider):
         yield Request(f"{self.site}/also-missing", errback=self.given_up)
 
     def before_request(self, request):
-        # The frontier keeps the request without the token: it is on no disk and in no dead letter.
+        # The frontier stores the request without the token, so the token is on no disk and in no dead letter.
         return request.replace(headers={**request.headers, "X-Token": "secret"})
 
     async def on_error(self, request, error):

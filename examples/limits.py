@@ -1,4 +1,4 @@
-"""Limit rules: gentle to one host, brisk with another; the first rule that matches holds."""
+"""Limit rules: slow for one host, fast for another. The first matching rule applies."""
 
 from skitter import Spider
 
@@ -8,7 +8,7 @@ class Gentle(Spider):
     custom_settings = {
         "concurrency_per_slot": 8,
         "limit_rules": [
-            # No more than two in flight, 0.1 to 0.2 s apart, and never more than 5 in a second.
+            # At most two fetches in flight, 0.1 to 0.2 s apart, and at most 5 per second.
             {
                 "domain_glob": "127.0.0.1",
                 "concurrency_per_slot": 2,
@@ -18,7 +18,7 @@ class Gentle(Spider):
             },
             # One pool for all hosts of a provider.
             {"domain_glob": "*.example.net", "rates": ["1/2s", "20/m"], "unit": "rule"},
-            # Each registered domain by itself.
+            # Each registered domain separately.
             {"domain_regexp": r".*\.(org|com)", "delay": 1, "unit": "domain"},
         ],
     }

@@ -1,4 +1,4 @@
-"""A login form. The cookie stays in the jar of a session, in the process that logged in: one worker only."""
+"""A login form. The cookie stays in the session's cookie jar, in the process that logged in: one worker only."""
 
 from urllib.parse import urlencode
 
@@ -21,7 +21,7 @@ class Members(Spider):
             "user": self.user,
             "password": self.password,
         }
-        # The answer is a redirect to the members' area; it keeps the session and its callback.
+        # The answer redirects to the members' area; the redirected request keeps its session and callback.
         yield response.follow(
             "/login", self.parse, method="POST", body=urlencode(given), headers=FORM, session="ann"
         )

@@ -1,4 +1,4 @@
-"""A login form for any number of workers: the cookie travels with the requests, also over a restart."""
+"""A login form for any number of workers: the cookie travels with the requests and survives a restart."""
 
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode

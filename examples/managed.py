@@ -1,4 +1,4 @@
-"""A crawl made of modules, started, stopped and started again: ``python managed.py http://127.0.0.1:8000``."""
+"""A crawl assembled from modules, started, stopped and started again: ``python managed.py http://127.0.0.1:8000``."""
 
 import asyncio
 import sys
@@ -40,7 +40,7 @@ async def main(site):
     await crawl.start(site)
     await crawl.stop("time for a break")
     print(crawl.status, (await crawl.summary()).reason)
-    await crawl.start()  # goes on where it was
+    await crawl.start()  # continues where it stopped
     await Monitor(crawl, report=lambda level, text: None if level == 0 else print(text)).run()
     print((await crawl.summary()).text())
 

@@ -1,4 +1,4 @@
-"""A list with pages, and a page for each detail."""
+"""A paginated list, and a page for each detail."""
 
 from skitter import Spider
 

@@ -1,4 +1,4 @@
-"""The site that the examples crawl: ``python -m skitter.testing quotes_site:Site --port 8000``."""
+"""The site for the examples: ``python -m skitter.testing quotes_site:Site --port 8000``."""
 
 import json
 from urllib.parse import parse_qs
@@ -14,7 +14,7 @@ SESSION = "sid=let-me-in"
 
 
 class Site:
-    """Quotes in lists of ten, the same by an API, and a members' area."""
+    """Quotes in lists of ten, the same quotes in an API, and a members' area."""
 
     def __call__(self, visit):
         """Answer one request."""
@@ -23,7 +23,7 @@ class Site:
         return Answer(status=404) if answer is None else answer(visit, rest)
 
     def answer_quotes(self, _visit, rest):
-        """Give a list of quotes with a link to the next one."""
+        """Return a list of quotes with a link to the next list."""
         start = int(rest or 0)
         shown = QUOTES[start : start + A_PAGE]
         rows = [
@@ -34,13 +34,13 @@ class Site:
         return html("Quotes", f"<ul>{''.join(rows)}</ul>")
 
     def answer_quote(self, _visit, rest):
-        """Give one quote."""
+        """Return one quote."""
         quote = QUOTES[int(rest)]
         body = f"<blockquote>{quote['text']}</blockquote><small>{quote['author']}</small>"
         return html(f"Quote {rest}", body)
 
     def answer_api(self, visit, _rest):
-        """Give ten quotes and where the next ones begin, to who posts ``{"after": N}``."""
+        """Return ten quotes and the start of the next ten, for a POST of ``{"after": N}``."""
         if visit.headers.get("x-token") != "secret":
             return Answer(b'{"error": "no token"}', status=401, content_type="application/json")
         start = json.loads(visit.body)["after"]
@@ -49,7 +49,7 @@ class Site:
         return Answer(json.dumps(page).encode(), content_type="application/json")
 
     def answer_login(self, visit, _rest):
-        """Give the login form, or take it."""
+        """Return the login form, or process it."""
         if visit.method == "GET":
             form = (
                 '<form action="/login" method="post"><input type="hidden" name="csrf" value="c0ffee"></form>'
@@ -62,7 +62,7 @@ class Site:
         return Answer(status=303, headers=headers)
 
     def answer_members(self, visit, rest):
-        """Give a page of the members' area to who is logged in."""
+        """Return a page of the members' area to a logged-in user."""
         if SESSION not in visit.headers.get("cookie", ""):
             return Answer(status=302, headers={"Location": "/login"})
         links = "" if rest else "".join(f'<a href="/members/{number}">{number}</a>' for number in range(1, 6))

@@ -1,4 +1,4 @@
-"""Two tests of a spider: of a callback alone, and of a whole crawl on a site within the test."""
+"""Two tests of a spider: one of a callback, and one of a complete crawl of a site inside the test."""
 
 import asyncio
 import json

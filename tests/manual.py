@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
@@ -50,6 +50,12 @@ class Command(NamedTuple):
 def _in_one_width(text):
     """Forget how wide columns are: they depend on ports and times."""
     return re.sub(r"[ \t]+", " ", text).strip()
+
+
+def name_of(page: Path) -> str:
+    """Return the path of a page within the manual or the repository, as mkdocs and pytest show it."""
+    docs = ROOT / "docs"
+    return page.relative_to(docs if page.is_relative_to(docs) else ROOT).as_posix()
 
 
 def blocks(page: Path) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Follow every link of a site and print what is met: ``python basic.py http://127.0.0.1:8000/``."""
+"""Follow every link of a site and print each page: ``python basic.py http://127.0.0.1:8000/``."""
 
 import sys
 

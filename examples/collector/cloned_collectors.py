@@ -1,4 +1,4 @@
-"""Lists by one collector, details by another, in one crawl: ``skitter run cloned_collectors.py -a site=... -o books.jsonl``."""
+"""One crawl with a collector for lists and a clone for details: ``skitter run cloned_collectors.py -a site=... -o books.jsonl``."""
 
 import sys
 from dataclasses import dataclass

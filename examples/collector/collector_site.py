@@ -1,4 +1,4 @@
-"""The site that these examples crawl: ``python -m skitter.testing collector_site:Site --port 8000``."""
+"""The site for these examples: ``python -m skitter.testing collector_site:Site --port 8000``."""
 
 import json
 from urllib.parse import parse_qs
@@ -18,7 +18,7 @@ A_PAGE = 4
 
 
 class Site:
-    """Shelves of books, a members' area, and a place for uploads."""
+    """Shelves of books, a members' area, and an upload form."""
 
     def __call__(self, visit):
         first, _, rest = visit.path.strip("/").partition("/")

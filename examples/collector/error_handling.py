@@ -1,16 +1,16 @@
-"""What fails: a page that is not there, a host that is not there. Neither ends the crawl."""
+"""Handle failures: a missing page and an unreachable host. Neither ends the crawl."""
 
 import sys
 
 from skitter import Collector
 
-# A host that is not there has no robots.txt either, which is asked for again for minutes: not in this example.
+# An unreachable host has no robots.txt either, which skitter would retry for minutes; this example skips it.
 crawler = Collector(ignore_robots_txt=True, settings={"max_retries": 1, "retry_delay": 0.1})
 
 
 @crawler.on_error
 def failed(response, error):
-    # The status is 0 if there was no answer. What is given here stands for the page.
+    # The status is 0 if there was no answer. The result is stored in place of the page's items.
     yield {"url": response.url, "status": response.status, "error": type(error).__name__}
 
 

@@ -1,4 +1,4 @@
-"""Leave a pause between two fetches of a host, and up to as much again at random."""
+"""Wait between two fetches of a host, plus a random extra delay of up to the same length."""
 
 import sys
 

@@ -1,8 +1,7 @@
 """Crawl the HTML files of a folder: ``python local_files.py FOLDER``.
 
-They are served on this machine alone for the time of the crawl. So links, robots.txt and scope mean what they mean on the
-web, and no page of the web can ever lead a crawl to the files of this machine, as it could if ``file:`` were a scheme like
-any other.
+A local server serves the files during the crawl, to this machine only. Links, robots.txt and scope therefore work as on the
+web, and no web page can lead a crawl to the files of this machine, which a ``file:`` scheme would allow.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Log in by a form, then crawl what is behind it: the cookie stays in the jar of the session."""
+"""Log in with a form, then crawl the protected pages. The cookie stays in the session's cookie jar."""
 
 import sys
 
@@ -10,7 +10,7 @@ members = crawler.clone("members")
 
 @crawler.on_response
 def logged_in(response):
-    # Not before the answer is there: visits that begin together are under way together.
+    # Wait for the answer: visits that start together are fetched at the same time.
     response.request.visit("/members/", via=members)
 
 

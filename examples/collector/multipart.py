@@ -1,4 +1,4 @@
-"""Send a form with a file in it."""
+"""Send a form that contains a file."""
 
 import sys
 

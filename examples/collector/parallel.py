@@ -1,6 +1,6 @@
-"""Fetch many pages at once, callbacks in two processes: ``python parallel.py http://127.0.0.1:8000/``.
+"""Fetch many pages at once, with callbacks in two processes: ``python parallel.py http://127.0.0.1:8000/``.
 
-Every crawl is parallel; how much so is said by limits. With more than one process each of them imports this file.
+Every crawl is parallel; limits determine how much. With several processes, each process imports this file.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Send requests by several proxies in turn: ``python proxy_switcher.py SITE PROXY PROXY...``.
+"""Send requests through several proxies in turn: ``python proxy_switcher.py SITE PROXY PROXY...``.
 
-robots.txt too goes by them. A proxy that fails is left alone for a while, and its request goes by another.
-To choose by yourself: ``crawler.set_proxy_func(lambda request: ...)``.
+robots.txt is fetched through the proxies, too. A proxy that fails is skipped for a while, and its request uses another one.
+To choose proxies yourself: ``crawler.set_proxy_func(lambda request: ...)``.
 """
 
 import sys

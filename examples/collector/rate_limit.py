@@ -1,4 +1,4 @@
-"""No more than two fetches in half a second and five in two seconds, of all hosts together."""
+"""At most two fetches in half a second and five in two seconds, for all hosts together."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Keep the crawl in Redis or Valkey: run the same line on as many machines as you like.
+"""Keep the crawl in Redis or Valkey. Run the same command on any number of machines.
 
 ``python redis_backend.py http://127.0.0.1:8000/ redis://127.0.0.1:6379/0``
 """

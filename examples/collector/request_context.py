@@ -1,4 +1,4 @@
-"""Take values along from page to page. Each request has a copy: siblings do not meet."""
+"""Pass values from page to page. Each request has its own copy, so siblings do not share values."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""A web service that answers with the links of a page: ``curl 'http://127.0.0.1:7171/?url=http://127.0.0.1:8000/'``.
+"""A web service that returns the links of a page: ``curl 'http://127.0.0.1:7171/?url=http://127.0.0.1:8000/'``.
 
-Each request is a crawl of its own, all on one event loop.
+Each request runs its own crawl; all crawls share one event loop.
 """
 
 import asyncio

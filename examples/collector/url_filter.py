@@ -1,4 +1,4 @@
-"""Follow only what the filters let pass; what they refuse is counted."""
+"""Follow only URLs that pass the filters. Refused URLs are counted."""
 
 import re
 import sys

@@ -1,6 +1,6 @@
-"""Work off a long list of URLs with two fetches at a time: the queue is the frontier, and nothing of it is lost.
+"""Crawl a long list of URLs, two at a time. The queue is the frontier, which loses nothing.
 
-Run it again after a kill and it goes on where it was; ``skitter status url_queue`` tells how far it is.
+Run the script again after a kill to continue; ``skitter status url_queue`` shows the progress.
 """
 
 import sys

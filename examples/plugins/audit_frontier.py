@@ -1,4 +1,4 @@
-"""``--frontier audit:FILE``: the memory frontier that also writes down how each request ended."""
+"""``--frontier audit:FILE``: the memory frontier, with a log of how each request ended."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``-s user_agents=contact:MAIL``: a crawler that says who it is and whom to write to."""
+"""``-s user_agents=contact:MAIL``: a crawler that names itself and a contact address."""
 
 from skitter.errors import SettingsError
 

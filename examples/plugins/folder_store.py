@@ -1,4 +1,4 @@
-"""``-o folder:NAME``: the items of each page in a file of their own. A keyed store: a second write changes nothing."""
+"""``-o folder:NAME``: a file for the items of each page. A keyed store: a second write changes nothing."""
 
 import asyncio
 from pathlib import Path
@@ -20,11 +20,11 @@ class FolderStore:
     def write_page(self, group):
         path = self.folder / f"{self.job}@{group.fingerprint.hex()}.jsonl"
         if not group.items:
-            path.unlink(missing_ok=True)  # what an earlier visit of the page gave
+            path.unlink(missing_ok=True)  # from an earlier visit of the page
             return
         draft = path.with_suffix(".tmp")
         draft.write_bytes(b"".join(encode_item(item) + b"\n" for item in group.items))
-        draft.replace(path)  # in one step: whoever looks finds the old file or the whole new one
+        draft.replace(path)  # in one step: a reader finds the old file or the complete new one
 
     async def close(self):
         pass
@@ -42,7 +42,7 @@ class FolderOutput:
         await asyncio.to_thread(lambda: [path.unlink() for path in self.folder.glob(f"{context.job}@*")])
 
     async def occupied(self, context):
-        return False  # nothing of others is replaced
+        return False  # never replace files of other programs
 
     async def emit(self, context, ranges):
         return True

@@ -1,4 +1,4 @@
-"""``-s fetcher=kept:FOLDER``: pages are kept in a folder, and the next crawl reads them there, without a network."""
+"""``-s fetcher=kept:FOLDER``: pages are kept in a folder, and the next crawl reads them from there, without a network."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from skitter.fetch.http import HttpFetcher
 
 
 class KeptFetcher:
-    capabilities = FetcherCapabilities(keeps_cookies=True)  # HttpFetcher does
+    capabilities = FetcherCapabilities(keeps_cookies=True)  # the inner fetcher does
 
     def __init__(self, context):
         self.folder = Path(context.rest or "kept")

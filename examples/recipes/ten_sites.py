@@ -1,4 +1,4 @@
-"""Ten small sites, each built in another way; every recipe of this folder is for one of them.
+"""Ten small sites, each built differently. Each recipe in this folder crawls one of them.
 
 Serve them with ``python -m skitter.testing ten_sites:Sites --port 8000``.
 """
@@ -25,7 +25,7 @@ LETTERS = ["alpha", "beta", "gamma"]
 
 
 class Sites:
-    """Each first part of a path is a site of its own."""
+    """The first part of a path selects the site."""
 
     def __call__(self, visit: Visit) -> Answer:
         """Answer a request."""
@@ -54,7 +54,7 @@ def home(visit: Visit) -> str:
     return f"http://{visit.host}:{visit.port}"
 
 
-# --- a list with pages, and a page for each detail -----------------------------------------------------------
+# --- a paginated list, and a page for each detail ------------------------------------------------------------
 
 
 def shop(_visit: Visit, rest: str) -> Answer:
@@ -79,7 +79,7 @@ def shop(_visit: Visit, rest: str) -> Answer:
     return page("Books", cards + following)
 
 
-# --- a page that a script fills from an API, the next part behind a cursor ------------------------------------
+# --- a page that a script fills from an API with a cursor ----------------------------------------------------
 
 
 def wall(visit: Visit, rest: str) -> Answer:
@@ -101,7 +101,7 @@ def table(_visit: Visit, _rest: str) -> Answer:
     return page("Orte", f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>")
 
 
-# --- comments within comments ---------------------------------------------------------------------------------
+# --- nested comments -----------------------------------------------------------------------------------------
 
 
 def forum(_visit: Visit, _rest: str) -> Answer:

@@ -1,6 +1,6 @@
-"""A shop by product numbers: short requests in the queue, each sent out in full, as another browser, by another proxy.
+"""A shop with product numbers: requests are short in the queue and sent in full, each with another browser and proxy.
 
-What gocrawler builds from a scheduler, hooks, getters and a store, here in settings and a few methods:
+gocrawler needs a scheduler, hooks, getters and a store for this; here, settings and a few methods are enough:
 
     skitter run shop.py -o 'mongodb://127.0.0.1/shop/{task}' -s proxies=file:proxies.txt -s proxy_rotation=random
 """
@@ -28,7 +28,7 @@ class Shop(Spider):
 
     def listing(self, response):
         for number in response.css("li::attr(data-product)").getall():
-            # All that the queue holds of it. Products wait in a queue of their own, with a pace of its own.
+            # The queue holds only this short request. Products have a queue of their own, with its own rate.
             yield response.follow(f"/p/{number}", meta=response.meta, queue="products")
         for link in response.css("a[rel=next]"):
             yield response.follow(link, self.listing, meta=response.meta)  # stays with the lists

@@ -1,4 +1,4 @@
-"""The shop that ``shop.py`` crawls: ``python -m skitter.testing shop_site:Shop --port 8000``."""
+"""The shop for ``shop.py``: ``python -m skitter.testing shop_site:Shop --port 8000``."""
 
 from urllib.parse import parse_qs, urlsplit
 
@@ -8,12 +8,12 @@ DEPARTMENTS = {"books": range(100, 130), "games": range(200, 218)}
 A_PAGE = 12
 SOLD_OUT = {113, 207}
 MOODY = {105, 211}
-"""Answers 500 when first asked for each of these."""
+"""The first request for each of these is answered with status 500."""
 WANTED = {"country": ["de"], "currency": ["EUR"], "view": ["full"]}
 
 
 class Shop:
-    """Departments in lists of a dozen; a product only at its full address, and only to browsers."""
+    """Departments in lists of twelve. A product is available only at its full address, and only to browsers."""
 
     def __init__(self):
         self.moods = set(MOODY)
@@ -34,7 +34,7 @@ class Shop:
 
     @staticmethod
     def listing(department, page):
-        """Give a page of product numbers."""
+        """Return a page of product numbers."""
         numbers = DEPARTMENTS.get(department)
         if numbers is None:
             return Answer(status=404)
@@ -44,7 +44,7 @@ class Shop:
         return html(f"<ul>{rows}</ul>{more}")
 
     def product(self, number):
-        """Give one product."""
+        """Return one product."""
         if number in self.moods:
             self.moods.remove(number)
             return Answer(status=500)

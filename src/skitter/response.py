@@ -11,8 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from skitter.errors import RequestError, UsageError
 from skitter.html.parsel_adapter import is_parsel
-from skitter.html.selector import Selector, foreign_selector, from_parsel
-from skitter.html.selector_list import SelectorList
+from skitter.html.selector import Selector, SelectorList, foreign_selector, from_parsel
 from skitter.links import Links
 from skitter.request import Request
 from skitter.web import media_types

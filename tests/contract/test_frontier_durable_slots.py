@@ -38,7 +38,7 @@ async def test_holds_and_crawl_delays_are_kept(job, next_life):
     await live_again(job, next_life)
     slots = {slot.key: slot for slot in (await job.status()).busiest}
     assert slots["h.test"].delay == 7.0
-    assert slots["held.test"].held_for == pytest.approx(100.0)
+    assert slots["held.test"].paused_for == pytest.approx(100.0)
     await job.wait_for_one()
     waited, lease = await job.wait_for_one()
     assert 7.0 <= waited <= 7.4

@@ -7,33 +7,33 @@ from skitter.frontier.options import CrawlLimits
 
 async def test_without_a_limit_there_is_always_room(job):
     await job.add(*range(100))
-    assert (await job.ask(10)).room is None
+    assert (await job.ask(10)).capacity is None
 
 
 async def test_the_room_is_what_the_limit_leaves_of_all_that_waits_or_is_at_work(start):
     job = await start(max_queued=10)
-    assert (await job.ask(1)).room == 10
+    assert (await job.ask(1)).capacity == 10
     await job.add("a", "b", "c")
     await job.add("later", delay=60.0)
-    assert (await job.ask(1)).room == 6
+    assert (await job.ask(1)).capacity == 6
     one = await job.one()
-    assert (await job.ask(0)).room == 6
+    assert (await job.ask(0)).capacity == 6
     await job.done(one)
-    assert (await job.ask(0)).room == 7
+    assert (await job.ask(0)).capacity == 7
 
 
 async def test_above_the_limit_there_is_no_room_while_anything_is_queued(start):
     job = await start(max_queued=3)
     await job.add("a", "b", "c", "d", "e")
-    assert (await job.ask(4)).room == 0
-    assert (await job.ask(1)).room == 1, "else the links of those five could never be added"
+    assert (await job.ask(4)).capacity == 0
+    assert (await job.ask(1)).capacity == 1, "else the links of those five could never be added"
 
 
 async def test_there_is_room_where_the_limit_of_pages_keeps_the_rest_from_being_leased(start):
     job = await start(max_queued=3, limits=CrawlLimits(pages=2))
     await job.add("a", "b", "c", "d", "e")
-    assert (await job.ask(1)).room == 0
-    assert (await job.ask(1)).room == 1
+    assert (await job.ask(1)).capacity == 0
+    assert (await job.ask(1)).capacity == 1
 
 
 @pytest.mark.parametrize("count", [1, 50])

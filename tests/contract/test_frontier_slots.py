@@ -209,7 +209,7 @@ async def test_a_held_slot_gives_nothing_until_its_time(job):
     await job.clock.advance(4.999)
     assert await job.lease() == []
     held = next(slot for slot in (await job.status()).busiest if slot.key == "h.test")
-    assert 0 < held.held_for <= 0.01
+    assert 0 < held.paused_for <= 0.01
     await job.clock.advance(0.002)
     assert len(await job.lease()) == 2
 

@@ -332,8 +332,8 @@ async def test_what_was_done_is_counted_per_worker_host_and_task(job):
     await job.add(*range(2), host="b.test")
     ann, ben = await job.lease(3, "ann"), await job.lease(3, "ben")
     counters = {"pages": 1, "items": 2, "bytes": 100, "links": 9}
-    await job.done(*ann, counters=counters, task="books")
-    await job.retry(ben[0], counters={"bytes": 50}, task="films")
+    await job.done(*ann, counters=counters, group="books")
+    await job.retry(ben[0], counters={"bytes": 50}, group="films")
     await job.retry(ben[1], free=True)
     await job.fail(ben[2])
     workers = await job.frontier.reports.stats(StatsGroup.WORKER)
@@ -353,7 +353,7 @@ async def test_a_late_outcome_is_not_counted(start):
     await job.add("a")
     late = await job.one()
     await job.clock.advance(11)
-    assert await job.done(late, counters={"pages": 1}, task="t") == [False]
+    assert await job.done(late, counters={"pages": 1}, group="t") == [False]
     for group in StatsGroup:
         assert await job.frontier.reports.stats(group) == []
 
@@ -392,7 +392,7 @@ async def test_changes_bans_and_tallies_outlive_the_process(start, backend, end)
     job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), stats_max_keys=3)
     for number in range(8):
         await job.add("page", "more", host=f"host{number}.test")
-    await job.done(*await job.lease(8, "w"), counters={"pages": 1}, task="t")
+    await job.done(*await job.lease(8, "w"), counters={"pages": 1}, group="t")
     before = {group: await job.frontier.reports.stats(group) for group in StatsGroup}
     assert sum(tally.pages for tally in before[StatsGroup.HOST]) == 8
     await job.frontier.control.change_settings(SettingsChanges(delay=9.0, max_pages=100))

@@ -7,13 +7,13 @@ import signal
 
 import pytest
 from redis.crc import key_slot
+from skitter.frontier.redis.cluster_address import parse_cluster
 
 from services.cluster_jobs import PARTITIONS, apart, eventually, finish_all, host_in, keys_of, node_of
 from services.redis_cluster import follows
 from services.requests import counts, done, entries
 from skitter.frontier.records import JobState, SeedProgress
 from skitter.frontier.redis.cluster import ClusterClient, PartitionServer
-from skitter.frontier.redis.cluster_address import parse_cluster
 
 LOGGED = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -36,14 +36,14 @@ async def lease_from_each(frontier):
 
 async def work_to_the_end(frontier, worker="w"):
     """Lease and commit until the job is finished; returns the URLs, and whether a setback was told."""
-    urls, had_setback = [], False
+    urls, had_data_loss = [], False
     async with asyncio.timeout(60):
         while (answer := await frontier.lease(worker, 10)).state is not JobState.FINISHED:
-            had_setback |= answer.setback
+            had_data_loss |= answer.data_loss
             accepted = await frontier.commit(done(*answer.leases))
             urls += [lease.url for lease, taken in zip(answer.leases, accepted, strict=True) if taken]
             await asyncio.sleep(min(answer.ask_again, 0.05))
-    return sorted(urls), had_setback
+    return sorted(urls), had_data_loss
 
 
 async def test_the_rest_goes_on_while_a_node_is_away_and_one_message_tells_it(
@@ -103,7 +103,7 @@ async def test_a_replica_takes_over_and_nothing_is_lost(own_cluster, join_cluste
     _, away = apart(cluster, job_name)
     node_of(cluster, job_name, away).kill()
     results = await asyncio.gather(*(work_to_the_end(f, f"w{n}") for n, f in enumerate(frontiers)))
-    assert all(had_setback for _, had_setback in results)
+    assert all(had_data_loss for _, had_data_loss in results)
     assert await counts(frontiers[0]) == {"done": len(pages)}
     urls = sorted(url for urls, _ in results for url in urls)
     assert len(urls) == len(pages) - 2 * PARTITIONS
@@ -152,8 +152,8 @@ async def test_what_a_replica_never_got_from_another_partition_is_delivered_agai
         master.kill()
     finally:
         os.kill(replica.process.pid, signal.SIGCONT)
-    urls, had_setback = await work_to_the_end(frontier)
-    assert had_setback
+    urls, had_data_loss = await work_to_the_end(frontier)
+    assert had_data_loss
     assert urls == sorted(child.url for child in children)
     assert await counts(frontier) == {"done": 4}
 

@@ -79,7 +79,7 @@ async def test_what_its_machine_had_not_written_yet_is_fetched_again(start, join
     await asyncio.to_thread(server.start)
     assert await frontier.commit(done(second)) == [False]
     again = await frontier.lease("w", 9)
-    assert again.setback
+    assert again.data_loss
     assert sorted(lease.url[-1] for lease in again.leases) == ["a", "b"]
     assert await frontier.commit(done(*again.leases, entries=entries("child"))) == [True, True]
     assert await counts(frontier) == {"queued": 1, "done": 2}
@@ -92,7 +92,7 @@ async def test_a_life_of_it_is_the_same_for_every_connection(start, join):
         for _ in range(20):
             await relay.cut()
             await frontier.status()
-        assert not (await frontier.lease("w", 1)).setback
+        assert not (await frontier.lease("w", 1)).data_loss
         await frontier.close()
 
 

@@ -90,7 +90,7 @@ async def test_a_job_goes_on_at_the_replica_that_the_sentinels_promote(watched, 
     primary.kill()
     assert await frontier.commit(done(second)) == [True]
     answer = await frontier.lease("w", 9)
-    assert answer.setback
+    assert answer.data_loss
     assert answer.state is JobState.RUNNING
     assert sorted(lease.url[-1] for lease in answer.leases) == ["c", "d"]
     assert await counts(frontier) == {"leased": 2, "done": 2}

@@ -1,11 +1,11 @@
 """Several workers of one job, and what is left of it on the server."""
 
 import pytest
+from skitter.frontier.redis.keys import keys_of
 
 from services.requests import counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.redis.frontier import RedisFrontier
-from skitter.frontier.redis.keys import keys_of
 from skitter.politeness import LimitRule, Politeness, SlotPolicy
 
 

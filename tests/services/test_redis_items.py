@@ -7,7 +7,7 @@ import pytest
 
 from services.relay import Relay
 from skitter.errors import StoreError
-from skitter.store.committed import Committed
+from skitter.store.committed import CommittedRanges
 from skitter.store.contract import ItemGroup, OutputContext, StoreContext
 from skitter.store.files import PartFileStore
 from skitter.store.outputs import open_output
@@ -102,7 +102,7 @@ async def test_many_large_items_are_pushed_in_blocks(shop, ask, monkeypatch):
 
 async def test_a_push_whose_answer_was_lost_is_not_done_twice(shop, ask, server, monkeypatch):
     monkeypatch.setattr("skitter.store.redis_output._BYTES_AT_ONCE", 64)
-    blocks, store = Committed.blocks, await shop.write("w1", *([n] for n in range(60)))
+    blocks, store = CommittedRanges.blocks, await shop.write("w1", *([n] for n in range(60)))
     async with Relay(server.port) as relay:
 
         def losing(self, size):
@@ -111,12 +111,12 @@ async def test_a_push_whose_answer_was_lost_is_not_done_twice(shop, ask, server,
                     relay.lose_next()
                 yield block
 
-        monkeypatch.setattr(Committed, "blocks", losing)
+        monkeypatch.setattr(CommittedRanges, "blocks", losing)
         output = shop.output(server=relay.url.removesuffix("/0"))
         with contextlib.suppress(StoreError):  # or the client tries again by itself
             await output.emit(shop.context, shop.ranges)
         assert relay.lost >= 1
-        monkeypatch.setattr(Committed, "blocks", blocks)
+        monkeypatch.setattr(CommittedRanges, "blocks", blocks)
         await output.emit(shop.context, shop.ranges)
     assert await listed(ask) == list(range(60))
     await store.close()

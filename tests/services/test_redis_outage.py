@@ -111,10 +111,10 @@ async def test_what_was_leased_and_committed_after_the_last_snapshot_is_fetched_
 async def test_a_setback_is_told_with_the_first_leases_after_it(set_back):
     frontier = set_back.frontier
     await set_back.remember()
-    assert not (await frontier.lease("w", 1)).setback
+    assert not (await frontier.lease("w", 1)).data_loss
     await set_back.go_back()
-    assert (await frontier.lease("w", 1)).setback
-    assert not (await frontier.lease("w", 1)).setback
+    assert (await frontier.lease("w", 1)).data_loss
+    assert not (await frontier.lease("w", 1)).data_loss
 
 
 async def test_seeds_that_were_lost_are_not_skipped(set_back):

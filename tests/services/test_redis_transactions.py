@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from skitter.frontier.redis.keys import keys_of
 
 from services.as_on_disk import AsOnDisk
 from services.requests import counts, done, entries
 from skitter.errors import FrontierError
-from skitter.frontier.redis.keys import keys_of
 
 FLOORS = """
 local floors = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'floors'))

@@ -206,7 +206,7 @@ def test_a_single_task_is_paused_resumed_and_begins_its_rounds_by_a_schedule(nod
     assert (paused["task"], paused["state"]) == ("walking", "paused")
     assert one.call("POST", "/jobs/apart/tasks/nobody/pause")[0] == 404
     one.wait_for(
-        "/jobs/apart", lambda job: any(slot["held_for"] for slot in job["counts"]["busiest"]), "the pause"
+        "/jobs/apart", lambda job: any(slot["paused_for"] for slot in job["counts"]["busiest"]), "the pause"
     )
     upload_task("dated", site.url.replace("127.0.0.1", "localhost") + "s0/p40.html", "[]")
     one.done("POST", "/jobs/apart/tasks", {"recipe": "dated", "schedule": DAILY})

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 
-from skitter.frontier.redis import outages
 from skitter.frontier.redis.outages import OutageTracker
+
+from skitter.frontier.redis import outages
 
 BEGUN, ENDED = (
     "frontier c: a part of the cluster is not there",

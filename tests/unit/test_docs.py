@@ -1,7 +1,9 @@
 """The manual is true: its commands print what it says, its tables name what there is, its links lead somewhere."""
 
 import ast
+import inspect
 import os
+import pkgutil
 import re
 import shutil
 import sys
@@ -12,16 +14,17 @@ import click
 import msgspec
 import pytest
 
-from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links
+import skitter as public
+from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links, name_of
 from services.processes import free_port
+from skitter import JobSpec, LimitRule, Settings
 from skitter.cli.main import skitter
-from skitter.politeness import LimitRule
-from skitter.run.job import JobSpec
-from skitter.settings import Settings
 from skitter.testing import Answer
 from skitter.testing.demo_site import DemoSite, demo_server
 
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+TUTORIALS = [page for page in PAGES if page.parent == DOCS / "tutorial"]
 LINKED = [
     README,
     ROOT / "CONTRIBUTING.md",
@@ -47,15 +50,16 @@ def pages_with_commands():
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="timeout of GNU coreutils is not installed")
-def test_every_step_of_the_tutorial_does_what_it_says(tmp_path, environment):
+@pytest.mark.parametrize("page", TUTORIALS, ids=name_of)
+def test_every_step_of_a_tutorial_does_what_it_says(page, tmp_path, environment):
     first = free_port(row=3)
     words = [(str(8000 + number), str(first + number)) for number in range(3)]
     with Reader(tmp_path, environment, words, NOT_RUN) as reader:
-        reader.follow(ROOT / "docs" / "tutorial.md")
+        reader.follow(page)
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in pages_with_commands() if page.name != "tutorial.md"], ids=lambda page: page.name
+    "page", [page for page in pages_with_commands() if page not in TUTORIALS], ids=name_of
 )
 def test_every_command_of_the_manual_does_what_it_says(page, tmp_path, environment):
     with (
@@ -87,12 +91,12 @@ def test_the_make_targets_of_the_manual_exist():
     named = {
         target
         for page in [README, *LINKED, *PAGES]
-        for target in re.findall(r"\bmake ([a-z]+)\b[ `]", page.read_text())
+        for target in re.findall(r"(?:`|^    )make ([a-z]+)\b", page.read_text(), re.MULTILINE)
     }
-    assert {"demo", "test"} <= named & targets
+    assert {"demo", "test"} <= named <= targets
 
 
-@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, *PAGES], ids=name_of)
 def test_every_file_that_a_page_has_its_reader_save_is_used_by_its_commands(page):
     lines = [
         command.line for block in blocks(page) if block.language == "console" for command in commands(block)
@@ -104,7 +108,7 @@ def test_every_file_that_a_page_has_its_reader_save_is_used_by_its_commands(page
             )
 
 
-@pytest.mark.parametrize("page", [*LINKED, *PAGES], ids=lambda page: f"{page.parent.name}-{page.name}")
+@pytest.mark.parametrize("page", [*LINKED, *PAGES], ids=name_of)
 def test_every_link_leads_to_a_page_and_a_heading(page):
     for link in links(page):
         path, _, anchor = link.partition("#")
@@ -116,21 +120,42 @@ def test_every_link_leads_to_a_page_and_a_heading(page):
 
 
 def test_every_page_is_in_the_navigation():
-    text = (ROOT / "mkdocs.yml").read_text()
-    assert {page.name for page in PAGES} <= set(re.findall(r"[\w-]+\.md", text))
-    missing = {name for name in re.findall(r": ([\w-]+\.md)", text) if not (ROOT / "docs" / name).is_file()}
-    assert not missing
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    listed = re.findall(r"^ +- (?:.+: )?([\w/-]+\.md)$", navigation, re.MULTILINE)
+    assert sorted(listed) == [name_of(page) for page in sorted(PAGES, key=name_of)]
 
 
-@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, *PAGES], ids=name_of)
 def test_every_file_of_the_repository_that_a_page_names_is_there(page):
     for name in re.findall(r"`((?:src|tests|benchmarks|docs|examples)/[\w./-]*)`", page.read_text()):
         assert (ROOT / name).exists(), name
 
 
+def documented_names():
+    """Give each name whose docstring the API reference shows."""
+    for page in sorted((DOCS / "reference" / "api").glob("*.md")):
+        yield from re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", list(documented_names()))
+def test_every_name_of_the_api_reference_is_there_and_documented(name):
+    assert pkgutil.resolve_name(name).__doc__
+
+
+def test_the_api_reference_has_every_public_name():
+    shown = {name.rpartition(".")[2]: pkgutil.resolve_name(name) for name in documented_names()}
+    of_modules = {
+        name
+        for module in filter(inspect.ismodule, shown.values())
+        for name, value in vars(module).items()
+        if (getattr(value, "__module__", None) or "").startswith(module.__name__)
+    }
+    assert set(public.__all__) <= {*shown, *of_modules}
+
+
 def test_the_settings_page_has_every_setting_with_its_default_and_no_other():
     rows = re.findall(
-        r"^\| `(\w+)` \| `(.+?)` \| .+ \|$", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE
+        r"^\| `(\w+)` \| `(.+?)` \| .+ \|$", (DOCS / "reference" / "settings.md").read_text(), re.MULTILINE
     )
     shown = {name: ast.literal_eval(default) for name, default in rows}
     assert len(shown) == len(rows)
@@ -139,10 +164,10 @@ def test_the_settings_page_has_every_setting_with_its_default_and_no_other():
 
 def test_the_fields_of_a_job_and_of_a_limit_rule_are_in_the_manual():
     for kind, page, internal in (
-        (JobSpec, "embedding.md", {"format", "left_out"}),  # of the note alone
-        (LimitRule, "politeness.md", set()),
+        (JobSpec, "guides/embedding.md", {"format", "left_out"}),  # of the note alone
+        (LimitRule, "guides/politeness.md", set()),
     ):
-        rows = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / page).read_text(), re.MULTILINE))
+        rows = set(re.findall(r"^\| `(\w+)` \|", (DOCS / page).read_text(), re.MULTILINE))
         assert {field.name for field in msgspec.structs.fields(kind)} - internal <= rows
 
 
@@ -169,7 +194,7 @@ def named_options(text):
 
 
 def cli_sections():
-    text = (ROOT / "docs" / "cli.md").read_text()
+    text = (DOCS / "reference" / "cli.md").read_text()
     parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -197,7 +222,9 @@ def test_the_commands_page_has_no_command_and_no_shared_option_that_does_not_exi
 
 
 def test_the_tables_for_scrapy_users_name_only_settings_that_exist():
-    text = (ROOT / "docs" / "scrapy.md").read_text().partition("| Setting of Scrapy")[2].partition("\n## ")[0]
+    text = (
+        (DOCS / "guides" / "scrapy.md").read_text().partition("| Setting of Scrapy")[2].partition("\n## ")[0]
+    )
     ours = {
         name
         for row in text.splitlines()[2:]
@@ -213,7 +240,7 @@ def test_every_dependency_has_its_reason():
         *project["dependencies"],
         *(name for names in project["optional-dependencies"].values() for name in names),
     ]
-    text = (ROOT / "docs" / "dependencies.md").read_text()
+    text = (DOCS / "dependencies.md").read_text()
     for requirement in wanted:
         name = re.match(r"[\w-]+", requirement)[0]
         assert f"`{name}`" in text, name

@@ -173,7 +173,7 @@ def test_the_fetcher_answers_the_second_crawl_from_its_folder(run, plugins, site
 def test_a_part_of_ones_own_takes_less_than_40_lines(part):
     lines = [line for line in part.read_text().splitlines() if line.strip()]
     assert len(lines) < 40
-    assert f'"examples/plugins/{part.name}"' in (ROOT / "docs" / "extending.md").read_text()
+    assert f'"examples/plugins/{part.name}"' in (ROOT / "docs" / "guides" / "extending.md").read_text()
 
 
 def test_the_user_agents_say_whom_to_write_to(tmp_path, plugins, serve):

@@ -73,7 +73,7 @@ def test_every_folder_says_what_it_is_for(folder):
 
 @pytest.mark.parametrize("folder", FOLDERS[1:], ids=lambda folder: str(folder.relative_to(SOURCE)))
 def test_every_folder_is_on_the_map(folder):
-    places = (ROOT / "docs/architecture.md").read_text().partition("\n## ")[0]
+    places = (ROOT / "docs/design/architecture.md").read_text().partition("\n## ")[0]
     assert f" {folder.name}/" in places
 
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from skitter.errors import SettingsError
-from skitter.fetch.identity.agents import AgentFile, AgentList, RandomAgents, options_of
 from skitter.fetch.identity.contract import SourceError
+from skitter.fetch.identity.user_agents import AgentFile, AgentList, RandomAgents, options_of
 from skitter.request import Request
 
 PAGE = Request("http://site.test/")

@@ -8,9 +8,7 @@ import pytest
 from skitter.errors import UndecodableRecord
 from skitter.fetch.cookies import CookieJars, NoCookies
 from skitter.fetch.identity.contract import SourceError
-from skitter.fetch.identity.cookie_file import CookieFile, read_cookies
-from skitter.fetch.identity.jar_cookies import JarCookies
-from skitter.fetch.identity.shared_cookies import SharedCookies
+from skitter.fetch.identity.cookies import CookieFile, JarCookies, SharedCookies, read_cookies
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import registered_domain

@@ -9,8 +9,7 @@ from skitter.errors import SettingsError
 from skitter.fetch.contract import BehindProxy, BodyTooLarge, FetcherCapabilities, ProxyError, TimedOut
 from skitter.fetch.identity.contract import AllProxiesRest, SourceError
 from skitter.fetch.identity.proxies import ProxyPool
-from skitter.fetch.identity.proxy_lists import FileList, GivenList, UrlList
-from skitter.fetch.identity.proxy_url import label, parse_list, parse_proxy
+from skitter.fetch.identity.proxy_lists import FileList, GivenList, UrlList, label, parse_list, parse_proxy
 from skitter.request import Request
 from skitter.response import Response
 

@@ -3,10 +3,10 @@
 import itertools
 
 import pytest
-
 from skitter.frontier.cluster.client import PartitionClient
-from skitter.frontier.cluster.partition import PartitionStatus
 from skitter.frontier.cluster.termination import is_ended, read_pulses
+
+from skitter.frontier.cluster.partition import PartitionStatus
 from skitter.frontier.records import JobState
 
 

@@ -41,7 +41,7 @@ def test_the_schema_command_prints_it(tmp_path):
 
 
 def test_the_manual_names_every_key_of_a_recipe():
-    text = (ROOT / "docs" / "recipes.md").read_text()
+    text = (ROOT / "docs" / "guides" / "recipes.md").read_text()
     for definition in kept_schema()["$defs"].values():
         for name in definition["properties"]:
             assert f"`{name}`" in text or f"{name}:" in text, f"{definition['title']}.{name}"

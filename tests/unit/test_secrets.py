@@ -1,13 +1,13 @@
 """Passwords of frontiers and outputs: from the environment or a file, kept nowhere, shown nowhere."""
 
 import pytest
+from skitter.frontier.redis.cluster_address import parse_cluster
 
 from skitter.brokers.address import parse_address as parse_broker
 from skitter.brokers.nsq import RULE
 from skitter.errors import FrontierError, SkitterError, UsageError
 from skitter.frontends.tasks.book import TaskBook
 from skitter.frontier.redis.address import parse_address
-from skitter.frontier.redis.cluster_address import parse_cluster
 from skitter.run.job import JobFolder, JobSpec
 from skitter.secrets import output_variable, shown_url, without_secrets
 from skitter.store.outputs import open_output

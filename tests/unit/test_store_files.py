@@ -12,7 +12,7 @@ import pytest
 
 from skitter.errors import StoreError
 from skitter.item import OutputRange
-from skitter.store.committed import Committed
+from skitter.store.committed import CommittedRanges
 from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext, item_id
 from skitter.store.files import PartFileStore
 from skitter.store.outputs import open_output
@@ -32,7 +32,7 @@ def committed_lines(folder, marks) -> list[bytes]:
     ranges = {}
     for mark in marks:
         ranges.setdefault(mark.part, []).append((mark.start, mark.end))
-    return list(Committed(folder / "parts", ranges, "items").lines())
+    return list(CommittedRanges(folder / "parts", ranges, "items").lines())
 
 
 async def test_ids_of_items_are_deterministic():

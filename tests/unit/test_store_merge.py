@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from skitter.errors import StoreError
-from skitter.store.committed import Committed
+from skitter.store.committed import CommittedRanges
+from skitter.store.file_output import FileIdentity
 from skitter.store.merge import Format, check_target, merge
-from skitter.store.ranges import RangeSet
-from skitter.store.stamp import Stamp
+from skitter.store.stdout import RangeSet
 
 FORMATS = [Format(shape, packing) for shape in ("jsonl", "csv") for packing in ("", "gz", "zst")]
 
@@ -31,8 +31,8 @@ def parts(tmp_path):
     return folder.parent
 
 
-def committed(parts: Path, **ranges) -> Committed:
-    return Committed(parts, {f"items/{name}.jsonl": ranges[name] for name in ranges}, "items")
+def committed(parts: Path, **ranges) -> CommittedRanges:
+    return CommittedRanges(parts, {f"items/{name}.jsonl": ranges[name] for name in ranges}, "items")
 
 
 def test_parts_come_by_name_and_ranges_by_position(parts, tmp_path):
@@ -42,7 +42,7 @@ def test_parts_come_by_name_and_ranges_by_position(parts, tmp_path):
 
 def test_parts_of_other_streams_are_left_out(parts, tmp_path):
     ranges = {"items/a.jsonl": [(0, 8)], "itemsets/x.warc": [(0, 5)]}
-    merge(Committed(parts, ranges, "items"), tmp_path / "out", Format())
+    merge(CommittedRanges(parts, ranges, "items"), tmp_path / "out", Format())
     assert (tmp_path / "out").read_bytes() == b'{"n":4}\n'
 
 
@@ -79,7 +79,7 @@ def test_a_part_that_is_gone_is_named(parts, tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from skitter.store.committed import Committed
+from skitter.store.committed import CommittedRanges
 from skitter.store.merge import Format, merge
 
 left = 3
@@ -91,7 +91,7 @@ def kill_at_the_third_chunk(_):
 
 ranges = {"items/big.jsonl": [(n * 20_000_000, (n + 1) * 20_000_000) for n in (0, 2, 4)]}
 folder = Path(sys.argv[1])
-merge(Committed(folder / "parts", ranges, "items"), folder / "out", Format(*sys.argv[2:]),
+merge(CommittedRanges(folder / "parts", ranges, "items"), folder / "out", Format(*sys.argv[2:]),
       on_chunk=kill_at_the_third_chunk)
 """
 
@@ -119,13 +119,13 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from skitter.errors import StoreError
-from skitter.store.committed import Committed
+from skitter.store.committed import CommittedRanges
 from skitter.store.merge import Format, merge
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
 folder = Path(sys.argv[1])
 try:
-    merge(Committed(folder / "parts", {"items/b.jsonl": [(0, 24)]}, "items"), folder / "out", Format(*sys.argv[2:]))
+    merge(CommittedRanges(folder / "parts", {"items/b.jsonl": [(0, 24)]}, "items"), folder / "out", Format(*sys.argv[2:]))
 except StoreError as error:
     print(error, "|", error.remedy)
 """
@@ -230,7 +230,7 @@ def test_a_name_that_is_too_long_is_found_before_the_crawl(tmp_path):
 
 
 def test_a_stamp_knows_the_file_before_and_after_the_renaming_and_no_other(tmp_path):
-    stamp, target, draft = Stamp(tmp_path / "job" / "stamp.json"), tmp_path / "out", tmp_path / "draft"
+    stamp, target, draft = FileIdentity(tmp_path / "job" / "stamp.json"), tmp_path / "out", tmp_path / "draft"
     (tmp_path / "job").mkdir()
     for text in ("one", "two"):
         draft.write_text(text)
@@ -245,7 +245,7 @@ def test_a_stamp_knows_the_file_before_and_after_the_renaming_and_no_other(tmp_p
 def test_a_damaged_stamp_knows_nothing(tmp_path):
     (tmp_path / "stamp.json").write_bytes(b'{"half')
     (tmp_path / "out").write_bytes(b"x")
-    assert not Stamp(tmp_path / "stamp.json").knows(tmp_path / "out")
+    assert not FileIdentity(tmp_path / "stamp.json").knows(tmp_path / "out")
 
 
 def test_a_range_set_gives_back_only_what_is_new():

@@ -8,8 +8,8 @@ from skitter.errors import StoreError
 from skitter.store.contract import OutputContext
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
-from skitter.store.outputs import Address, open_output, stores_for
-from skitter.store.sqlite_output import SqliteOutput
+from skitter.store.outputs import OutputAddress, open_output, stores_for
+from skitter.store.sqlite import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
 
@@ -75,7 +75,7 @@ def test_an_unknown_option_is_refused(target):
     assert "known options" in caught.value.remedy
 
 
-def another_output(address: Address) -> StdoutOutput:
+def another_output(address: OutputAddress) -> StdoutOutput:
     output = StdoutOutput()
     output.address = address
     return output
@@ -96,12 +96,12 @@ def installed(monkeypatch):
 @pytest.mark.parametrize(
     ("target", "address"),
     [
-        ("a/items.feather", Address("a/items.feather", "feather", "a/items.feather")),
+        ("a/items.feather", OutputAddress("a/items.feather", "feather", "a/items.feather")),
         (
             "feather://host/x?k=v&e=",
-            Address("feather://host/x?k=v&e=", "feather", "host/x", {"k": "v", "e": ""}),
+            OutputAddress("feather://host/x?k=v&e=", "feather", "host/x", {"k": "v", "e": ""}),
         ),
-        ("x.feather?rows=10", Address("x.feather?rows=10", "feather", "x.feather", {"rows": "10"})),
+        ("x.feather?rows=10", OutputAddress("x.feather?rows=10", "feather", "x.feather", {"rows": "10"})),
     ],
 )
 def test_another_package_adds_a_kind_by_scheme_and_suffix(installed, target, address):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from skitter.errors import StoreError
 from skitter.store.contract import OutputContext
-from skitter.store.ranges import RangeSet
-from skitter.store.stdout import StdoutOutput, Tail
+from skitter.store.stdout import RangeSet, StdoutOutput, Tail
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
-"""Backoff: how a store waits for a service that is away, goes on when it is back, and says both once."""
+"""Retries with growing delays, and log messages that report an outage once when it starts and once when it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -11,75 +12,123 @@ from typing import TypeVar
 
 from skitter.errors import StoreError
 
-log = logging.getLogger("skitter.store")
 _T = TypeVar("_T")
 
 FIRST_PAUSE = 0.1
+"""Default delay before the first retry, in seconds."""
 LONGEST_PAUSE = 5.0
+"""Default upper bound of the delays, in seconds."""
 
 
 class Unavailable(Exception):
-    """A service does not answer, or not yet: the same call may succeed later. One line says why."""
+    """A service does not answer, or not yet. The same call may succeed later; the message gives the reason in one line."""
 
 
 class Outage:
-    """What was said of a service that is away: nothing is said twice."""
+    """Logs the outage of a service: one warning when it starts, one when its description changes, one when it ends.
 
-    def __init__(self, name: str) -> None:
+    :param name: name of the service; every message begins with it
+    :param logger: logger that receives the messages
+    """
+
+    def __init__(self, name: str, logger: str = "skitter.store") -> None:
         self._name = name
-        self._began: float | None = None
-        self._said = ""
+        self._log = logging.getLogger(logger)
+        self._since: float | None = None
+        self._last = ""
 
     def meet(self, what: str, reason: object) -> None:
-        """Say what the service does and what is done about it; ``%s`` in it stands for the reason."""
-        if self._began is None:
-            self._began = time.monotonic()
-        if what != self._said:
-            self._said = what
-            log.warning("%s %s", self._name, what % reason)
+        """Report a failure. ``what`` describes it and contains one ``%s`` for the reason; repeated descriptions are not logged."""
+        if self._since is None:
+            self._since = time.monotonic()
+        if what != self._last:
+            self._last = what
+            self._log.warning(f"%s {what}", self._name, reason)
 
     def end(self) -> None:
-        """Say that the service is back, if it was away."""
-        if self._began is not None:
-            log.warning("%s is back after %.1f s; going on", self._name, time.monotonic() - self._began)
-            self._began, self._said = None, ""
+        """Report that the service is available. Does nothing if there was no outage."""
+        if self._since is not None:
+            self._log.warning("%s is back after %.1f s", self._name, time.monotonic() - self._since)
+            self._since, self._last = None, ""
 
 
 class Backoff:
-    """Repeats a call until the service answers, with pauses that double up to five seconds, with jitter.
+    """Delays that grow from attempt to attempt, with jitter.
 
-    Says once that it waits, and once that it goes on. ``seconds`` bounds one outage.
+    Use :meth:`wait` and :meth:`reset` in a loop of your own, :meth:`next_delay` if something else waits, and
+    :meth:`call` to repeat one call until it succeeds::
+
+        backoff = Backoff(first=0.5, maximum=10.0)
+        while not await try_it():
+            await backoff.wait()
+
+    :param name: name of the service, for messages and errors of :meth:`call`
+    :param seconds: how long :meth:`call` retries during one outage; 0 means that it does not retry
+    :param first: delay after the first failure, in seconds. [default: 0.1]
+    :param maximum: upper bound of the delays, in seconds. [default: 5]
+    :param multiplier: factor from one delay to the next
+    :param jitter: share of each delay that is random: with 0.5, a delay of 4 s lasts between 2 s and 4 s
+    :param logger: logger that receives the messages of :attr:`outage`
     """
 
-    def __init__(self, name: str, seconds: float) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        seconds: float = math.inf,
+        *,
+        first: float | None = None,
+        maximum: float | None = None,
+        multiplier: float = 2.0,
+        jitter: float = 0.5,
+        logger: str = "skitter.store",
+    ) -> None:
         self._name = name
         self._seconds = seconds
-        self.outage = Outage(name)
+        self._first = FIRST_PAUSE if first is None else first
+        self._maximum = LONGEST_PAUSE if maximum is None else maximum
+        self._multiplier = multiplier
+        self._jitter = jitter
+        self._delay = self._first
+        self.outage = Outage(name, logger)
+
+    def next_delay(self) -> float:
+        """Return the delay before the next attempt, in seconds, and raise the one after it."""
+        delay = min(self._delay, self._maximum)
+        self._delay = min(delay * self._multiplier, self._maximum)
+        return delay * random.uniform(1.0 - self._jitter, 1.0)
+
+    async def wait(self, at_most: float = math.inf) -> None:
+        """Sleep for the next delay, but not longer than ``at_most`` seconds."""
+        await asyncio.sleep(min(self.next_delay(), max(0.0, at_most)))
+
+    def reset(self) -> None:
+        """Start again with the first delay; call it after a success."""
+        self._delay = self._first
 
     async def call(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Return what the call returns. The call must be harmless when it is repeated.
+        """Call ``attempt`` until it does not raise :class:`Unavailable`, and return its result.
 
-        Raises :class:`~skitter.errors.StoreError` once an outage has lasted too long.
+        The call must be harmless when it is repeated. Raises :class:`~skitter.errors.StoreError` when an outage lasts
+        longer than ``seconds``.
         """
-        loop = asyncio.get_running_loop()
-        began, pause = 0.0, FIRST_PAUSE
+        deadline = math.inf
+        self.reset()
         while True:
             try:
                 result = await attempt()
             except Unavailable as reason:
-                began = began or loop.time()
+                now = time.monotonic()
+                deadline = min(deadline, now + self._seconds)
                 if self._seconds:
-                    self.outage.meet(f"is away (%s); waiting for it, at most {self._seconds:g} s", reason)
-                if loop.time() - began >= self._seconds:
-                    raise self._given_up(reason) from reason
-                left = began + self._seconds - loop.time()
-                await asyncio.sleep(min(pause * random.uniform(0.5, 1.0), max(0.0, left)))
-                pause = min(2 * pause, LONGEST_PAUSE)
+                    self.outage.meet(f"is away (%s); retrying for at most {self._seconds:g} s", reason)
+                if now >= deadline:
+                    raise self._gave_up(reason) from reason
+                await self.wait(deadline - now)
             else:
                 self.outage.end()
                 return result
 
-    def _given_up(self, reason: Unavailable) -> StoreError:
+    def _gave_up(self, reason: Unavailable) -> StoreError:
         return StoreError(
             f"{self._name} has been away for {self._seconds:g} s: {reason}",
             remedy="start the server, then run the same command again: nothing that was committed is lost",

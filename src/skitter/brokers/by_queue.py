@@ -239,5 +239,5 @@ def _together(results: Sequence[LeaseResult]) -> LeaseResult:
         leases=[lease for result in results for lease in result.leases],
         state=JobState.FINISHED if is_over else last.state,
         ask_again=min(result.ask_again for result in results),
-        setback=any(result.setback for result in results),
+        data_loss=any(result.data_loss for result in results),
     )

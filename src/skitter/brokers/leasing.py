@@ -118,7 +118,7 @@ class BrokerLeasing(OverState):
         self._needs[worker] = max(0, limit - len(leases))
         self._after(answer, limit)
         result = msgspec.structs.replace(answer.result, leases=leases, ask_again=self._ask_again(answer))
-        self._last = self._messages.now, msgspec.structs.replace(result, leases=[], setback=False)
+        self._last = self._messages.now, msgspec.structs.replace(result, leases=[], data_loss=False)
         return result
 
     def _idle(self, limit: int) -> LeaseResult | None:

@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from skitter.brokers.state import StateFrontier, TurnResult
-from skitter.frontier.flat import Flat
 from skitter.frontier.records import AddResult, Entry, FetchReport, JobInfo, Outcome, SeedProgress
 from skitter.queues import queue_of
 
 
-class QueueState(Flat):
+class QueueState:
     """One queue of a state that somebody else opens and closes.
 
     What is added to other queues is given to ``publish``, and passes here for not taken: its messages belong to

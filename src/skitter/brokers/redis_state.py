@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from skitter.brokers.state import Fate, Telling, TurnResult, Turns, current_told, current_turns
-from skitter.frontier.records import FetchReport
+from skitter.brokers.state import Fate, TurnResult
+from skitter.frontier.records import AddResult, Entry, FetchReport, Outcome, SeedProgress, SlotDecision
 from skitter.frontier.redis.frontier import RedisFrontier
-from skitter.frontier.redis.records import encode, text, to_bytes
-from skitter.frontier.redis.server import Argument
 from skitter.queues import QueueQuotas
 
-_SLOTS_AT_ONCE = 1_000
-_TELLS = {"add", "commit"}
-_FATES = {b"g": Fate.GRANTED, b"l": Fate.LATER, b"x": Fate.GONE}
+_FATES = {SlotDecision.LEASED: Fate.GRANTED, SlotDecision.LATER: Fate.LATER, SlotDecision.EMPTY: Fate.GONE}
 
 
-class RedisState(RedisFrontier, Telling):
-    """A Redis frontier that leases by turns; ``scripts/redis/lease.lua`` decides."""
+class RedisState(RedisFrontier):
+    """Transitional: the methods of a state by their old names."""
 
     shared: ClassVar[bool] = True
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._run, self._run_once = self._run_turns, self._run_told
+    async def add_told(
+        self, entries: Sequence[Entry], seeds: SeedProgress | None = None
+    ) -> tuple[AddResult, list[bool]]:
+        """Add, and tell for each entry whether it was taken."""
+        return await self.add_reported(entries, seeds)
+
+    async def commit_told(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
+        """Commit, and tell for each outcome which of its entries were taken."""
+        return await self.commit_reported(outcomes)
 
     async def take_turns(
         self,
@@ -35,38 +37,12 @@ class RedisState(RedisFrontier, Telling):
         shares: QueueQuotas | None = None,
     ) -> TurnResult:
         """Lease, for each turn, the first request that waits in its slot, if the slot is ready."""
-        turns = Turns(slots)
-        token = current_turns.set(turns)
-        try:
-            result = await self.lease(worker, limit, landed, shares)
-        finally:
-            current_turns.reset(token)
-        return TurnResult(result, turns.fates, turns.starving)
+        leases = await self.lease_slots(worker, slots, limit, landed, shares)
+        fates = [
+            _FATES[answer] if isinstance(answer, SlotDecision) else answer for answer in leases.decisions
+        ]
+        return TurnResult(leases.result, fates, leases.more_ready)
 
     async def stranded(self, seconds: float) -> list[tuple[str, int]]:
         """List slots that have been ready for so long, and how many requests wait in each."""
-        found = await self._run("stranded", seconds, _SLOTS_AT_ONCE)
-        return [(name.decode("utf-8", "surrogatepass"), int(count)) for name, count in found]
-
-    async def _run_turns(
-        self, script: str, *arguments: Argument, repeated: int | None = None, more_keys: Sequence[str] = ()
-    ) -> Any:
-        turns = current_turns.get()
-        if turns is None or script != "lease":
-            return await self._job.run(script, *arguments, repeated=repeated, more_keys=more_keys)
-        places = turns.open_places()
-        slots = encode([text(to_bytes(turns.slots[place])) for place in places])
-        answer = await self._job.run(script, *arguments, slots, repeated=repeated, more_keys=more_keys)
-        is_starving, fates = answer.pop()
-        turns.starving = bool(is_starving)
-        for place, fate in zip(places, fates, strict=True):
-            turns.fates[place] = _FATES[fate] if fate in _FATES else float(fate)
-        return answer
-
-    async def _run_told(self, script: str, *arguments: Argument) -> bytes:
-        told = current_told.get()
-        if told is None or script not in _TELLS:
-            return await self._job.run_once(script, *arguments)
-        answer, _, mask = (await self._job.run_once(script, *arguments, "1")).partition(b"|")
-        told += [taken == ord("1") for taken in mask]
-        return answer
+        return await self.overdue_slots(seconds)

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from skitter.frontier.contract import Frontier
-from skitter.frontier.flat import Flat
+from skitter.frontier.contract import DeadLetters, Frontier
 from skitter.frontier.records import AddResult, Entry, FetchReport, LeaseResult, Outcome, SeedProgress
 from skitter.queues import QueueQuotas
 
@@ -126,10 +125,45 @@ def _masks_of(
     ]
 
 
-class OverState(Flat):
+class _DeadLetters:
+    """Those of the state, replayed through the broker."""
+
+    def __init__(self, frontier: Any, letters: DeadLetters) -> None:
+        self._frontier = frontier
+        self._letters = letters
+        self.list, self.drop = letters.list, letters.drop
+
+    async def replay(self, ids: Sequence[int] | None = None) -> int:
+        """Put dead letters back in the queue."""
+        count: int = await self._frontier.replay(ids)
+        return count
+
+
+class OverState:
     """A frontier over a state: whatever stands not in it is the state's own."""
 
     _state: StateFrontier
+    partitions = None
+
+    @property
+    def dead_letters(self) -> Any:
+        """Those of the state, replayed through the broker."""
+        return _DeadLetters(self, self._state.dead_letters)
+
+    @property
+    def control(self) -> Any:
+        """That of the state."""
+        return self._state.control
+
+    @property
+    def notes(self) -> Any:
+        """Those of the state."""
+        return self._state.notes
+
+    @property
+    def reports(self) -> Any:
+        """Those of the state."""
+        return self._state.reports
 
     @property
     def shared(self) -> bool:

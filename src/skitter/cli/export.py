@@ -15,7 +15,7 @@ from skitter.errors import UsageError
 
 if TYPE_CHECKING:
     from skitter.run.job import JobFolder
-    from skitter.store.committed import Committed
+    from skitter.store.committed import CommittedRanges
 
 _INCOMPLETE = 1
 _SHOWN = 5
@@ -48,7 +48,7 @@ def export(job: str, output: str, folders: tuple[Path, ...], force: bool, fronti
 
 async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, force: bool) -> int:
     from skitter.run.control import outputs
-    from skitter.store.committed import Committed, split_by_place
+    from skitter.store.committed import CommittedRanges, split_by_place
     from skitter.store.contract import parts_folder
     from skitter.store.file_output import FileOutput
     from skitter.store.files import ITEMS_STREAM
@@ -68,14 +68,14 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
     }
     parts = parts_folder(str(folder.path))
     here, missing = await asyncio.to_thread(split_by_place, ranges, [parts, *copies])
-    committed = Committed(parts, here, elsewhere=copies)
+    committed = CommittedRanges(parts, here, elsewhere=copies)
     await output.export(committed)
     items = await asyncio.to_thread(_count, committed)
     say(f"{target}: {items:,} items of {len(here)} part files")
     return _tell_missing(missing)
 
 
-def _count(committed: Committed) -> int:
+def _count(committed: CommittedRanges) -> int:
     return sum(chunk.count(b"\n") for chunk in committed.chunks())
 
 

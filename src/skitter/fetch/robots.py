@@ -10,9 +10,9 @@ import msgspec
 from protego import Protego
 
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, SendPermit
-from skitter.fetch.retry_after import parse_retry_after
 from skitter.request import Request
 from skitter.response import Response
+from skitter.web.headers import parse_retry_after
 from skitter.web.urls import normalize
 
 MAX_REDIRECTS = 5

@@ -38,7 +38,7 @@ class CrawlLimits(msgspec.Struct, frozen=True):
                 return f"{limit} {name}"
         return ""
 
-    def room(self, counters: Mapping[str, int], leased: int, wanted: int) -> int:
+    def remaining(self, counters: Mapping[str, int], leased: int, wanted: int) -> int:
         """Return how many requests may be leased so that the pages do not pass their limit."""
         if self.pages is None:
             return wanted
@@ -88,14 +88,14 @@ class FrontierOptions(msgspec.Struct, frozen=True):
     stats_max_keys: int = 10_000
     """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
 
-    def room(self, queued: int, delayed: int, leased: int, counters: Mapping[str, int]) -> int | None:
+    def capacity(self, queued: int, delayed: int, leased: int, counters: Mapping[str, int]) -> int | None:
         """Return how many new requests a frontier with so many has room for; ``None``: any number.
 
         There is always some where nothing more can be leased before something is committed.
         """
         if self.max_queued is None:
             return None
-        may_lease = queued > 0 and self.limits.room(counters, leased, 1) > 0
+        may_lease = queued > 0 and self.limits.remaining(counters, leased, 1) > 0
         return max(self.max_queued - queued - delayed - leased, 0 if may_lease else 1)
 
 

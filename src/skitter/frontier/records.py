@@ -4,7 +4,9 @@ A frontier never looks inside a request: an :class:`Entry` carries what it needs
 time) beside the encoded request.
 """
 
-from enum import StrEnum
+from __future__ import annotations
+
+from enum import Enum, StrEnum
 
 import msgspec
 
@@ -86,13 +88,33 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     """Seconds after which asking again may give more (an upper bound: a commit may bring work sooner)."""
     reason: str = ""
     """Why the job stops, if a limit was reached."""
-    setback: bool = False
+    data_loss: bool = False
     """The backend may have lost what it last took (a fail-over, a restart): nothing is known for certain to be in
     it that was not learnt from this answer on."""
-    room: int | None = None
+    capacity: int | None = None
     """How many new requests may be sent before the next answer (``max_queued``); ``None``: any number."""
     revision: int = 0
     """Grows whenever settings are changed while the job runs; see ``Frontier.changes``. 0: they never were."""
+
+
+class SlotDecision(Enum):
+    """What a state decided for one slot that it was asked to lease from, unless the slot becomes ready at a known time."""
+
+    LEASED = "leased"
+    LATER = "later"
+    """Nothing waits in the slot now, but a leased or delayed request may come back to it."""
+    EMPTY = "empty"
+    """Nothing waits in the slot, and nothing can come back to it."""
+
+
+class SlotLeases(msgspec.Struct, frozen=True):
+    """Answer to a request for leases of named slots; see ``StateFrontier`` in :mod:`skitter.brokers.contract`."""
+
+    result: LeaseResult
+    decisions: list[SlotDecision | float]
+    """For each slot, in order. A number: seconds until the slot is ready; 0: its concurrency limit is reached."""
+    more_ready: bool
+    """Whether more could be leased now from slots that were not named."""
 
 
 class Resolution(StrEnum):
@@ -120,7 +142,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """For ``RETRY``: the attempt does not count (the turn was spent on robots.txt, say)."""
     record: bytes | None = None
     """For ``RETRY``: replaces the stored request."""
-    task: str = ""
+    group: str = ""
     """Key under which it is counted (``Frontier.tallies``), besides its worker and its host; empty: none."""
 
 
@@ -130,6 +152,9 @@ class AddResult(msgspec.Struct, array_like=True, frozen=True):
     added: int
     known: int
     banned: int = 0
+
+    def __add__(self, other: AddResult) -> AddResult:
+        return AddResult(self.added + other.added, self.known + other.known, self.banned + other.banned)
 
 
 class SeedClaim(msgspec.Struct, array_like=True, frozen=True):
@@ -170,7 +195,7 @@ class SlotStatus(msgspec.Struct, frozen=True):
     leased: int
     delay: float
     """Seconds between two fetches that hold now (rule, robots.txt or adapted)."""
-    held_for: float
+    paused_for: float
     """Seconds for which nothing is given out (Retry-After, an unreachable robots.txt)."""
 
 

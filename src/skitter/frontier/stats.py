@@ -25,7 +25,7 @@ class StatsGroup(StrEnum):
     HOST = "host"
     """Slots, to be exact: what shares its politeness is counted together."""
     TASK = "task"
-    """Values of ``Outcome.task``."""
+    """Values of ``Outcome.group``."""
 
 
 class StatsRow(msgspec.Struct, frozen=True):
@@ -76,8 +76,8 @@ class StatsTable:
         if not any(amounts):
             return []
         places = [(StatsGroup.WORKER.value, worker), (StatsGroup.HOST.value, slot)]
-        if outcome.task:
-            places.append((StatsGroup.TASK.value, outcome.task))
+        if outcome.group:
+            places.append((StatsGroup.TASK.value, outcome.group))
         for group, key in places:
             known = self._groups[group].get(key)
             if known is None:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from skitter.html.doctype import in_standards_mode
-from skitter.html.engine import Engine
+from skitter.html.engine import Engine, in_standards_mode
 
 
 def _parse(text: str) -> LexborNode:

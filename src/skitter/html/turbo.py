@@ -7,8 +7,7 @@ from typing import Any
 
 from turbohtml import Document, Element, Formatter, Html, Node, Text, XPath, parse
 
-from skitter.html.doctype import in_standards_mode
-from skitter.html.engine import Engine
+from skitter.html.engine import Engine, in_standards_mode
 from skitter.html.serial import like_lxml
 
 _PLAIN_SPACES = Html(formatter=Formatter.MINIMAL)

@@ -13,15 +13,13 @@ from skitter.fetch.cache import CachingFetcher
 from skitter.fetch.contract import Fetcher
 from skitter.fetch.cookies import CookieJars, NoCookies
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.identity.agents import AgentList, agents_of_file, random_agents
 from skitter.fetch.identity.contract import Cookies, Proxies, SourceContext, UserAgents, existing_file
-from skitter.fetch.identity.cookie_file import CookieFile
+from skitter.fetch.identity.cookies import CookieFile, JarCookies, SharedCookies
 from skitter.fetch.identity.fetcher import IdentityFetcher
-from skitter.fetch.identity.jar_cookies import JarCookies
 from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import GivenList, file_list, url_list
 from skitter.fetch.identity.sessions import SessionPool, pool_of
-from skitter.fetch.identity.shared_cookies import SharedCookies
+from skitter.fetch.identity.user_agents import AgentList, agents_of_file, random_agents
 from skitter.fetch.options import DEFAULT_HEADERS, FetchSettings
 from skitter.plugins import PluginKind
 from skitter.request import Request

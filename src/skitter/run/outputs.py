@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from skitter.errors import StoreError, UsageError
 from skitter.run.job import JobSpec
 from skitter.secrets import shown_url
-from skitter.store.contract import Output, OutputContext, type_of_ranges
+from skitter.store.contract import Output, OutputContext, RangesByPart
 from skitter.store.file_output import FileOutput
 from skitter.store.outputs import open_output
 from skitter.worker.routing import OutputRouter, Route, section_of
@@ -127,7 +127,7 @@ class JobOutputs:
             else:
                 self._outputs[target] = output
 
-    async def emit(self, ranges: type_of_ranges) -> list[str]:
+    async def emit(self, ranges: RangesByPart) -> list[str]:
         """Pass on newly committed items; returns the outputs that nobody takes any more."""
         return [
             shown_url(output.target)
@@ -135,7 +135,7 @@ class JobOutputs:
             if not await output.emit(context, ranges)
         ]
 
-    async def merge(self, ranges: type_of_ranges) -> None:
+    async def merge(self, ranges: RangesByPart) -> None:
         """Make all outputs hold exactly the committed items. Raises the first error after all were tried."""
         failed = [*self._unusable.values()]
         for output, context in self._all():

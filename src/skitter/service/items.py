@@ -20,10 +20,8 @@ from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import SkitterError, StoreError
 from skitter.frontier.redis.connect import server_for
 from skitter.item import encode_item
-from skitter.store.address import Address
-from skitter.store.contract import StoreContext
-from skitter.store.database import BufferTerms, Encoded, PageItems
-from skitter.store.database_output import DatabaseOutput
+from skitter.store.contract import OutputAddress, StoreContext
+from skitter.store.database import BufferOptions, DatabaseOutput, Encoded, PageItems
 
 _PAGES_AT_ONCE = 200
 _FILE = "file:"
@@ -291,25 +289,25 @@ class SqlitePages:
         """Nothing: the file goes with the folder of its run."""
 
 
-def redis_items(address: Address) -> DatabaseOutput:
+def redis_items(address: OutputAddress) -> DatabaseOutput:
     """Return the output ``skitter.service.items:redis_items:URL``."""
-    return DatabaseOutput("service", address.target, lambda: RedisPages(address.rest), BufferTerms())
+    return DatabaseOutput("service", address.target, lambda: RedisPages(address.rest), BufferOptions())
 
 
-def sqlite_items(address: Address) -> DatabaseOutput:
+def sqlite_items(address: OutputAddress) -> DatabaseOutput:
     """Return the output ``skitter.service.items:sqlite_items:PATH``."""
-    return DatabaseOutput("service", address.target, lambda: SqlitePages(address.rest), BufferTerms())
+    return DatabaseOutput("service", address.target, lambda: SqlitePages(address.rest), BufferOptions())
 
 
-def task_items(address: Address) -> DatabaseOutput:
+def task_items(address: OutputAddress) -> DatabaseOutput:
     """Return the output ``skitter.service.items:task_items:TASK``, TASK in hexadecimal: its list among those of the run."""
     task, store = bytes.fromhex(address.rest).decode(), os.environ.get(STORE, "")
     if not store:
         raise StoreError(f"{STORE} is not set", remedy="leave this output to the nodes of a service")
     if store.startswith(_FILE):
         path = store.removeprefix(_FILE)
-        return DatabaseOutput("service", address.target, lambda: SqlitePages(path, task), BufferTerms())
-    return DatabaseOutput("service", address.target, lambda: RedisPages(store, task=task), BufferTerms())
+        return DatabaseOutput("service", address.target, lambda: SqlitePages(path, task), BufferOptions())
+    return DatabaseOutput("service", address.target, lambda: RedisPages(store, task=task), BufferOptions())
 
 
 def task_target(task: str) -> str:

@@ -1,4 +1,4 @@
-"""Committed: the committed bytes of part files, and nothing else of them."""
+"""CommittedRanges: the committed bytes of part files, and nothing else of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from skitter.errors import StoreError
-from skitter.store.contract import type_of_ranges
+from skitter.store.contract import RangesByPart
 
 _Ranges = list[tuple[int, int]]
 CHUNK = 1 << 20
@@ -19,7 +19,7 @@ _REMEDY = (
 )
 
 
-class Committed:
+class CommittedRanges:
     """The committed lines of one stream, or (``None``) of all that are given, by part name, then position.
 
     ``elsewhere``: more folders of parts, such as copies of those of other machines. Of several copies the longest
@@ -32,7 +32,7 @@ class Committed:
     def __init__(
         self,
         parts: Path,
-        ranges: type_of_ranges,
+        ranges: RangesByPart,
         stream: str | None = None,
         *,
         elsewhere: Sequence[Path] = (),

@@ -19,10 +19,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, StoreError
 from skitter.item import OutputRange
+from skitter.secrets import output_variable, secret_outside
 
-type_of_ranges = Mapping[str, Sequence[tuple[int, int]]]
+RangesByPart = Mapping[str, Sequence[tuple[int, int]]]
 """Committed byte ranges of each part, as ``Frontier.outputs()`` gives them."""
 
 
@@ -153,14 +154,14 @@ class Output(Protocol):
         """Return a new store for one worker."""
         ...
 
-    async def emit(self, context: OutputContext, ranges: type_of_ranges) -> bool:
+    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
         """Pass on newly committed items while the crawl runs; ranges may be given more than once.
 
         ``False``: nobody takes them any more (a closed pipe). Most outputs do nothing here.
         """
         ...
 
-    async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
+    async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Make the named place hold exactly the committed items. Repeatable at every stop."""
         ...
 
@@ -173,3 +174,23 @@ def item_id(job: str, fingerprint: bytes, index: int) -> str:
 def parts_folder(directory: str) -> Path:
     """Return the folder of a job's part files; ``OutputRange.part`` is relative to it."""
     return Path(directory) / "parts"
+
+
+class OutputAddress(msgspec.Struct, frozen=True):
+    """The parts of ``-o NAME``."""
+
+    target: str
+    """As the user gave it."""
+    kind: str
+    """The scheme or the suffix, in lower case."""
+    rest: str
+    """Without scheme and options: a path, or what follows ``scheme:`` of a service."""
+    options: dict[str, str] = {}
+    """What follows ``?``, decoded."""
+
+    def secret(self, kind: str, what: str = "password") -> str:
+        """Return a secret that stands outside of the name: see :func:`skitter.secrets.output_variable`.
+
+        Empty if there is none. Raises :class:`~skitter.errors.StoreError` for a file that cannot be read.
+        """
+        return secret_outside(output_variable(kind, what), StoreError)

@@ -7,20 +7,30 @@ is in the database, and only then are the pages committed, so a buffer never hol
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
+import xxhash
 
-from skitter._utils.backoff import Backoff
+from skitter._utils.backoff import Backoff, Unavailable
 from skitter.errors import StoreError
-from skitter.store.contract import Buffering, GroupError, ItemGroup, StoreContext, item_id
+from skitter.secrets import without_secrets
+from skitter.store.contract import (
+    Buffering,
+    GroupError,
+    ItemGroup,
+    OutputContext,
+    RangesByPart,
+    StoreContext,
+    item_id,
+)
 
 LARGEST_BATCH = 8 << 20
 """Bytes of encoded items after which a batch is full, however few they are."""
 
 
-class BufferTerms(msgspec.Struct, frozen=True):
+class BufferOptions(msgspec.Struct, frozen=True):
     """How items are buffered on their way to a database; each is an option of the output's URL."""
 
     buffer: int = 1000
@@ -32,15 +42,17 @@ class BufferTerms(msgspec.Struct, frozen=True):
     """Seconds for which a server that is away is waited for; then the crawl fails, and can be resumed."""
 
     @classmethod
-    def taken_from(cls, target: str, options: dict[str, str]) -> BufferTerms:
+    def taken_from(cls, target: str, options: dict[str, str]) -> BufferOptions:
         """Take the terms out of the options of a URL. Raises :class:`~skitter.errors.StoreError`."""
         given = {name: options.pop(name) for name in cls.__struct_fields__ if name in options}
         try:
             terms = msgspec.convert(given, cls, strict=False)
         except msgspec.ValidationError as error:
-            raise _bad_terms(target, str(error)) from None
+            raise _invalid_buffer_option(target, str(error)) from None
         if terms.buffer < 1 or not 0 <= terms.flush < float("inf") or not 0 <= terms.patience < float("inf"):
-            raise _bad_terms(target, "buffer is at least 1; flush and patience are seconds, 0 or more")
+            raise _invalid_buffer_option(
+                target, "buffer is at least 1; flush and patience are seconds, 0 or more"
+            )
         return terms
 
     @property
@@ -49,7 +61,7 @@ class BufferTerms(msgspec.Struct, frozen=True):
         return Buffering(self.buffer, self.flush) if self.flush else None
 
 
-def _bad_terms(target: str, problem: str) -> StoreError:
+def _invalid_buffer_option(target: str, problem: str) -> StoreError:
     return StoreError(
         f"output {target!r}: {problem}", remedy="write, for example, ?buffer=1000&flush=0.5&patience=600"
     )
@@ -109,7 +121,7 @@ class Driver(Protocol):
 class DatabaseStore:
     """The keyed store of one worker in a database."""
 
-    def __init__(self, driver: Driver, terms: BufferTerms) -> None:
+    def __init__(self, driver: Driver, terms: BufferOptions) -> None:
         self._driver = driver
         self._terms = terms
         self._patience = Backoff(driver.name, terms.patience)
@@ -171,3 +183,49 @@ def _batches(pages: dict[int, PageItems], largest: int) -> Iterator[dict[int, Pa
         size += heavier
     if batch:
         yield batch
+
+
+class DatabaseOutput:
+    """A keyed output: its rows or documents stand under the ids of the items, so there is nothing to merge."""
+
+    def __init__(self, kind: str, target: str, driver: Callable[[], Driver], terms: BufferOptions) -> None:
+        self._new_driver = driver
+        self._terms = terms
+        self.target = driver().name
+        self.stream = f"{kind}-{xxhash.xxh3_64_hexdigest(without_secrets(target).encode())}"
+
+    async def check(self, context: OutputContext) -> None:
+        """Reach the server, as the user who may write, and make what is missing."""
+        await self._ask(context, lambda driver: driver.check(context.job))
+
+    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - ids keep jobs apart
+        """Never: the place is shared, and items of other jobs stay."""
+        return False
+
+    async def clear(self, context: OutputContext) -> None:
+        """Remove the items of this job: a fresh start gives its pages other fingerprints."""
+        await self._ask(context, lambda driver: driver.clear(context.job))
+
+    def store(self) -> DatabaseStore:
+        """Return a new connection for one worker."""
+        return DatabaseStore(self._new_driver(), self._terms)
+
+    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see Output
+        """Nothing: the items are there."""
+        return True
+
+    async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
+        """Nothing: the items are there."""
+
+    async def _ask(self, context: OutputContext, question: Callable[[Driver], object]) -> None:
+        driver = self._new_driver()
+        try:
+            await driver.open(StoreContext(context.job, "parent", context.directory, context.durability))
+            await question(driver)  # type: ignore[misc]
+        except Unavailable as error:
+            raise StoreError(
+                f"{driver.name} cannot be reached: {error}",
+                remedy="start the server, or correct host and port",
+            ) from error
+        finally:
+            await driver.close()

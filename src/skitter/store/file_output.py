@@ -6,13 +6,13 @@ import asyncio
 import os
 from pathlib import Path
 
+import msgspec
 import xxhash
 
-from skitter.store.committed import Committed
-from skitter.store.contract import OutputContext, parts_folder, type_of_ranges
+from skitter.store.committed import CommittedRanges
+from skitter.store.contract import OutputContext, RangesByPart, parts_folder
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.merge import Format, check_target, merge
-from skitter.store.stamp import Stamp
 
 
 class FileOutput:
@@ -39,15 +39,15 @@ class FileOutput:
         """Return a new part file."""
         return PartFileStore()
 
-    async def emit(self, context: OutputContext, ranges: type_of_ranges) -> bool:  # noqa: ARG002 - see merge
+    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see merge
         """Nothing: the file is made by ``merge``."""
         return True
 
-    async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
+    async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Replace the file by one that holds the committed ranges."""
         await asyncio.to_thread(self._merge, context, ranges)
 
-    async def export(self, committed: Committed) -> None:
+    async def export(self, committed: CommittedRanges) -> None:
         """Replace the file by one that holds what is committed, outside any run of the job."""
         await asyncio.to_thread(merge, committed, self.path, self._form)
 
@@ -55,9 +55,9 @@ class FileOutput:
         """Whether there is a file that is not empty."""
         return self.path.exists() and self.path.stat().st_size > 0
 
-    def _merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
+    def _merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         merge(
-            Committed(parts_folder(context.directory), ranges_for(context, ranges)),
+            CommittedRanges(parts_folder(context.directory), ranges_for(context, ranges)),
             self.path,
             self._form,
             durability=context.durability,
@@ -67,6 +67,54 @@ class FileOutput:
     def _is_occupied(self, context: OutputContext) -> bool:
         return self.is_taken() and not self._stamp(context).knows(self.path)
 
-    def _stamp(self, context: OutputContext) -> Stamp:
+    def _stamp(self, context: OutputContext) -> FileIdentity:
         place = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(self.path)))
-        return Stamp(Path(context.directory) / "outputs" / f"{place}.json")
+        return FileIdentity(Path(context.directory) / "outputs" / f"{place}.json")
+
+
+class _InodeRecord(msgspec.Struct, array_like=True, frozen=True):
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+
+_decode = msgspec.json.Decoder(list[_InodeRecord]).decode
+
+
+class FileIdentity:
+    """Remembers, in the job's folder, the identity of one merged file: device, inode, size, time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def knows(self, file: Path) -> bool:
+        """Whether the file is as this job left it."""
+        try:
+            return _identity(file) in self._known()
+        except FileNotFoundError:
+            return False
+
+    def expect(self, file: Path, instead_of: Path) -> None:
+        """Note that ``file`` is about to be renamed to ``instead_of``.
+
+        Both are known until the next call, because a kill may come before the renaming or after it.
+        """
+        identities = [_identity(file)]
+        if self.knows(instead_of):
+            identities.append(_identity(instead_of))
+        self._path.parent.mkdir(exist_ok=True)
+        draft = self._path.with_suffix(".tmp")
+        draft.write_bytes(msgspec.json.encode(identities))
+        draft.replace(self._path)
+
+    def _known(self) -> list[_InodeRecord]:
+        try:
+            return _decode(self._path.read_bytes())
+        except (FileNotFoundError, msgspec.DecodeError):
+            return []
+
+
+def _identity(file: Path) -> _InodeRecord:
+    found = file.stat()
+    return _InodeRecord(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

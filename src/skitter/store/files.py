@@ -13,9 +13,9 @@ from skitter.store.contract import (
     GroupError,
     ItemGroup,
     OutputContext,
+    RangesByPart,
     StoreContext,
     parts_folder,
-    type_of_ranges,
 )
 from skitter.store.disk import disk_error, sync_file, sync_folder
 
@@ -29,7 +29,7 @@ def items_stream(section: str) -> str:
     return f"{ITEMS_STREAM}-{section}" if section else ITEMS_STREAM
 
 
-def ranges_for(context: OutputContext, ranges: type_of_ranges) -> type_of_ranges:
+def ranges_for(context: OutputContext, ranges: RangesByPart) -> RangesByPart:
     """Return the ranges of the part files whose items are an output's."""
     folders = tuple(f"{items_stream(section)}/" for section in context.sections)
     return {part: known for part, known in ranges.items() if part.startswith(folders)}

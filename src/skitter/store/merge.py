@@ -15,10 +15,9 @@ from typing import BinaryIO, Literal, Protocol
 import msgspec
 
 from skitter.errors import StoreError
-from skitter.store.committed import CHUNK, Committed
-from skitter.store.csv_rows import csv_chunks
+from skitter.store.committed import CHUNK, CommittedRanges
 from skitter.store.disk import disk_error, sync_file, sync_folder
-from skitter.store.packing import packed, type_of_packing
+from skitter.store.formats import Compression, compressed, csv_chunks
 
 _COPY_AT_ONCE = 8 * CHUNK
 _TOKEN_BYTES = 8
@@ -29,11 +28,11 @@ class Format(msgspec.Struct, frozen=True):
     """What a merged file looks like."""
 
     shape: Literal["jsonl", "csv", "parquet"] = "jsonl"
-    packing: type_of_packing = ""
+    packing: Compression = ""
 
 
-class Source(Protocol):
-    """Committed items, as JSON lines. Each call begins anew."""
+class ItemSource(Protocol):
+    """CommittedRanges items, as JSON lines. Each call begins anew."""
 
     def chunks(self) -> Iterator[bytes]:
         """Give all bytes, in pieces that fit into memory."""
@@ -45,7 +44,7 @@ class Source(Protocol):
 
 
 def merge(
-    committed: Committed,
+    committed: CommittedRanges,
     target: Path,
     form: Format,
     *,
@@ -118,7 +117,7 @@ def _remove_drafts(target: Path) -> None:
                 Path(entry.path).unlink(missing_ok=True)
 
 
-def _fill(file: BinaryIO, committed: Committed, form: Format, on_chunk: Callable[[int], None]) -> None:
+def _fill(file: BinaryIO, committed: CommittedRanges, form: Format, on_chunk: Callable[[int], None]) -> None:
     if form == Format():
         for descriptor, start, end in committed.runs():
             _copy(descriptor, start, end, file, on_chunk)
@@ -126,7 +125,7 @@ def _fill(file: BinaryIO, committed: Committed, form: Format, on_chunk: Callable
         fill(file, committed, form, on_chunk)
 
 
-def fill(file: BinaryIO, source: Source, form: Format, on_chunk: Callable[[int], None]) -> None:
+def fill(file: BinaryIO, source: ItemSource, form: Format, on_chunk: Callable[[int], None]) -> None:
     """Write all items of a source to an open file in a format, in bounded memory."""
     if form.shape == "parquet":
         from skitter.store.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra
@@ -134,7 +133,7 @@ def fill(file: BinaryIO, source: Source, form: Format, on_chunk: Callable[[int],
         write_parquet(file, source.lines, on_chunk)
         return
     chunks: Iterator[bytes] = csv_chunks(source.lines) if form.shape == "csv" else source.chunks()
-    with packed(file, form.packing) as sink:
+    with compressed(file, form.packing) as sink:
         for chunk in chunks:
             sink.write(chunk)
             on_chunk(len(chunk))

@@ -2,7 +2,7 @@
 
 A kind has a short name that serves as scheme (``csv:items.txt``) and as suffix (``items.csv``). Another
 package adds one by an entry point of the group ``skitter.stores`` with that name, which points to a callable
-``(address: Address) -> Output``.
+``(address: OutputAddress) -> Output``.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from urllib.parse import parse_qsl
 from skitter.errors import StoreError
 from skitter.plugins import PluginKind, needing
 from skitter.secrets import refuse_raw_password, shown_url
-from skitter.store.address import Address as Address  # noqa: PLC0414 - other packages know it from here
-from skitter.store.contract import Output, Store
-from skitter.store.database import BufferTerms
-from skitter.store.database_output import DatabaseOutput
+from skitter.store.contract import Output, OutputAddress, Store
+from skitter.store.database import BufferOptions, DatabaseOutput
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
-from skitter.store.mongodb.place import MongoPlace
-from skitter.store.postgresql.place import PostgresPlace
+from skitter.store.mongodb.location import MongoLocation
+from skitter.store.postgresql.location import PostgresLocation
 from skitter.store.redis_output import RedisOutput
-from skitter.store.sqlite_output import SqliteOutput
+from skitter.store.sqlite import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
-type_of_factory = Callable[[Address], Output]
+OutputFactory = Callable[[OutputAddress], Output]
 
 
 def open_output(target: str) -> Output:
@@ -42,15 +40,15 @@ def open_output(target: str) -> Output:
     except ValueError as error:
         raise StoreError(f"output {shown_url(target)!r}: {error}", remedy="correct the URL") from None
     for kind, rest, options in _readings(target):
-        factory: type_of_factory | None = OUTPUTS.named(kind)
+        factory: OutputFactory | None = OUTPUTS.named(kind)
         if factory is not None:
-            return factory(Address(target, kind, rest, options))
+            return factory(OutputAddress(target, kind, rest, options))
     found = OUTPUTS.at_path(target)
     if found is not None:
-        at_path: type_of_factory = found[0]
+        at_path: OutputFactory = found[0]
         rest = found[1]
         plain, options = _options(rest)
-        return at_path(Address(target, target.removesuffix(f":{rest}"), plain, options))
+        return at_path(OutputAddress(target, target.removesuffix(f":{rest}"), plain, options))
     raise StoreError(
         f"output {shown_url(target)!r} is of no known kind",
         remedy="use a name that ends in one of these, or write KIND:NAME; known are"
@@ -88,8 +86,8 @@ def _suffixes(name: str) -> list[str]:
     return [".".join(words[start:]) for start in range(1, len(words))]
 
 
-def _file(form: Format) -> type_of_factory:
-    def make(address: Address) -> Output:
+def _file(form: Format) -> OutputFactory:
+    def make(address: OutputAddress) -> Output:
         _refuse_options(address, known=())
         _check_format(form, address)
         return FileOutput(address.target, Path(address.rest), form)
@@ -97,12 +95,12 @@ def _file(form: Format) -> type_of_factory:
     return make
 
 
-def _sqlite(address: Address) -> Output:
+def _sqlite(address: OutputAddress) -> Output:
     _refuse_options(address, known=("table",))
     return SqliteOutput(address.target, Path(address.rest), **address.options)
 
 
-def _refuse_options(address: Address, known: tuple[str, ...]) -> None:
+def _refuse_options(address: OutputAddress, known: tuple[str, ...]) -> None:
     for option in address.options:
         if option not in known:
             raise StoreError(
@@ -111,33 +109,33 @@ def _refuse_options(address: Address, known: tuple[str, ...]) -> None:
             )
 
 
-def _mongodb(address: Address) -> Output:
+def _mongodb(address: OutputAddress) -> Output:
     with needing("mongodb", f"output kind {address.kind!r}", StoreError):
         from skitter.store.mongodb.driver import MongoDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
-    terms = BufferTerms.taken_from(shown_url(address.target), options)
-    place = MongoPlace.parse(address.kind, address.rest, options, address.secret("mongodb"))
+    terms = BufferOptions.taken_from(shown_url(address.target), options)
+    place = MongoLocation.parse(address.kind, address.rest, options, address.secret("mongodb"))
     plain = terms.buffer == 1
     return DatabaseOutput("mongodb", address.target, lambda: MongoDriver(place, plain=plain), terms)
 
 
-def _postgresql(address: Address) -> Output:
+def _postgresql(address: OutputAddress) -> Output:
     with needing("postgresql", f"output kind {address.kind!r}", StoreError):
         from skitter.store.postgresql.driver import PostgresDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
-    terms = BufferTerms.taken_from(shown_url(address.target), options)
-    place = PostgresPlace.parse(address.rest, options, address.secret("postgresql"))
+    terms = BufferOptions.taken_from(shown_url(address.target), options)
+    place = PostgresLocation.parse(address.rest, options, address.secret("postgresql"))
     return DatabaseOutput("postgresql", address.target, lambda: PostgresDriver(place), terms)
 
 
-def _remote(address: Address) -> Output:
+def _remote(address: OutputAddress) -> Output:
     with needing("s3", f"output kind {address.kind!r}", StoreError):
-        from skitter.store.remote_output import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
-        from skitter.store.remote_place import RemotePlace  # noqa: PLC0415 - as above
+        from skitter.store.remote import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
+        from skitter.store.remote_location import RemoteLocation  # noqa: PLC0415 - as above
     outside = {what: secret for what in _REMOTE_SECRETS if (secret := address.secret(address.kind, what))}
     options = outside | address.options
-    terms = BufferTerms.taken_from(shown_url(address.target), {"flush": "1"} | options)
-    for name in BufferTerms.__struct_fields__:
+    terms = BufferOptions.taken_from(shown_url(address.target), {"flush": "1"} | options)
+    for name in BufferOptions.__struct_fields__:
         options.pop(name, None)
     form = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
     if form is None:
@@ -146,10 +144,10 @@ def _remote(address: Address) -> Output:
             remedy=f"use a name that ends in one of {', '.join(FORMATS)}",
         )
     _check_format(form, address)
-    return RemoteOutput(RemotePlace(address.kind, address.rest, form, options), terms)
+    return RemoteOutput(RemoteLocation(address.kind, address.rest, form, options), terms)
 
 
-def _check_format(form: Format, address: Address) -> None:
+def _check_format(form: Format, address: OutputAddress) -> None:
     if form.shape == "parquet":
         with needing("parquet", f"output kind {address.kind!r}", StoreError):
             import pyarrow  # noqa: F401, ICN001, PLC0415 - whether it is there
@@ -169,7 +167,7 @@ _FSSPEC = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "smb", "hdfs
 """Schemes of fsspec that can be written in one step."""
 _REMOTE_SECRETS = ("key", "secret", "token", "password")
 """Options of theirs that may stand outside of the URL."""
-_BUILT_IN: dict[str, type_of_factory] = {
+_BUILT_IN: dict[str, OutputFactory] = {
     **{kind: _file(form) for kind, form in FORMATS.items()},
     **dict.fromkeys(_FSSPEC, _remote),
     "sqlite": _sqlite,

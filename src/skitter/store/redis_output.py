@@ -20,9 +20,8 @@ from skitter._utils.backoff import LONGEST_PAUSE, Backoff, Unavailable
 from skitter.errors import StoreError
 from skitter.plugins import needing
 from skitter.secrets import output_variable, shown_url
-from skitter.store.address import Address
-from skitter.store.committed import Committed
-from skitter.store.contract import OutputContext, parts_folder, type_of_ranges
+from skitter.store.committed import CommittedRanges
+from skitter.store.contract import OutputAddress, OutputContext, RangesByPart, parts_folder
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class RedisOutput:
         """Position of each part as the server said last."""
 
     @classmethod
-    def from_address(cls, address: Address) -> RedisOutput:
+    def from_address(cls, address: OutputAddress) -> RedisOutput:
         """Make the output that a name means. Raises :class:`~skitter.errors.StoreError`."""
         options = dict(address.options)
         kind = options.pop("type", "list")
@@ -173,7 +172,7 @@ class RedisOutput:
         """Return a new part file."""
         return PartFileStore()
 
-    async def emit(self, context: OutputContext, ranges: type_of_ranges) -> bool:
+    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
         """Push what was committed on this machine and is not pushed yet; a server that is away is tried again."""
         if self._is_news(context, ranges) and time.monotonic() >= self._again_at:
             try:
@@ -195,11 +194,11 @@ class RedisOutput:
             error.__cause__ or error,
         )
 
-    async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
+    async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Push what is left; waits for a server that is away."""
         await self._patience.call(lambda: self._push_if_there(context, ranges))
 
-    async def _push_if_there(self, context: OutputContext, ranges: type_of_ranges) -> None:
+    async def _push_if_there(self, context: OutputContext, ranges: RangesByPart) -> None:
         try:
             await self._push_all(context, ranges)
         except StoreError as error:
@@ -207,13 +206,13 @@ class RedisOutput:
                 raise Unavailable(str(error.__cause__)) from error
             raise
 
-    def _is_news(self, context: OutputContext, ranges: type_of_ranges) -> bool:
+    def _is_news(self, context: OutputContext, ranges: RangesByPart) -> bool:
         return any(
             known and known[-1][1] > self._known.get(f"{context.job}/{part}", 0)
             for part, known in ranges_for(context, ranges).items()
         )
 
-    async def _push_all(self, context: OutputContext, ranges: type_of_ranges) -> None:
+    async def _push_all(self, context: OutputContext, ranges: RangesByPart) -> None:
         mine = ranges_for(context, ranges)
         async with self._pushing, self._connected() as client:
             for part in sorted(mine):
@@ -225,7 +224,7 @@ class RedisOutput:
         position = int(await client.hget(self._positions, field) or 0)
         # A worker commits its part file in order, so that nothing before a pushed range comes later.
         while left := [(max(start, position), end) for start, end in ranges if end > max(start, position)]:
-            committed = Committed(parts_folder(context.directory), {part: left})
+            committed = CommittedRanges(parts_folder(context.directory), {part: left})
             position = await self._push_until_moved(client, field, position, committed.blocks(_BYTES_AT_ONCE))
         self._known[field] = position
 

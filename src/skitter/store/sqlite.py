@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields
 from skitter.store.columns import ID_COLUMN, Columns, quoted
-from skitter.store.contract import GroupError, ItemGroup, StoreContext, item_id
+from skitter.store.contract import GroupError, ItemGroup, OutputContext, RangesByPart, StoreContext, item_id
 
-type_of_row = tuple[tuple[str, ...], list[Any]]
+SqliteRow = tuple[tuple[str, ...], list[Any]]
 
 BUSY_SECONDS = 30.0
 """How long a worker waits for the writes of the others."""
@@ -77,7 +81,7 @@ class SqliteStore:
             self._connection = None
 
     def _write(
-        self, groups: Sequence[ItemGroup], rows: Sequence[list[type_of_row] | GroupError]
+        self, groups: Sequence[ItemGroup], rows: Sequence[list[SqliteRow] | GroupError]
     ) -> list[GroupError | None]:
         good = [
             (group, row) for group, row in zip(groups, rows, strict=True) if not isinstance(row, GroupError)
@@ -91,7 +95,7 @@ class SqliteStore:
             self._shorten_log()
         return [row if isinstance(row, GroupError) else next(problems) for row in rows]
 
-    def _put(self, batch: Sequence[tuple[ItemGroup, list[type_of_row]]]) -> None:
+    def _put(self, batch: Sequence[tuple[ItemGroup, list[SqliteRow]]]) -> None:
         assert self._connection
         assert self._columns
         table = quoted(self._table)
@@ -112,7 +116,7 @@ class SqliteStore:
             self._columns.forget()
             raise
 
-    def _put_alone(self, group: ItemGroup, rows: list[type_of_row]) -> GroupError | None:
+    def _put_alone(self, group: ItemGroup, rows: list[SqliteRow]) -> GroupError | None:
         try:
             self._put([(group, rows)])
         except _ITEM_ERRORS as error:
@@ -210,8 +214,8 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreError(f"cannot write {path}: {error}", remedy=remedy) from error
 
 
-def _rows_of(group: ItemGroup) -> list[type_of_row] | GroupError:
-    rows: list[type_of_row] = []
+def _rows_of(group: ItemGroup) -> list[SqliteRow] | GroupError:
+    rows: list[SqliteRow] = []
     try:
         for item in group.items:
             fields = item_fields(item)
@@ -246,3 +250,71 @@ def _text(value: str) -> str:
     except UnicodeEncodeError:
         return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     return value
+
+
+class SqliteOutput:
+    """``items.db`` or ``sqlite:PATH?table=NAME``; the table is called ``items`` unless named.
+
+    Raises, when made, :class:`~skitter.errors.StoreError` for a name of no file or no table.
+    """
+
+    def __init__(self, target: str, path: Path, table: str = "items") -> None:
+        if str(path) in {"", ".", ":memory:"}:
+            raise StoreError(
+                f"output {target!r} names no file", remedy="name one, such as -o sqlite:items.db"
+            )
+        if not table or "\0" in table or table.lower().startswith("sqlite_"):
+            raise StoreError(f"{table!r} cannot be the name of a table", remedy="use letters and underscores")
+        self.target = target
+        self._path = path
+        self._table = table
+        place = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.normpath(path)) + b"\0" + table.encode())
+        self.stream = f"sqlite-{place}"
+
+    async def check(self, context: OutputContext) -> None:
+        """Make the database and the table, so that workers find them ready."""
+        await asyncio.to_thread(self._check, context)
+
+    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - ids keep jobs apart
+        """Never: a table is shared, and items of other jobs stay."""
+        return False
+
+    async def clear(self, context: OutputContext) -> None:
+        """Delete the rows of this job: a fresh start gives its pages other fingerprints."""
+        await asyncio.to_thread(self._clear, context)
+
+    def store(self) -> SqliteStore:
+        """Return a new connection for one worker."""
+        return SqliteStore(self._path, self._table)
+
+    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see Output
+        """Nothing: the rows are there."""
+        return True
+
+    async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:  # noqa: ARG002 - keyed
+        """Fold the write-ahead log in, also that of killed workers: the file alone is the output."""
+        await asyncio.to_thread(self._fold, context)
+
+    def _check(self, context: OutputContext) -> None:
+        open_database(self._path, self._table, context.durability).close()
+
+    def _clear(self, context: OutputContext) -> None:
+        prefix = f"{context.job}:"
+        with (
+            closing(open_database(self._path, self._table, context.durability)) as connection,
+            explained(self._path),
+            transaction(connection),
+        ):
+            connection.execute(
+                f"DELETE FROM {quoted(self._table)} WHERE {ID_COLUMN} > ? AND {ID_COLUMN} < ?"  # noqa: S608 - quoted
+                # Not those of a job whose name begins with this one's and a colon.
+                f" AND length(rtrim({ID_COLUMN}, '0123456789')) = ?",
+                (prefix, prefix[:-1] + ";", len(prefix) + 33),
+            )
+
+    def _fold(self, context: OutputContext) -> None:
+        with (
+            closing(open_database(self._path, self._table, context.durability)) as connection,
+            explained(self._path),
+        ):
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
 from skitter.errors import StoreError
-from skitter.store.committed import Committed
-from skitter.store.contract import OutputContext, parts_folder, type_of_ranges
+from skitter.store.committed import CommittedRanges
+from skitter.store.contract import OutputContext, RangesByPart, parts_folder
 from skitter.store.disk import disk_error
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
-from skitter.store.ranges import RangeSet
 
 
 class Tail:
@@ -34,7 +34,7 @@ class Tail:
         self.closed = False
         """The reader has gone away."""
 
-    def emit(self, ranges: type_of_ranges) -> bool:
+    def emit(self, ranges: RangesByPart) -> bool:
         """Print what was not printed before; returns whether there is still a reader.
 
         Waits while the reader is slow. Raises :class:`~skitter.errors.StoreError` if the descriptor cannot
@@ -48,10 +48,10 @@ class Tail:
                 self._print(ranges)
             return not self.closed
 
-    def _print(self, ranges: type_of_ranges) -> None:
+    def _print(self, ranges: RangesByPart) -> None:
         new = {part: self._unprinted(part, ranges[part]) for part in ranges}
         try:
-            for chunk in Committed(self._parts, new, self._stream).chunks():
+            for chunk in CommittedRanges(self._parts, new, self._stream).chunks():
                 _write_all(self._descriptor, chunk)
         except BrokenPipeError:
             self.closed = True
@@ -97,13 +97,13 @@ class StdoutOutput:
         """Return a new part file."""
         return PartFileStore()
 
-    async def emit(self, context: OutputContext, ranges: type_of_ranges) -> bool:
+    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
         """Print what was not printed in this run; ``False`` once the reader has gone away."""
         if self._tail is None:
             self._tail = Tail(parts_folder(context.directory), None, self._descriptor)
         return await asyncio.to_thread(self._tail.emit, ranges_for(context, ranges))
 
-    async def merge(self, context: OutputContext, ranges: type_of_ranges) -> None:
+    async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Print what is left."""
         await self.emit(context, ranges)
 
@@ -115,3 +115,32 @@ def _write_all(descriptor: int, data: bytes) -> None:
             rest = rest[os.write(descriptor, rest) :]
         except BlockingIOError:  # another program that shares the terminal made it non-blocking
             select.select([], [descriptor], [])
+
+
+class RangeSet:
+    """A set of byte positions, kept as few disjoint ranges: neighbours grow together."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Add ``start <= position < end``; returns the ranges of it that were not in the set."""
+        if start >= end:
+            return []
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        gaps: list[tuple[int, int]] = []
+        position = start
+        for known_start, known_end in zip(self._starts[first:last], self._ends[first:last], strict=True):
+            if position < known_start:
+                gaps.append((position, known_start))
+            position = max(position, known_end)
+        if position < end:
+            gaps.append((position, end))
+        if first < last:
+            start = min(start, self._starts[first])
+            end = max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+        return gaps

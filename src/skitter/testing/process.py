@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from skitter.errors import SkitterError
 from skitter.testing.log import Hit, read_log
-from skitter.testing.origins import Origins
+from skitter.testing.server import Origins
 
 _PATIENCE = 10.0
 

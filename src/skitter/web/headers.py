@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -42,3 +45,34 @@ def find_header(block: bytes, name: str) -> str | None:
 def _key_of(name: str) -> bytes:
     """Return how the line of a header begins, with the end of the line before it."""
     return b"\n" + name.lower().encode("latin-1") + b":"
+
+
+LONGEST = 86_400.0
+"""Seconds; a longer wish is cut to this."""
+
+_MAX_DIGITS = 18
+
+
+def parse_retry_after(value: str | None, now: float) -> float | None:
+    """Return the seconds that a ``Retry-After`` value asks for (RFC 9110, 10.2.3).
+
+    ``value``
+        Seconds as digits, or an HTTP-date; ``None`` if there is no such header.
+    ``now``
+        Unix time to which a date is compared.
+
+    The answer lies between 0 (a date gone by) and ``LONGEST``; ``None`` for a value that is neither form.
+    """
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:_MAX_DIGITS]), LONGEST)
+    try:
+        moment = parsedate_to_datetime(value)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = moment.timestamp() - now
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return min(max(math.ceil(seconds), 0.0), LONGEST)

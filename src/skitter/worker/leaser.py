@@ -84,9 +84,9 @@ class Leaser:
         """Apply the news of an answer before any of its leases is processed."""
         if self._observer is not None:
             self._observer.answered(len(result.leases))
-        if result.setback:
+        if result.data_loss:
             self._links.cache.forget()
-        self._inflight.update_capacity(result.room)
+        self._inflight.update_capacity(result.capacity)
         if result.revision != self._revision:
             self._revision = result.revision
             concurrency = (await self._frontier.control.settings_changes()).concurrency

@@ -15,13 +15,13 @@ import msgspec
 
 from skitter.errors import DeferRequest, RetryRequest, SkitterError, UndecodableRecord
 from skitter.fetch.contract import Aborted, Fetcher, FetchError, fetch_with_hook
-from skitter.fetch.retry_after import parse_retry_after
 from skitter.frontier.records import Entry, Lease, Resolution
 from skitter.item import item_fields
 from skitter.request import Request, decode_request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
+from skitter.web.headers import parse_retry_after
 from skitter.worker.callbacks import describe, find_callback, run_callback
 from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks

@@ -21,8 +21,8 @@ from skitter.fetch.contract import (
     fetch_with_hook,
 )
 from skitter.fetch.identity.contract import AllProxiesRest, Cookies, Proxies, UserAgents
-from skitter.fetch.identity.cookie_file import CookieFile
-from skitter.fetch.identity.proxy_url import label
+from skitter.fetch.identity.cookies import CookieFile
+from skitter.fetch.identity.proxy_lists import label
 from skitter.fetch.identity.sessions import Session, SessionPool
 from skitter.request import Request
 from skitter.response import Response

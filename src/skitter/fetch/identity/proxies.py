@@ -22,8 +22,7 @@ import xxhash
 from skitter.errors import SkitterError
 from skitter.fetch.contract import BehindProxy, ConnectError, Disconnected, FetchError, ProxyError, TimedOut
 from skitter.fetch.identity.contract import AllProxiesRest, SourceError
-from skitter.fetch.identity.proxy_lists import ProxyList
-from skitter.fetch.identity.proxy_url import label
+from skitter.fetch.identity.proxy_lists import ProxyList, label
 from skitter.request import Request
 from skitter.web.urls import host_of
 

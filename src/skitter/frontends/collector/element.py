@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from skitter.frontends.collector.fields import Query, unmarshal
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.frontends.collector.response import CollectorResponse
-from skitter.html.selector import Selector
-from skitter.html.selector_list import SelectorList
+from skitter.html.selector import Selector, SelectorList
 
 Model = TypeVar("Model")
 

@@ -26,8 +26,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import msgspec
 
 from skitter.errors import SkitterError, UsageError
-from skitter.html.selector import Selector
-from skitter.html.selector_list import SelectorList
+from skitter.html.selector import Selector, SelectorList
 
 Model = TypeVar("Model")
 

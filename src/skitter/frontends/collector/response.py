@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from skitter.frontends.collector.request import CollectorRequest
-from skitter.html.selector_list import SelectorList
+from skitter.html.selector import SelectorList
 from skitter.response import Response
 from skitter.web.headers import Headers
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from skitter.errors import SpiderError, did_you_mean
 from skitter.frontends.request_defaults import RequestDefaults
-from skitter.html.selector_list import SelectorList
+from skitter.html.selector import SelectorList
 from skitter.links import Links
 from skitter.politeness import Rate
 from skitter.request import Request

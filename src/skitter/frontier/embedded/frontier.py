@@ -153,14 +153,14 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
             await self._journal.flush()
         elif held:
             self._journal.flush_soon()
-        room = self._options.room(self._queued, self._delayed, len(self._leases), self._counters)
+        capacity = self._options.capacity(self._queued, self._delayed, len(self._leases), self._counters)
         return LeaseResult(
             leases,
             self.current_state(),
             self._ask_again(now, leases, left),
             self._limit_reached(),
             revision=self._revision,
-            room=room,
+            capacity=capacity,
         )
 
     def _take(self, now: float, shares: dict[str, int] | None) -> tuple[Slot, Waiting] | None:
@@ -196,7 +196,7 @@ class SqliteFrontier(SqliteLetters, SqliteControl):
         return self._careful or any(lease.slot.start_within is not None for lease in held)
 
     def _may_lease(self) -> bool:
-        room = self._options.limits.room(self._counters, len(self._leases), 1)
+        room = self._options.limits.remaining(self._counters, len(self._leases), 1)
         return room > 0 and self.current_state() is JobState.RUNNING
 
     def _ask_again(self, now: float, leases: list[Lease], left: dict[str, int] | None) -> float:

@@ -86,17 +86,17 @@ class MemoryFrontier(MemoryControl, MemoryLetters):
         leases: list[Lease] = []
         left = self._slots.shares(shares, limit)
         if state is JobState.RUNNING:
-            limit = self._options.limits.room(self._counters, len(self._leases), limit)
+            limit = self._options.limits.remaining(self._counters, len(self._leases), limit)
             while len(leases) < limit and (taken := self._slots.take(now, left)) is not None:
                 leases.append(self._grant(taken[0], taken[1][2], worker, now))
-        room = self._options.room(self._queued, len(self._delayed), len(self._leases), self._counters)
+        capacity = self._options.capacity(self._queued, len(self._delayed), len(self._leases), self._counters)
         return LeaseResult(
             leases,
             state,
             self._ask_again(now, leases, left),
             self._limit_reached(),
             revision=self._revision,
-            room=room,
+            capacity=capacity,
         )
 
     def _grant(self, slot: Slot, waiting: Waiting, worker: str, now: float) -> Lease:

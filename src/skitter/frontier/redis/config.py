@@ -34,7 +34,7 @@ class JobConfig:
         self, politeness: Politeness, options: FrontierOptions, changes: SettingsChanges | None = None
     ) -> None:
         self.changes = changes if changes is not None else SettingsChanges()
-        self.begun_with = StoredJobConfig(
+        self.stored = StoredJobConfig(
             options, politeness.default, politeness.rules, politeness.unit, politeness.queues
         )
         self._politeness = self.changes.of_politeness(politeness)
@@ -51,7 +51,7 @@ class JobConfig:
 
     def changed(self, changes: SettingsChanges) -> JobConfig:
         """Return the configuration of the same job with other changes."""
-        return JobConfig(self.begun_with.politeness(), self.begun_with.options, changes)
+        return JobConfig(self.stored.politeness(), self.stored.options, changes)
 
     def _policy_of(self, slot: str) -> int:
         rule = self._politeness.rule_of_slot(slot)

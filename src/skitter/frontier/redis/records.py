@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -31,12 +31,19 @@ from skitter.queues import without_queue
 
 encode = msgspec.msgpack.Encoder().encode
 
+# While a script runs the server serves no other worker: the largest amounts that one script gets.
+LEASES_BATCH = 500
+ENTRIES_BATCH = 1_000
+OUTCOMES_BATCH = 256
+FINGERPRINTS_BATCH = 5_000
+SLOTS_BATCH = 1_000
+CLEANUP_BATCH = 200
 _UNSIGNED = 1 << 63
 """What makes a signed 64-bit number an unsigned one of the same order."""
 _HIGHEST = (1 << 64) - 1
 _REST = struct.Struct(">4xB16s")
 _LEASE = struct.Struct("<8s2d")
-_LETTER = struct.Struct("<6sd")
+_DEAD_LETTER = struct.Struct("<6sd")
 _WAITING = struct.Struct(">14xHHB16sI")
 """After the slot: rank, number; attempt, lost, dedup, fingerprint, length of the URL with its scheme."""
 _SCHEMES = (b"", b"http://", b"https://")
@@ -145,17 +152,37 @@ def write_outcome(
         outcome.after,
         outcome.free,
         None if outcome.record is None else text(b"\xff" + outcome.record),
-        text(to_bytes(outcome.task)),
+        text(to_bytes(outcome.group)),
         parcels,
     )
 
 
-def write_landing(landing: FetchReport) -> tuple[Any, ...]:
-    """Return a landing for the scripts, without the rest of it where that says nothing, as after most fetches."""
-    lease_id = text(id_bytes(landing.lease_id))
-    if not landing.refused and not landing.connecting:
-        return (lease_id, landing.latency)
-    return (lease_id, landing.latency, landing.refused, landing.retry_after, landing.connecting)
+def in_batches(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
+    """Divide outcomes so that no script runs for long. One outcome is never divided."""
+    batch: list[Outcome] = []
+    entries = 0
+    for outcome in outcomes:
+        entries += len(outcome.entries)
+        if batch and (len(batch) == OUTCOMES_BATCH or entries > ENTRIES_BATCH):
+            yield batch
+            batch, entries = [], len(outcome.entries)
+        batch.append(outcome)
+    if batch:
+        yield batch
+
+
+def packed_ids(lease_ids: Sequence[int]) -> Iterator[bytes]:
+    """Encode lease ids for the scripts, in at least one batch."""
+    for start in range(0, max(1, len(lease_ids)), LEASES_BATCH):
+        yield encode([text(id_bytes(lease_id)) for lease_id in lease_ids[start : start + LEASES_BATCH]])
+
+
+def write_report(report: FetchReport) -> tuple[Any, ...]:
+    """Return a fetch report for the scripts, without its trailing fields if they are empty, as after most fetches."""
+    lease_id = text(id_bytes(report.lease_id))
+    if not report.refused and not report.connecting:
+        return (lease_id, report.latency)
+    return (lease_id, report.latency, report.refused, report.retry_after, report.connecting)
 
 
 def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int, int]:
@@ -189,11 +216,11 @@ def read_lease(data: bytes) -> Lease:
     )  # fmt: skip
 
 
-def read_letter(data: bytes) -> DeadLetter:
+def read_dead_letter(data: bytes) -> DeadLetter:
     """Read a dead letter."""
-    number, failed_at = _LETTER.unpack_from(data)
-    error_at = _LETTER.size + 4
-    request_at = error_at + int.from_bytes(data[_LETTER.size : error_at], "big")
+    number, failed_at = _DEAD_LETTER.unpack_from(data)
+    error_at = _DEAD_LETTER.size + 4
+    request_at = error_at + int.from_bytes(data[_DEAD_LETTER.size : error_at], "big")
     fingerprint, slot, url, record, attempt, lost = _read_request(data, request_at)
     error = to_words(data[error_at:request_at])
     return DeadLetter(
@@ -232,14 +259,14 @@ def read_status(answer: Sequence[Any]) -> FrontierStatus:
     )  # fmt: skip
 
 
-_TALLY = struct.Struct("<5d")
+_STATS_ROW = struct.Struct("<5d")
 _HEARD = struct.Struct("<d")
 _read_report = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
-def read_tally(key: bytes, packed: bytes) -> StatsRow:
+def read_stats_row(key: bytes, packed: bytes) -> StatsRow:
     """Read what was counted under one key."""
-    pages, items, size, failed, retried = _TALLY.unpack(packed)
+    pages, items, size, failed, retried = _STATS_ROW.unpack(packed)
     return StatsRow(to_words(key), int(pages), int(items), int(size), int(failed), int(retried))
 
 

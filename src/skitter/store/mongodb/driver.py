@@ -15,10 +15,9 @@ from skitter._utils.backoff import Unavailable
 from skitter.item import item_fields
 from skitter.store.contract import StoreContext
 from skitter.store.database import Encoded, PageItems
-from skitter.store.mongodb.documents import KEPT, encoded
-from skitter.store.mongodb.pages import PageWriter, Surprise, type_of_work, work_for
-from skitter.store.mongodb.place import MongoPlace
-from skitter.store.mongodb.problems import explained
+from skitter.store.mongodb.documents import KEPT, PageWork, PageWriter, Surprise, encoded, work_for
+from skitter.store.mongodb.errors import explained
+from skitter.store.mongodb.location import MongoLocation
 
 _DEFAULTS = {
     "serverSelectionTimeoutMS": 5000,
@@ -36,7 +35,7 @@ class MongoDriver:
     ``plain``: each item is written by a request of its own.
     """
 
-    def __init__(self, place: MongoPlace, *, plain: bool) -> None:
+    def __init__(self, place: MongoLocation, *, plain: bool) -> None:
         self.name = place.name
         self._place = place
         self._plain = plain
@@ -113,7 +112,7 @@ class MongoDriver:
             await self._writer(name).settle(work_for(name, pages, refusals), refusals)
         refused = [index for index, text in enumerate(refusals) if text]
         if refused:
-            nothing: type_of_work = [(index, pages[index].prefix, []) for index in refused]
+            nothing: PageWork = [(index, pages[index].prefix, []) for index in refused]
             for name in names:
                 await self._writer(name).settle(nothing, refusals)
 

@@ -19,7 +19,7 @@ _INT64 = 2**63
 _EXACT = 2**53
 """Integers up to here are exact as floating-point numbers."""
 
-type_of_shape = tuple[tuple[str, ...], tuple[str, ...]]
+RowShape = tuple[tuple[str, ...], tuple[str, ...]]
 """Names of the columns of an item, and the kind of each value; ``""``: nothing."""
 
 _TYPE_FOR = {
@@ -88,7 +88,7 @@ class PostgresColumns:
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
-        self._fitting: set[type_of_shape] = set()
+        self._fitting: set[RowShape] = set()
 
     def forget(self) -> None:
         """Be told again: somebody changed the table."""
@@ -100,7 +100,7 @@ class PostgresColumns:
         self.types = dict(types)
         self._fitting.clear()
 
-    def misfits(self, shapes: Iterable[type_of_shape]) -> dict[str, str]:
+    def misfits(self, shapes: Iterable[RowShape]) -> dict[str, str]:
         """Return the columns that items of these shapes lack, or whose type is too narrow, with the type they need.
 
         Raises :class:`~skitter.store.columns.FieldLimitError`.

@@ -22,8 +22,8 @@ from skitter.secrets import output_variable
 from skitter.store.columns import ID_COLUMN, FieldLimitError, quoted
 from skitter.store.contract import StoreContext
 from skitter.store.database import Encoded, PageItems
-from skitter.store.postgresql.columns import PostgresColumns, column_of, kind_of, type_of_shape
-from skitter.store.postgresql.place import PostgresPlace
+from skitter.store.postgresql.columns import PostgresColumns, RowShape, column_of, kind_of
+from skitter.store.postgresql.location import PostgresLocation
 
 _KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
 _CONNECT_SECONDS = 10.0
@@ -67,7 +67,7 @@ class PostgresDriver:
     not fit (see :mod:`skitter.store.postgresql.columns`). Layout ``jsonb``: the whole item in the column ``item``.
     """
 
-    def __init__(self, place: PostgresPlace) -> None:
+    def __init__(self, place: PostgresLocation) -> None:
         self.name = place.name
         self._place = place
         self._columns = PostgresColumns()
@@ -254,7 +254,7 @@ class PostgresDriver:
         )
         return {row["attname"]: row["type"] for row in rows}
 
-    async def _fit(self, connection: asyncpg.Connection[Any], shapes: set[type_of_shape]) -> None:
+    async def _fit(self, connection: asyncpg.Connection[Any], shapes: set[RowShape]) -> None:
         """Add and widen columns as items of these shapes need it."""
         if self._place.layout == "jsonb":
             return
@@ -303,7 +303,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 @contextmanager
-def _explained(place: PostgresPlace) -> Iterator[None]:
+def _explained(place: PostgresLocation) -> Iterator[None]:
     name = place.name
     try:
         yield

@@ -1,0 +1,255 @@
+"""SharedCookies: jars that all workers of a job share, kept as notes in the frontier.
+
+One note holds the jar of one session at one site. It is read before each request and written, in one step that
+fails if somebody else was faster, before the response goes on to its callback: whatever a page leads to finds
+the cookies of that page, on whichever machine it is fetched, and no two workers overwrite each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import closing
+from http.cookiejar import Cookie, CookieJar, LoadError, MozillaCookieJar
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skitter._utils.notes import Notes
+from skitter.errors import UndecodableRecord
+from skitter.fetch.cookies import CookieJars, kept_header, site_of, take_into, with_own
+from skitter.fetch.identity.contract import SourceError
+from skitter.request import Request
+from skitter.response import Response
+from skitter.web.urls import registered_domain
+
+_KEPT = 30 * 86_400.0
+"""Seconds for which a jar is kept after its last change, also one of cookies without an expiry."""
+_DECODED = 1000
+"""Jars kept decoded, so that an unchanged one is not read again."""
+_VERSION = b"\x01"
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    """A cookie as it is kept."""
+
+    name: str
+    value: str | None
+    domain: str
+    host_only: bool
+    path: str
+    secure: bool
+    expires: int | None
+
+
+class SharedCookies:
+    """The cookies of all workers of a job. ``begin`` gives the jar of a site that has none yet."""
+
+    def __init__(self, notes: Notes, begin: CookieJars) -> None:
+        self._notes = notes
+        self._begin = begin
+        self._decoded: OrderedDict[str, tuple[bytes | None, CookieJar]] = OrderedDict()
+
+    async def open(self) -> None:
+        """Make ready."""
+        # The first look-up reads the Public Suffix List, which would hold up the loop.
+        await asyncio.to_thread(registered_domain, "example.com")
+
+    async def header_for(self, request: Request) -> str | None:
+        """Return the value of the ``Cookie`` header, with the cookies as they are now."""
+        _, jar = await self._read(request.session, site_of(request.url))
+        kept = kept_header(jar, request.url)
+        return with_own(kept, request.cookies) if request.cookies else kept
+
+    async def absorb(self, response: Response) -> None:
+        """Keep what a response sets; returns when all workers can see it."""
+        if not response.header("set-cookie"):
+            return
+        session = response.request.session if response.request else ""
+        site = site_of(response.url)
+        key = _key(session, site)
+        while True:
+            before, jar = await self._read(session, site)
+            self._decoded.pop(key, None)  # the jar is about to differ from its note
+            take_into(jar, response)
+            after = _encode(jar)
+            if after == before or await self._notes.compare_and_swap(key, before, after, _KEPT):
+                return
+
+    async def _read(self, session: str, site: str) -> tuple[bytes | None, CookieJar]:
+        key = _key(session, site)
+        note = await self._notes.get(key)
+        kept = self._decoded.get(key)
+        if kept is None or kept[0] != note:
+            jar = self._begin.new_jar(site if note is None else "")
+            if note is not None:
+                _decode_into(jar, note)
+            kept = self._decoded[key] = note, jar
+            if len(self._decoded) > _DECODED:
+                self._decoded.popitem(last=False)
+        return kept
+
+
+def _key(session: str, site: str) -> str:
+    return f"cookies:{site}:{session}"
+
+
+def _encode(jar: CookieJar) -> bytes:
+    cookies = [
+        _Stored(
+            cookie.name, cookie.value, cookie.domain, not cookie.domain_specified, cookie.path, cookie.secure,
+            cookie.expires,
+        )
+        for cookie in jar
+        if not cookie.is_expired()
+    ]  # fmt: skip
+    return _VERSION + msgspec.msgpack.encode(cookies)
+
+
+def _decode_into(jar: CookieJar, note: bytes) -> None:
+    if note[:1] != _VERSION:
+        raise UndecodableRecord(
+            "the job's cookies are of another format", remedy="go on with the version that wrote them"
+        )
+    for stored in msgspec.msgpack.decode(memoryview(note)[1:], type=list[_Stored]):
+        jar.set_cookie(
+            make_cookie(
+                stored.name, stored.value, stored.domain, stored.path,
+                host_only=stored.host_only, secure=stored.secure, expires=stored.expires,
+            )
+        )  # fmt: skip
+
+
+def make_cookie(
+    name: str,
+    value: str | None,
+    domain: str,
+    path: str,
+    *,
+    host_only: bool,
+    secure: bool,
+    expires: int | None,
+) -> Cookie:
+    """Return a cookie of the standard library, which wants to know more of it than there is."""
+    return Cookie(
+        version=0, name=name, value=value, port=None, port_specified=False, domain=domain,
+        domain_specified=not host_only, domain_initial_dot=domain.startswith("."), path=path, path_specified=True,
+        secure=secure, expires=expires, discard=expires is None, comment=None, comment_url=None, rest={},
+    )  # fmt: skip
+
+
+class JarCookies:
+    """Cookies of this process; see :class:`~skitter.fetch.cookies.CookieJars`."""
+
+    def __init__(self, jars: CookieJars) -> None:
+        self._jars = jars
+
+    async def open(self) -> None:
+        """Make ready."""
+        # The first look-up reads the Public Suffix List, which would hold up the loop.
+        await asyncio.to_thread(registered_domain, "example.com")
+
+    async def header_for(self, request: Request) -> str | None:
+        """Return the value of the ``Cookie`` header."""
+        return self._jars.header_for(request)
+
+    async def absorb(self, response: Response) -> None:
+        """Keep what a response sets."""
+        if response.header("set-cookie"):
+            self._jars.absorb(response)
+
+
+_SQLITE = b"SQLite format 3\0"
+_MILLISECONDS = 10**11
+"""An expiry above this is none in seconds: Firefox counts milliseconds from version 142 on."""
+_CHROME_EPOCH = 11_644_473_600
+"""Seconds from 1601, where Chrome begins to count, to 1970."""
+
+
+class CookieFile:
+    """Lets every session begin with the cookies of a file."""
+
+    def __init__(self, path: str | Path, jars: CookieJars) -> None:
+        self._path = path
+        self._jars = jars
+
+    async def open(self) -> None:
+        """Read the file. Raises :class:`~skitter.fetch.identity.contract.SourceError`."""
+        await asyncio.to_thread(self._read)
+
+    def _read(self) -> None:
+        self._jars.seed(read_cookies(self._path))
+
+
+def read_cookies(path: str | Path) -> list[Cookie]:
+    """Return the cookies of a file. Blocks. The browser may be running.
+
+    Raises :class:`~skitter.fetch.identity.contract.SourceError` for a file that is none of these, and for the
+    encrypted values that Chrome keeps on most systems.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            is_database = file.read(len(_SQLITE)) == _SQLITE
+        return _of_database(path) if is_database else _of_text(path)
+    except (OSError, LoadError, UnicodeDecodeError, sqlite3.Error) as error:
+        raise SourceError(
+            f"the cookies of {path} cannot be read: {error}",
+            remedy="give a cookies.txt in Netscape format, or the cookies.sqlite of Firefox",
+        ) from error
+
+
+def _of_text(path: Path) -> list[Cookie]:
+    jar = MozillaCookieJar()
+    jar.load(str(path), ignore_discard=True, ignore_expires=True)
+    for cookie in jar:
+        if cookie.expires == 0:  # as curl and the browsers' extensions write one without an expiry
+            cookie.expires, cookie.discard = None, True
+    return list(jar)
+
+
+def _of_database(path: Path) -> list[Cookie]:
+    # A copy, with its write-ahead log: the browser holds a lock on the file itself.
+    with tempfile.TemporaryDirectory(prefix="skitter-") as folder:
+        copy = Path(shutil.copy(path, folder))
+        log = path.with_name(path.name + "-wal")
+        if log.exists():
+            shutil.copy(log, folder)
+        with closing(sqlite3.connect(copy)) as database:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+            if "moz_cookies" in tables:
+                return list(_of_firefox(database))
+            if "cookies" in tables:
+                return list(_of_chrome(database, path))
+    raise sqlite3.DatabaseError("it holds no cookies")
+
+
+def _of_firefox(database: sqlite3.Connection) -> Iterator[Cookie]:
+    rows = database.execute("SELECT name, value, host, path, isSecure, expiry FROM moz_cookies ORDER BY id")
+    for name, value, host, path, secure, expiry in rows:
+        seconds = expiry // 1000 if expiry and expiry > _MILLISECONDS else expiry
+        yield _cookie(name, value, host, path, secure, seconds or None)
+
+
+def _of_chrome(database: sqlite3.Connection, path: Path) -> Iterator[Cookie]:
+    columns = "name, value, host_key, path, is_secure, expires_utc, length(encrypted_value)"
+    for name, value, host, where, secure, expires, encrypted in database.execute(
+        f"SELECT {columns} FROM cookies"  # noqa: S608 - a constant
+    ):
+        if encrypted and not value:
+            raise SourceError(
+                f"the cookies of {path} are encrypted for that browser",
+                remedy="export them as cookies.txt with an extension of the browser",
+            )
+        yield _cookie(name, value, host, where, secure, expires // 10**6 - _CHROME_EPOCH if expires else None)
+
+
+def _cookie(name: str, value: str, host: str, path: str, secure: Any, expires: int | None) -> Cookie:
+    return make_cookie(
+        name, value, host, path, host_only=not host.startswith("."), secure=bool(secure), expires=expires
+    )

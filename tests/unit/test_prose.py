@@ -1,0 +1,161 @@
+"""The prose is plain English: phrases that we have retired come back neither in the documentation nor in messages."""
+
+import ast
+import re
+
+import pytest
+
+from manual import PAGES, ROOT, name_of
+
+CHECK_SOURCE = False
+"""Whether docstrings and messages of the source are checked too."""
+SOURCE = sorted((ROOT / "src").rglob("*.py"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+LONGEST_LINE = 160
+
+_START = r"(?:^|(?<=[.:;|] )|(?<=\*\* ))"
+"""Where a sentence or a cell of a table begins."""
+RETIRED = [
+    (
+        r"(?<!there )\b(?:is|are) no (?!longer|more|less|fewer|better|worse)",
+        "say what it is: 'invalid port: 7'",
+    ),
+    (r"\b(?:is|are|was|has) none\b", "name what is missing: 'has no errback', 'not a URL'"),
+    (r"\bso (?:many|much|few|long|often)\b", "name the quantity: 'that many requests', 'for that time'"),
+    (r"\bfor ever\b", "write 'forever' or 'without limit'"),
+    (r"\bin hand\b", "write 'in progress'"),
+    (
+        rf"{_START}who (?:has|is|needs|wants|looks|names|serves|crawls)\b",
+        "name the person: 'If you need ...'",
+    ),
+    (
+        r"\bwhat (?:waits|stands|comes|came|remains|belongs|follows|is left|is queued|was left|can be had)\b",
+        "name the thing: 'waiting requests'",
+    ),
+    (
+        r"\b(?:stands?|stood) (?:in|at|on|beside|below|above|before|after|there)\b",
+        "write 'is listed in', 'is stored in'",
+    ),
+    (r"\b(?:nobody|somebody|whoever|whosoever)\b", "name the person or the process: 'no worker', 'a user'"),
+    (r"\b(?:is|are|was|were|be|been|being|not|it) told\b|\btold by\b", "write 'is notified', 'receives'"),
+    (r"\btells (?:of|what|who|how|whether|that)\b", "write 'reports', 'returns', 'shows'"),
+    (r"\bat work\b", "write 'in progress' or 'running'"),
+    (r"\b(?:go|goes|going|went|gone) on\b", "write 'continue'"),
+    (r"\bbegun\b|\bbegan with\b", "write 'started'"),
+    (r"\bby hand\b", "write 'manually'"),
+    (r"\bof which\b", "use a second sentence"),
+    (r"\b(?:as|of|to|by|for) whom\b", "name the person"),
+    (r"\b(?:can|could|cannot|to) be had\b", "write 'is available', 'can be fetched'"),
+    (r"\bbesides(?=[.,;:]| holds?\b)|\bholds? besides\b", "write 'in addition' or 'as well'"),
+    (r"\b(?:therein|thereof|wherein|whereof|whence|hereby|herein)\b", "use a second sentence"),
+    (r"\banew\b", "write 'again'"),
+    (r"\blook(?:s|ed|ing)? after\b", "write 'monitor' or 'maintain'"),
+    (r"\bshall\b", "write 'must' or 'will'"),
+    (r"\bas (?:it|they) stands?\b|\bas of old\b|\bas ever\b", "write 'unchanged'"),
+    (r"\bbut for\b|\bsave for\b", "write 'except'"),
+    (r"\bmend(?:s|ed|ing)?\b|\bput right\b", "write 'fix' or 'correct'"),
+    (r"\btak(?:e|es|en|ing) no notice\b", "write 'ignore'"),
+    (r"\bbroken off\b|\bbreaks? off\b", "write 'abort' or 'cancel'"),
+    (r"\b(?:and|or) (?:its|their|the) like\b", "name the others, or write 'and similar'"),
+    (r"\bin no (?:time|way|case)\b", "write 'never' or 'not'"),
+    (r"\b(?:finds?|found|comes?|came) to its end\b|\bcome to an end\b", "write 'ends'"),
+    (r"\bup to (?:it|him|them)\b", "say who decides"),
+]
+"""Each phrase, as a regular expression that ignores case, and what to write in its place."""
+EXCEPTIONS = [
+    # (page or source file, the words that may stay there)
+]
+
+_CODE = re.compile(r"^```.*?^```$|``[^`]+``|`[^`\n]+`|\]\([^)]*\)|<[^>\n]+>", re.MULTILINE | re.DOTALL)
+_PATTERNS = [(re.compile(pattern, re.IGNORECASE | re.MULTILINE), hint) for pattern, hint in RETIRED]
+
+
+def without_code(text):
+    """Blank out code and targets of links; every line stays where it is."""
+    return _CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+
+
+def findings(text, name, first_line=1):
+    """Give a line for each retired phrase of a text: where it is, and what to write."""
+    text = without_code(text)
+    flowing = re.sub(r"(?<!\n)\n(?!\n)", " ", text)  # a phrase may be wrapped
+    for pattern, hint in _PATTERNS:
+        for found in pattern.finditer(flowing):
+            if (name, found[0].lower()) not in EXCEPTIONS:
+                line = first_line + text.count("\n", 0, found.start())
+                yield f"{name}:{line}: {found[0].strip()!r}: {hint}"
+
+
+def texts_of(source):
+    """Give docstrings and other string literals of Python source with the lines on which they begin."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
+def test_a_page_has_no_retired_phrase(page):
+    assert list(findings(page.read_text("utf-8"), name_of(page))) == []
+
+
+@pytest.mark.parametrize("path", SOURCE if CHECK_SOURCE else [], ids=name_of)
+def test_docstrings_and_messages_have_no_retired_phrase(path):
+    texts = texts_of(path.read_text("utf-8"))
+    assert [found for line, text in texts for found in findings(text, name_of(path), line)] == []
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
+def test_the_lines_of_a_page_are_short(page):
+    """Rows of tables and code cannot be wrapped; links count as what a reader sees."""
+    text = without_code(page.read_text("utf-8"))
+    lines = [line.rstrip() for line in text.splitlines() if not line.lstrip().startswith("|")]
+    assert [line for line in lines if len(line) > LONGEST_LINE] == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "7 is no port.",
+        "A handler that is none is refused.",
+        "Wait for so many seconds.",
+        "It runs for ever.",
+        "Finish what is in hand.",
+        "Who has NSQ already may use it.",
+        "What waits is dropped.",
+        "The table stands in the file.",
+        "Nobody runs it.",
+        "The worker is told the address.",
+        "The crawl goes on.",
+        "A job that was begun with another spider.",
+        "Started by hand.",
+        "Pages that cannot be had.",
+        "The work that is in\nhand.",
+    ],
+)
+def test_a_planted_phrase_is_found_with_its_line_and_a_hint(sentence):
+    text = f"# Title\n\nA good sentence. There is no limit, and it is no longer slow.\n{sentence}\n"
+    found = list(findings(text, "page.md"))
+    assert found
+    assert all(re.match(r"page\.md:4: '.+': \w", line) for line in found)
+
+
+def test_code_is_not_prose():
+    assert list(findings("Write `is none`.\n\n```console\n$ echo for ever\n```\n", "page.md")) == []
+
+
+def test_a_planted_phrase_in_a_docstring_and_in_a_message_is_found():
+    source = '"""Fine."""\n\ndef f(x):\n    """It goes on."""\n    raise ValueError(f"{x} is no URL")\n'
+    found = [line for first, text in texts_of(source) for line in findings(text, "f.py", first)]
+    assert sorted(line.split(":")[1] for line in found) == ["4", "5"]
+
+
+def test_every_exception_is_needed():
+    for name, words in EXCEPTIONS:
+        page = next(page for page in [*DOCUMENTS, *SOURCE] if name_of(page) == name)
+        assert words in page.read_text("utf-8").lower(), (name, words)
+
+
+def test_pages_are_found_in_every_folder():
+    folders = {page.parent.name for page in PAGES}
+    assert {"docs", "tutorial", "guides", "design", "api"} <= folders
+    assert ROOT / "src" / "skitter" / "settings.py" in SOURCE
