@@ -182,7 +182,7 @@ MISUSE = {
     ("add", "shop"): "nothing to add",
     ("add", "shop", "--file", "none.txt"): "cannot be read",
     ("add", "nojob", "http://x.test/"): "there is no job",
-    ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "belongs to one machine",
+    ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "is not shared between machines",
     ("set", "shop", "user_agent=x"): "cannot be changed",
     ("set", "shop", "dealy=1"): "there is no setting",
     ("set", "shop", "concurrency_per_slot=0"): "concurrency_per_slot",

@@ -153,7 +153,7 @@ class Crawl:
             await self._outputs.clear()
         else:
             await asyncio.to_thread(folder.check, self.spec)
-            await asyncio.to_thread(self._outputs.warn_of_late_ones)
+            await asyncio.to_thread(self._outputs.warn_about_new_outputs)
         info = await frontier.open()
         socket = await asyncio.to_thread(lambda: folder.socket)  # reads the disk
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
@@ -315,13 +315,13 @@ class Crawl:
         return here
 
     async def _emit(self, frontier: Frontier) -> None:
-        await self._outputs.look_for_more()
+        await self._outputs.add_new_outputs()
         ranges = await self._ranges(frontier) if self._outputs else {}
         for target in await self._outputs.emit(ranges):
             self.stop(f"the reader of {target} has closed it")
 
     async def _merge(self, frontier: Frontier) -> None:
-        await self._outputs.look_for_more()
+        await self._outputs.add_new_outputs()
         if self._outputs:
             await self._outputs.merge(await self._ranges(frontier))
 

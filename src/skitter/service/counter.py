@@ -18,7 +18,7 @@ from skitter.frontier.workers import unserved
 from skitter.observe.letters import letter_fields
 from skitter.run.control import (
     OpenFrontier,
-    change_by_hand,
+    change_settings,
     changes_of,
     dead_letters,
     job_status,
@@ -140,7 +140,7 @@ class Counter:
 
         async def act() -> dict[str, Any]:
             async with _open(job, folder) as reached:
-                changed = await change_by_hand(reached.frontier, changes, reset=reset)
+                changed = await change_settings(reached.frontier, changes, reset=reset)
                 return _shown(msgspec.to_builtins(changed))
 
         folder = await self._folder(job)
