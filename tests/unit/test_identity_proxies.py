@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from skitter.errors import SettingsError
-from skitter.fetch.contract import BehindProxy, BodyTooLarge, ProxyError, TimedOut
+from skitter.fetch.contract import BehindProxy, BodyTooLarge, FetcherCapabilities, ProxyError, TimedOut
 from skitter.fetch.identity.contract import AllProxiesRest, SourceError
 from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import FileList, GivenList, UrlList, label, parse_list, parse_proxy
@@ -276,7 +276,9 @@ class Answering:
         self.answer = answer
         self.asked = []
 
-    async def fetch(self, request):
+    capabilities = FetcherCapabilities()
+
+    async def fetch(self, request, *, permit, on_headers=None):
         self.asked.append(request)
         if isinstance(self.answer, Exception):
             raise self.answer

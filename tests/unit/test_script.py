@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_runs import run_recipe_text
 from skitter.frontends.scripting.engine import ScriptEngine, ScriptError, ScriptPage
 from skitter.testing import Answer
