@@ -117,7 +117,7 @@ def test_stacked_codings_are_undone_from_the_last(outer):
 
 
 def test_more_than_three_codings_are_refused():
-    with pytest.raises(UndecodableBody, match="4 codings"):
+    with pytest.raises(UndecodableBody, match=r"\b4\b"):
         decode_body(TEXT, ["gzip"] * 4, PLENTY)
 
 

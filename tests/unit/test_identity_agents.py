@@ -41,7 +41,7 @@ async def test_a_file_has_one_a_line(tmp_path):
     agents = AgentFile(path)
     await agents.open()
     assert drawn(agents) == {(("User-Agent", "A/1 (x; y)"),), (("User-Agent", "B/2"),)}
-    with pytest.raises(SourceError, match=r"nowhere\.txt cannot be read"):
+    with pytest.raises(SourceError, match=r"nowhere\.txt"):
         await AgentFile(tmp_path / "nowhere.txt").open()
 
 
@@ -70,15 +70,15 @@ async def test_without_options_they_are_of_desktops():
 
 @pytest.mark.parametrize("options", [{"os": "beos"}, {"browser": "mosaic"}])
 async def test_a_value_that_browserforge_does_not_know_is_an_error_at_the_start(options):
-    with pytest.raises(SourceError, match="cannot be made"):
+    with pytest.raises(SourceError, match=r"beos|mosaic"):
         await RandomAgents(options).open()
 
 
 def test_an_option_that_does_not_exist_is_refused():
-    with pytest.raises(SettingsError, match="no option 'colour'") as caught:
+    with pytest.raises(SettingsError, match="colour") as caught:
         RandomAgents(options_of("os=linux,colour=red"))
     assert "locale" in caught.value.remedy
-    with pytest.raises(SettingsError, match="has no value"):
+    with pytest.raises(SettingsError, match="'linux'"):
         options_of("linux")
 
 

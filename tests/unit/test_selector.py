@@ -118,8 +118,9 @@ def test_a_value_has_nothing_in_it_but_itself():
     assert value.xpath("..").getall() == value.css("p").getall() == []
     assert bool(value)
     assert not Selector("<p class=''>").css("p::attr(class)")[0]
-    with pytest.raises(UsageError, match="no attributes"):
+    with pytest.raises(UsageError, match="attributes") as caught:
         value.attrib  # noqa: B018 - the access is what raises
+    assert caught.value.field == "query"
 
 
 def test_xpath_takes_variables_and_namespaces():

@@ -95,7 +95,7 @@ async def test_a_refused_page_is_set_aside_with_its_error_and_the_others_stand()
         [page(1, {"n": 1}), page(2, {"n": "lemon"}), odd, page(4, {"n": 4})]
     )
     assert (good, fine) == (None, None)
-    assert sour == GroupError("dict://here does not take the page's items: too sour")
+    assert sour == GroupError("dict://here rejects the page's items: too sour")
     assert "item 2 of the page" in bad.error
     assert sorted(driver.rows) == [f"quotes:{n:032x}:0" for n in (1, 4)]
 
