@@ -24,7 +24,7 @@ www.site.test\tFALSE\t/in\tFALSE\t0\tnarrow\t2
 
 
 class Notes:
-    """Notes as a frontier keeps them, each call a turn of the loop."""
+    """Notes as a frontier stores them; each call yields to the event loop."""
 
     def __init__(self):
         self.kept = {}
@@ -72,7 +72,7 @@ def chrome(path, *rows):
 
 @pytest.fixture(autouse=True)
 def suffixes_are_read():
-    registered_domain("example.com")  # else the first look-up would do it, on the loop
+    registered_domain("example.com")  # otherwise the first lookup would load it on the event loop
 
 
 async def jars_of(path):
@@ -178,7 +178,7 @@ async def test_of_workers_that_set_cookies_at_once_each_one_is_kept():
         )
     )
     assert len(await sent(workers[0], "http://site.test/")) == 30
-    assert notes.swaps > 30  # some had to try again
+    assert notes.swaps > 30  # some writes were repeated
 
 
 async def test_sessions_and_sites_have_jars_of_their_own():

@@ -1,4 +1,4 @@
-"""Proxies: lists, rotation, rest and return; whose fault a failure is."""
+"""Proxies: lists, rotation, resting and returning, and whose fault a failure is."""
 
 import asyncio
 import re
@@ -165,7 +165,7 @@ async def test_a_proxy_that_lets_everything_time_out_comes_to_rest(pool_of, know
     pool = await pool_of(*three())
     pages = [PAGE] * 3 if known else [Request(f"http://h{number}.test/") for number in range(3)]
     if known:
-        pool.report("http://p1:1", PAGE, None)  # the host is there, as another proxy has shown
+        pool.report("http://p1:1", PAGE, None)  # another proxy has shown that the host is reachable
     for page in pages:
         assert pool.usable("http://p0:1")
         pool.report("http://p0:1", page, TimedOut("slow"))

@@ -1,4 +1,4 @@
-"""The buffering core of database stores, over a database that is a dict."""
+"""The buffering of database stores, tested with a database that is a dict."""
 
 import logging
 
@@ -23,7 +23,7 @@ class DictDriver:
         self.rows = {}
         self.calls = []
         self.away = away
-        """How many calls find it away."""
+        """Number of calls that fail because the database is away."""
 
     async def open(self, context):
         pass

@@ -1,4 +1,4 @@
-"""Merge: whole or not at all, and only what was committed."""
+"""Merge: the result is complete or unchanged, and contains only committed items."""
 
 import errno
 import gzip

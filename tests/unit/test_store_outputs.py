@@ -1,4 +1,4 @@
-"""Outputs by name: suffix, scheme, options, entry points."""
+"""The choice of an output by its name: suffix, scheme, options, entry points."""
 
 import re
 from importlib.metadata import EntryPoint, EntryPoints

@@ -1,4 +1,4 @@
-"""SqliteStore: types, columns, several processes, and databases that refuse."""
+"""SqliteStore: types, columns, several processes, and errors of the database."""
 
 import asyncio
 import shutil

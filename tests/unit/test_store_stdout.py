@@ -1,4 +1,4 @@
-"""Stdout: each committed byte once, and quiet when nobody listens."""
+"""Standard output: each committed byte is printed once, and a closed pipe is not an error."""
 
 import errno
 import os
