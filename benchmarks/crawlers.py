@@ -1,5 +1,6 @@
 """The crawlers that are compared: how each is started, and what it must have written."""
 
+import importlib.util
 import json
 import sys
 from collections import Counter
@@ -39,6 +40,14 @@ def skitter(job):
     command += ["--no-robots", "--delay", "0", "--workers", str(job.workers)]
     command += ["--concurrency", str(job.concurrency), "--concurrency-per-slot", str(job.concurrency)]
     return [*command, "--limit", str(job.limit)] if job.limit else command
+
+
+def skitter_of(checkout):
+    """Return the crawler of another checkout of skitter, so that two versions can be compared in one run."""
+    spec = importlib.util.spec_from_file_location("other_crawlers", checkout / "benchmarks" / "crawlers.py")
+    other = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(other)
+    return lambda job: ["env", f"PYTHONPATH={checkout / 'src'}", *other.skitter(job)]
 
 
 CRAWLERS = {"plain": plain, "scrapy": scrapy, "skitter": skitter}

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from contest import Summary, summarize
-from crawlers import CRAWLERS, WrongOutput
+from crawlers import CRAWLERS, WrongOutput, skitter_of
 from measure import Failed
 from scenarios import SCENARIOS, Bench
 from webserver import NotStarted
@@ -21,7 +21,11 @@ PACKAGES = ("skitter", "aiohttp", "selectolax", "uvloop", "pycurl", "turbohtml")
 def main():
     options = parse()
     options.cache.mkdir(parents=True, exist_ok=True)
-    bench = Bench(options.cache, options.rounds, options.pages, tuple(options.crawlers.split(",")))
+    crawlers = tuple(options.crawlers.split(","))
+    if options.against is not None:
+        CRAWLERS["other"] = skitter_of(options.against.resolve())
+        crawlers = (*crawlers, "other")
+    bench = Bench(options.cache, options.rounds, options.pages, crawlers)
     report = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "machine": machine(), "scenarios": {}}
     missed = False
     for name in options.scenarios:
@@ -76,6 +80,9 @@ def parse():
     parser.add_argument("--pages", type=int, default=5_000, help="size of the site in compare")
     parser.add_argument("--crawlers", default=",".join(CRAWLERS), help="which of them take part")
     parser.add_argument("--cache", type=Path, default=CACHE, help="keeps sites and filled frontiers")
+    parser.add_argument(
+        "--against", type=Path, metavar="DIR", help="another checkout of skitter, which takes part as `other`"
+    )
     parser.add_argument("--json", type=Path, help="write all figures there")
     options = parser.parse_args()
     unknown = {*options.scenarios} - SCENARIOS.keys() | {*options.crawlers.split(",")} - CRAWLERS.keys()

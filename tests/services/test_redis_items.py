@@ -93,7 +93,7 @@ async def test_a_stream_and_a_bounded_list(shop, ask):
 
 
 async def test_many_large_items_are_pushed_in_blocks(shop, ask, monkeypatch):
-    monkeypatch.setattr("skitter.store.redis_output._BYTES_AT_ONCE", 64)
+    monkeypatch.setattr("skitter.store.redis_output._PUSH_BYTES", 64)
     pages = [[n] * 10 for n in range(30)] + [["x" * 1000], [7]]
     store = await shop.write("w1", *pages)
     await shop.output().merge(shop.context, shop.ranges)
@@ -102,7 +102,7 @@ async def test_many_large_items_are_pushed_in_blocks(shop, ask, monkeypatch):
 
 
 async def test_a_push_whose_answer_was_lost_is_not_done_twice(shop, ask, server, monkeypatch):
-    monkeypatch.setattr("skitter.store.redis_output._BYTES_AT_ONCE", 64)
+    monkeypatch.setattr("skitter.store.redis_output._PUSH_BYTES", 64)
     blocks, store = CommittedRanges.blocks, await shop.write("w1", *([n] for n in range(60)))
     async with Relay(server.port) as relay:
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine_bench import Bench, Scripted
 from skitter import Request, Spider
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState, Lease
 from skitter.testing import Answer, WireAnswer
 from skitter.worker import leaser
@@ -21,7 +21,7 @@ class Follower(Spider):
         yield response.follow_all("a")
 
 
-class Watched(MemoryFrontier):
+class Watched(EmbeddedFrontier):
     """Notes what it is asked."""
 
     def __init__(self, *arguments):
@@ -135,7 +135,7 @@ async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopp
 
 async def test_nothing_is_sent_for_a_turn_that_has_landed():
     landings = []
-    frontier = MemoryFrontier()
+    frontier = EmbeddedFrontier()
     made = leaser.Leaser("w", frontier, 1)
     made.land = landings.append
     granted = Lease(1, bytes(16), "h.test", "http://h.test/", b"", 0, 0, 0.0, start_within=60.0)

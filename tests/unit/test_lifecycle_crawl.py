@@ -116,10 +116,10 @@ async def test_a_finished_job_does_not_begin_without_cause_and_says_what_would_b
     await crawl.start(url)
     await crawl.wait()
     before = await crawl.summary()
-    with pytest.raises(UsageError, match="nothing left to do"):
+    with pytest.raises(UsageError, match="'managed' is finished"):
         await crawl.start()
     assert await crawl.summary() == before
-    with pytest.raises(UsageError, match="nothing left to do"):
+    with pytest.raises(UsageError, match="'managed' is finished"):
         await crawl.start(f"{url}7")  # which it has met
     assert (crawl.status, (await crawl.summary()).runs) == (Status.STOPPED, 1)
     await crawl.start(f"{url}?more")
@@ -162,9 +162,9 @@ async def test_calls_that_do_not_fit_a_running_crawl_leave_it_running(made, serv
 
 async def test_what_keeps_a_run_from_beginning_leaves_the_status_as_it_was(made, serve, tmp_path):
     crawl, other = await made(), await made()
-    with pytest.raises(UsageError, match="nothing to start from"):
+    with pytest.raises(UsageError, match="start requests"):
         await crawl.start()
-    with pytest.raises(UsageError, match="has no host"):
+    with pytest.raises(UsageError, match="'no url'"):
         await crawl.start("no url")
     url = serve(Scripted(PAGES)).url
     async with crawl:
@@ -271,8 +271,9 @@ async def test_a_monitor_tells_errors_and_only_summaries_that_are_new(made, serv
     "wrong", [{"check_every": 0.05}, {"summary_every": 0.5}, {"check_every": float("nan")}]
 )
 def test_a_monitor_refuses_intervals_that_are_too_short(wrong):
-    with pytest.raises(UsageError, match=next(iter(wrong))):
+    with pytest.raises(UsageError) as caught:
         Monitor(ManagedCrawl(), **wrong)
+    assert caught.value.field == next(iter(wrong))
 
 
 async def test_a_fleet_is_started_and_stopped_in_the_same_way(made, serve, tmp_path):
@@ -385,5 +386,5 @@ async def test_readers_of_a_crawl_that_is_made_anew_come_to_an_end(made):
 
 
 async def test_a_crawl_that_was_never_started_cannot_be_watched(made):
-    with pytest.raises(UsageError, match="no run"):
+    with pytest.raises(UsageError, match="not been started"):
         await Monitor(await made()).run()

@@ -4,6 +4,8 @@ A frontier never looks inside a request: an :class:`Entry` carries what it needs
 time) beside the encoded request.
 """
 
+from __future__ import annotations
+
 from enum import Enum, StrEnum
 
 import msgspec
@@ -150,6 +152,9 @@ class AddResult(msgspec.Struct, array_like=True, frozen=True):
     added: int
     known: int
     banned: int = 0
+
+    def __add__(self, other: AddResult) -> AddResult:
+        return AddResult(self.added + other.added, self.known + other.known, self.banned + other.banned)
 
 
 class SeedClaim(msgspec.Struct, array_like=True, frozen=True):

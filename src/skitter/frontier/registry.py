@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.embedded.frontier import SqliteFrontier
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
 from skitter.plugins import PluginKind, needing
 
@@ -29,24 +28,9 @@ def _needing(extra: str, url: str) -> AbstractContextManager[None]:
     return needing(extra, f"frontier kind {url.partition(':')[0]!r}", FrontierError)
 
 
-def _on_nsq(url: str, context: FrontierContext) -> Frontier:
-    from skitter.brokers.factory import make_broker_frontier  # noqa: PLC0415 - it needs this module
-    from skitter.brokers.nsq import RULE, NsqBroker  # noqa: PLC0415 - others need no client
-
-    return make_broker_frontier(url, context, RULE, NsqBroker.from_address)
-
-
-def _on_jetstream(url: str, context: FrontierContext) -> Frontier:
-    with _needing("nats", url):
-        from skitter.brokers.jetstream import RULE, JetStreamBroker  # noqa: PLC0415 - its client is an extra
-    from skitter.brokers.factory import make_broker_frontier  # noqa: PLC0415 - it needs this module
-
-    return make_broker_frontier(url, context, RULE, JetStreamBroker.from_address)
-
-
 _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
-    "memory": MemoryFrontier.from_url,
-    "sqlite": SqliteFrontier.from_url,
+    "memory": EmbeddedFrontier.from_url,
+    "sqlite": EmbeddedFrontier.from_url,
     "redis": _on_redis,
     "rediss": _on_redis,
     "redis+sentinel": _on_redis,
@@ -54,8 +38,6 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "unix": _on_redis,
     "redis+cluster": _on_cluster,
     "rediss+cluster": _on_cluster,
-    "nsq": _on_nsq,
-    "nats": _on_jetstream,
 }
 
 

@@ -21,7 +21,7 @@ import msgspec
 from skitter.errors import SkitterError, is_usage
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import FetchReport, LeaseResult
-from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier
+from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
 from skitter.queues import QueueQuotas
 from skitter.run.builder import JobBuilder, WorkerSet
 from skitter.run.process import FRAMES, run_async, set_up_logging
@@ -62,7 +62,7 @@ def _report(pipe: int, what: bytes) -> None:
 
 def _reach(assembly: JobBuilder, order: WorkerCommand, name: str) -> Frontier:
     if not order.shared:
-        return RemoteFrontier(assembly.folder.socket, name)
+        return remote_frontier(assembly.folder.socket, name)
     from skitter.frontier.registry import make_frontier  # noqa: PLC0415 - loads what the owner alone needs elsewhere
 
     return make_frontier(assembly.spec.frontier, assembly.frontier_context(joining=True))
@@ -112,9 +112,9 @@ def main() -> int:
         return 1  # no report: an owner that is there after all replaces this worker
     except SkitterError as error:
         if order.log_format == FRAMES:
-            from skitter.run.log_frames import tell_cause  # noqa: PLC0415 - only processes of a service need it
+            from skitter.run.log_frames import log_cause  # noqa: PLC0415 - only processes of a service need it
 
-            tell_cause(error)
+            log_cause(error)
         end = WorkerResult(str(error)[:8000], error.remedy[:8000], is_usage=is_usage(error))
     _report(pipe, msgspec.json.encode(end))
     gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a worker knows

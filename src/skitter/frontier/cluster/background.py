@@ -1,4 +1,4 @@
-"""BackgroundTasks: work that goes on beside the calls of a frontier, because a partition may have to be waited for."""
+"""Tasks that run beside the calls of a frontier, so that no call waits for a partition that does not answer."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from skitter.frontier.cluster.partition import Partition
 
 Answer = TypeVar("Answer")
 
-_LOOK_EVERY = 0.1
-_LONGEST = 5.0
-"""Seconds for which a partition is waited for that neither answers nor refuses; it is then taken for away."""
+POLL_INTERVAL = 0.1
+"""Seconds between two checks whether a partition is still there."""
+TIMEOUT = 5.0
+"""Seconds after which a partition that neither answers nor refuses counts as away."""
 
 
 class BackgroundTasks:
-    """Tasks of one frontier. What fails in one is told to whoever calls :meth:`check` next."""
+    """Tasks of one frontier. The next call of :meth:`check` raises the error of a failed task."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: BaseException | None = None
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Begin something."""
+    def start(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+        """Start a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -35,22 +36,30 @@ class BackgroundTasks:
             self._failure = self._failure or error
 
     def check(self) -> None:
-        """Raise what went wrong in any of them, once and for all."""
+        """Raise the first error of a failed task, at each call."""
         if self._failure is not None:
             raise self._failure
 
+    async def run(
+        self, calls: Iterable[tuple[Partition, Coroutine[Any, Any, Answer]]]
+    ) -> list[asyncio.Task[Answer]]:
+        """Start a call to each partition and wait as :meth:`wait`. Return all tasks, finished or not."""
+        tasks = {self.start(call): partition for partition, call in calls}
+        await self.wait(tasks)
+        return list(tasks)
+
     async def wait(self, tasks: Mapping[asyncio.Task[Any], Partition]) -> None:
-        """Wait for some of them, but not for those whose partition is away, which go on."""
-        deadline = asyncio.get_running_loop().time() + _LONGEST
+        """Wait for tasks, except those whose partition is away: these continue in the background."""
+        deadline = asyncio.get_running_loop().time() + TIMEOUT
         waited = {task for task, partition in tasks.items() if not partition.is_away}
         while waited and asyncio.get_running_loop().time() < deadline:
-            _, waited = await asyncio.wait(waited, timeout=_LOOK_EVERY)
+            _, waited = await asyncio.wait(waited, timeout=POLL_INTERVAL)
             waited = {task for task in waited if not tasks[task].is_away}
-        await asyncio.sleep(0)  # let :meth:`_ended` see them first
+        await asyncio.sleep(0)  # for the done callbacks
         self.check()
 
     async def close(self) -> None:
-        """Break off what is not done."""
+        """Cancel all tasks."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -58,7 +67,7 @@ class BackgroundTasks:
 
 
 async def gather_all(calls: Iterable[Awaitable[Answer]]) -> list[Answer]:
-    """Make calls at the same time; returns all answers in their order. If one fails the others are broken off."""
+    """Make calls at the same time and return their answers in order. If one fails, cancel the others."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return list(await asyncio.gather(*tasks))

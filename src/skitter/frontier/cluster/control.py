@@ -1,141 +1,231 @@
-"""Steering: what people and workers tell a job in partitions, and ask of it, beside its requests."""
+"""Control, notes, reports, dead letters and seed keys of a job in partitions.
+
+Each call goes to the partition of its slot or note, to the first partition, or to all partitions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from skitter.frontier.cluster.aggregate import whole_letters, whole_outputs, whole_tallies
+import msgspec
+
 from skitter.frontier.cluster.background import BackgroundTasks, gather_all
-from skitter.frontier.cluster.client import PartitionClient
-from skitter.frontier.cluster.partition import Partition
-from skitter.frontier.cluster.partition_map import PartitionMap
+from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
+from skitter.frontier.cluster.state import ClusterState
+from skitter.frontier.contract import DeadLetters
 from skitter.frontier.options import SettingsChanges
-from skitter.frontier.records import DeadLetter
-from skitter.frontier.stats import StatsGroup, StatsRow
+from skitter.frontier.records import DeadLetter, JobState
+from skitter.frontier.stats import OTHERS, StatsGroup, StatsRow, in_order
 from skitter.frontier.workers import WorkerReport, WorkerStatus
 
-_ALL = 1_000_000_000
+_NO_LIMIT = 1_000_000_000
 
 
-class PartitionedSteering:
-    """Each call goes to the partition that has its slot, to the first one, or to all."""
+class ClusterControl:
+    """Implements :class:`~skitter.frontier.contract.Control`."""
 
-    _parts: PartitionMap
-    _errands: BackgroundTasks
+    def __init__(self, partitions: PartitionMap, state: ClusterState) -> None:
+        self._partitions = partitions
+        self._state = state
 
-    # --- one slot, or one note ---------------------------------------------------------------------------
+    async def set_state(self, state: JobState) -> JobState:
+        """Request a state of the job, in every partition."""
+        await gather_all(client.frontier.control.set_state(state) for client in self._partitions.clients)
+        self._partitions.touch()
+        return await self._state.job_state()
 
-    async def hold(self, slot: str, seconds: float) -> None:
-        """Give out nothing of a slot for so long."""
-        await self._parts.of_slot(slot).partition.control.pause_slot(slot, seconds)
+    async def pause_slot(self, slot: str, seconds: float) -> None:
+        """Lease nothing from a slot for some time."""
+        await self._partitions.of_slot(slot).frontier.control.pause_slot(slot, seconds)
 
     async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set the smallest delay of one slot."""
-        lane = self._parts.of_slot(slot)
-        await lane.partition.control.set_delay(slot, seconds)
-        lane.touch()
+        """Set the minimum delay of one slot."""
+        client = self._partitions.of_slot(slot)
+        await client.frontier.control.set_delay(slot, seconds)
+        client.touch()
+
+    async def settings_changes(self) -> SettingsChanges:
+        """Return the settings that were changed while the job ran."""
+        return await self._partitions.first.frontier.control.settings_changes()
+
+    async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
+        """Change settings in the first partition, then set the result in the others."""
+        first, *others = self._partitions.clients
+        changed = await first.frontier.control.change_settings(changes, reset)
+        await gather_all(client.frontier.control.change_settings(changed, reset=True) for client in others)
+        self._partitions.touch()
+        return changed
 
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
-        """Remove what waits in a slot."""
-        lane = self._parts.of_slot(slot)
-        dropped = await lane.partition.control.drop_slot(slot, ban)
-        lane.touch()
+        """Remove the waiting requests of a slot."""
+        client = self._partitions.of_slot(slot)
+        dropped = await client.frontier.control.drop_slot(slot, ban)
+        client.touch()
         return dropped
 
+    async def drop_group(self, group: str) -> int:
+        """Remove the waiting requests of a group in every partition; forwarded requests stay."""
+        counts = await gather_all(
+            client.frontier.control.drop_group(group) for client in self._partitions.clients
+        )
+        self._partitions.touch()
+        return sum(counts)
+
     async def unban(self, slot: str) -> bool:
-        """Take requests for a slot again."""
-        return await self._parts.of_slot(slot).partition.control.unban(slot)
+        """Accept requests for a slot again."""
+        return await self._partitions.of_slot(slot).frontier.control.unban(slot)
 
     async def banned(self) -> list[str]:
         """List the banned slots."""
-        lists = await gather_all(lane.partition.control.banned() for lane in self._parts.lanes)
+        lists = await gather_all(client.frontier.control.banned() for client in self._partitions.clients)
         return sorted(slot for banned in lists for slot in banned)
 
-    async def recall(self, key: str) -> bytes | None:
-        """Read a shared note; none is found where a partition is away."""
-        lane = self._parts.of_note(key)
-        if lane.partition.is_away:
+    async def recrawl(self) -> bool:
+        """Start a finished job again, in the first partition; the others follow, at the latest when the job is opened."""
+        if await self._state.job_state() is not JobState.FINISHED:
+            return False
+        first, *others = (client.partition for client in self._partitions.clients)
+        if not await first.frontier.control.recrawl():
+            return False
+        await gather_all(partition.follow_recrawl(first.recrawls) for partition in others)
+        self._partitions.touch()
+        return True
+
+
+class ClusterNotes:
+    """Implements :class:`~skitter.frontier.contract.Notes`."""
+
+    def __init__(self, partitions: PartitionMap, tasks: BackgroundTasks) -> None:
+        self._partitions = partitions
+        self._tasks = tasks
+
+    async def get(self, key: str) -> bytes | None:
+        """Return a note; ``None`` also while its partition is away."""
+        client = self._partitions.of_key(key)
+        if client.partition.is_away:
             return None
-        task = self._errands.start(lane.partition.notes.get(key))
-        await self._errands.wait({task: lane.partition})
-        note: bytes | None = task.result() if task.done() else None
-        return note
+        (task,) = await self._tasks.run([(client.partition, client.frontier.notes.get(key))])
+        return task.result() if task.done() else None
 
-    async def remember(self, key: str, value: bytes, ttl: float) -> None:
-        """Keep a shared note."""
-        lane = self._parts.of_note(key)
-        task = self._errands.start(lane.partition.notes.put(key, value, ttl))
-        await self._errands.wait({task: lane.partition})
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        """Store a note."""
+        client = self._partitions.of_key(key)
+        await self._tasks.run([(client.partition, client.frontier.notes.put(key, value, ttl))])
 
-    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Keep a shared note if it is as it was read."""
-        return await self._parts.of_note(key).partition.notes.compare_and_swap(key, old, new, ttl)
+    async def compare_and_swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Store a note if the present one is ``old``."""
+        return await self._partitions.of_key(key).frontier.notes.compare_and_swap(key, old, new, ttl)
 
-    # --- the job as a whole --------------------------------------------------------------------------------
 
-    async def announce(self, report: WorkerReport, ttl: float) -> None:
-        """Tell that a worker is there. Not waited for where the first partition is away."""
-        home = self._parts.home
-        if not home.is_away:
-            await self._errands.wait({self._errands.start(home.reports.announce(report, ttl)): home})
+class ClusterReports:
+    """Implements :class:`~skitter.frontier.contract.Reports`."""
 
-    async def workers(self) -> list[WorkerStatus]:
-        """List the workers alive."""
-        return await self._parts.home.reports.workers()
+    def __init__(self, partitions: PartitionMap, tasks: BackgroundTasks) -> None:
+        self._partitions = partitions
+        self._tasks = tasks
 
-    async def changes(self) -> SettingsChanges:
-        """Return the settings that were changed while the job ran."""
-        return await self._parts.home.control.settings_changes()
-
-    async def change(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
-        """Change settings at once, in the first partition and then in the others as they are there."""
-        changed = await self._parts.home.control.change_settings(changes, reset)
-        await gather_all(
-            lane.partition.control.change_settings(changed, reset=True) for lane in self._parts.lanes[1:]
+    async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
+        """Return the counts per worker, host or request group."""
+        found = await gather_all(
+            client.frontier.reports.stats(group, _NO_LIMIT) for client in self._partitions.clients
         )
-        self._parts.touch()
-        return changed
-
-    async def drop_task(self, task: str) -> int:
-        """Remove what waits of a task in every partition; what is on its way to another one is left."""
-        counts = await gather_all(lane.partition.control.drop_group(task) for lane in self._parts.lanes)
-        self._parts.touch()
-        return sum(counts)
-
-    async def tallies(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
-        """Read what was counted per worker, host or task."""
-        found = await gather_all(lane.partition.reports.stats(group, _ALL) for lane in self._parts.lanes)
-        return whole_tallies(found, self._parts.home.options.stats_max_keys, limit)
+        return _aggregate_stats(found, self._partitions.first.options.stats_max_keys, limit)
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
-        """Return committed byte ranges of each part file."""
-        return whole_outputs(await gather_all(lane.partition.reports.outputs() for lane in self._parts.lanes))
+        """Return the committed byte ranges of each part file."""
+        found = await gather_all(client.frontier.reports.outputs() for client in self._partitions.clients)
+        return _aggregate_outputs(found)
 
-    # --- dead letters --------------------------------------------------------------------------------------
+    async def announce(self, report: WorkerReport, ttl: float) -> None:
+        """Register a worker as alive. Does nothing while the first partition is away."""
+        first = self._partitions.first
+        if not first.is_away:
+            await self._tasks.run([(first, first.frontier.reports.announce(report, ttl))])
 
-    async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """List requests given up by their ids: those of one partition oldest first, those of all in turn."""
-        size = len(self._parts)
+    async def workers(self) -> list[WorkerStatus]:
+        """List the live workers."""
+        return await self._partitions.first.frontier.reports.workers()
+
+
+class ClusterDeadLetters:
+    """Implements :class:`~skitter.frontier.contract.DeadLetters`.
+
+    Ids say the partition: the letters of one partition are listed oldest first, those of several by turns.
+    """
+
+    def __init__(self, partitions: PartitionMap) -> None:
+        self._partitions = partitions
+
+    async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """List dead letters by id."""
+        size = len(self._partitions)
         lists = await gather_all(
-            lane.partition.dead_letters.list(max(0, (after - lane.number) // size), limit)
-            for lane in self._parts.lanes
+            client.frontier.dead_letters.list(max(0, (after - client.number) // size), limit)
+            for client in self._partitions.clients
         )
-        return whole_letters(self._parts, lists, limit)
+        letters = [
+            msgspec.structs.replace(letter, id=self._partitions.global_id(number, letter.id))
+            for number, found in enumerate(lists)
+            for letter in found
+        ]
+        return sorted(letters, key=lambda letter: letter.id)[:limit]
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters back in the queue."""
-        return await self._exhume(ids, lambda partition, inner: partition.dead_letters.replay(inner))
+        return await self._take(ids, lambda letters, local_ids: letters.replay(local_ids))
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
-        """Forget dead letters."""
-        return await self._exhume(ids, lambda partition, inner: partition.dead_letters.drop(inner))
+        """Delete dead letters."""
+        return await self._take(ids, lambda letters, local_ids: letters.drop(local_ids))
 
-    async def _exhume(
-        self, ids: Sequence[int] | None, exhume: Callable[[Partition, list[int] | None], Awaitable[int]]
+    async def _take(
+        self,
+        ids: Sequence[int] | None,
+        take: Callable[[DeadLetters, Sequence[int] | None], Awaitable[int]],
     ) -> int:
-        chosen: dict[PartitionClient, list[int] | None] = dict.fromkeys(self._parts.lanes)
+        chosen: Mapping[PartitionClient, Sequence[int] | None] = dict.fromkeys(self._partitions.clients)
         if ids is not None:
-            chosen = dict(self._parts.by_lane(ids))
-        counts = await gather_all(exhume(lane.partition, inner) for lane, inner in chosen.items())
-        self._parts.touch()
+            chosen = self._partitions.local_ids(ids)
+        counts = await gather_all(
+            take(client.frontier.dead_letters, local_ids) for client, local_ids in chosen.items()
+        )
+        self._partitions.touch()
         return sum(counts)
+
+
+def _aggregate_stats(found: Iterable[Sequence[StatsRow]], max_keys: int, limit: int) -> list[StatsRow]:
+    """Add up the rows of all partitions by key. Beyond ``max_keys``, the smallest rows become one."""
+    sums: dict[str, Counter[str]] = defaultdict(Counter)
+    for rows in found:
+        for row in rows:
+            sums[row.key].update(
+                {name: value for name, value in msgspec.structs.asdict(row).items() if name != "key"}
+            )
+    ranked = in_order((StatsRow(key, **amounts) for key, amounts in sums.items()), len(sums))
+    for row in ranked[max_keys:]:
+        if row.key != OTHERS:
+            sums[OTHERS].update(sums.pop(row.key))
+    return in_order((StatsRow(key, **amounts) for key, amounts in sums.items()), limit)
+
+
+def _aggregate_outputs(
+    found: Iterable[Mapping[str, Sequence[tuple[int, int]]]],
+) -> dict[str, list[tuple[int, int]]]:
+    """Merge the byte ranges of part files."""
+    ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for part in found:
+        for name, known in part.items():
+            ranges[name] += known
+    return {name: _joined(known) for name, known in ranges.items()}
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges in order, adjacent ones as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined

@@ -1,7 +1,7 @@
-"""Forwarder: brings requests from the partition in which they were found to their own.
+"""Forwarding of requests from the partition in which they were found to the partition of their slot.
 
-A request stays in the outbox of the one until it is safe in the other: there, and in all copies of it. So whatever a
-node loses when it dies is delivered again.
+A request stays in the outbox of the first until it is safe in the second: in its node and in all replicas of the node.
+Whatever a node loses when it dies is thus delivered again.
 """
 
 from __future__ import annotations
@@ -14,141 +14,144 @@ from collections.abc import Sequence
 import msgspec
 
 from skitter.frontier.cluster.background import BackgroundTasks
-from skitter.frontier.cluster.client import PartitionClient
-from skitter.frontier.cluster.partition import ForwardedRequest, ReplicationOffset, total
+from skitter.frontier.cluster.partition import ForwardedRequest, ReplicationOffset
+from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.records import AddResult
 
-_LOOK_EVERY = 0.25
-"""Seconds between two looks at what may be safe by now."""
-_ABANDONED_AFTER = 10.0
-"""Seconds after which what is in an outbox still is taken for the work of a dead worker."""
-_AT_ONCE = 1_000
+POLL_INTERVAL = 0.25
+"""Seconds between two checks which delivered requests are safe."""
+ABANDONED_AFTER = 10.0
+"""Seconds after which a request in an outbox counts as left behind by a dead worker."""
+BATCH_SIZE = 1_000
 
 
-class _Sent(msgspec.Struct):
-    """What was delivered to one partition, and is not known to be safe there."""
+class _Delivery(msgspec.Struct):
+    """Requests that were delivered to one partition, and may not be safe there yet."""
 
     source: int
     ids: list[bytes]
     life: bytes
-    """Of the target, when it had taken it."""
+    """Of the target when it had accepted them."""
     written: int | None = None
-    """ReplicationOffset of the target at some moment after."""
+    """Offset of the target at some moment after the delivery."""
 
 
 class Forwarder:
-    """Delivers for one worker, and for those that have died."""
+    """Delivers the requests that this worker finds, and those of workers that have died."""
 
-    def __init__(self, lanes: Sequence[PartitionClient], errands: BackgroundTasks) -> None:
-        self._lanes = lanes
-        self._errands = errands
-        self._sent: dict[int, list[_Sent]] = defaultdict(list)
+    def __init__(self, partitions: PartitionMap, tasks: BackgroundTasks) -> None:
+        self._partitions = partitions
+        self._tasks = tasks
+        self._deliveries: dict[int, list[_Delivery]] = defaultdict(list)
         """By target."""
-        self._positions: dict[int, ReplicationOffset] = {}
-        """As they were read last."""
+        self._offsets: dict[int, ReplicationOffset] = {}
+        """As last read."""
         self._confirming: dict[int, asyncio.Task[None]] = {}
-        self._rounds: asyncio.Task[None] | None = None
-        self.on_the_way = 0
-        """Parcels that wait for a target which is away."""
+        self._loop: asyncio.Task[None] | None = None
+        self.undelivered = 0
+        """Number of requests that wait for a target that is away."""
 
     # --- delivering --------------------------------------------------------------------------------------
 
-    async def send(self, parcels: Sequence[tuple[int, ForwardedRequest]]) -> AddResult:
-        """Deliver what was found, each with the number of its source.
+    async def send(self, found: Sequence[tuple[int, ForwardedRequest]]) -> AddResult:
+        """Deliver requests, each given with the number of its source.
 
-        Returns before all is there if a target is away; what is on its way then passes for added.
+        Return before all are delivered if a target is away; undelivered requests then count as added.
         """
-        by_target: dict[int, list[tuple[int, ForwardedRequest]]] = defaultdict(list)
-        for source, parcel in parcels:
-            by_target[parcel.target].append((source, parcel))
-        tasks = {
-            self._errands.start(self._deliver(self._lanes[target], group, again=False)): self._lanes[
-                target
-            ].partition
-            for target, group in by_target.items()
-        }
-        await self._errands.wait(tasks)
-        results = [task.result() for task in tasks if task.done()]
-        arrived = total(results)
-        on_the_way = len(parcels) - arrived.added - arrived.known - arrived.banned
-        return total([arrived, AddResult(on_the_way, 0)])
+        results = await self._tasks.run(
+            (target.partition, self._deliver(target, group, again=False))
+            for target, group in self._by_target(found).items()
+        )
+        delivered = sum((task.result() for task in results if task.done()), AddResult(0, 0))
+        undelivered = len(found) - delivered.added - delivered.known - delivered.banned
+        return delivered + AddResult(undelivered, 0)
+
+    def _by_target(
+        self, found: Sequence[tuple[int, ForwardedRequest]]
+    ) -> dict[PartitionClient, list[tuple[int, ForwardedRequest]]]:
+        groups: dict[PartitionClient, list[tuple[int, ForwardedRequest]]] = defaultdict(list)
+        for source, request in found:
+            groups[self._partitions.clients[request.target]].append((source, request))
+        return groups
 
     async def _deliver(
         self, target: PartitionClient, group: Sequence[tuple[int, ForwardedRequest]], *, again: bool
     ) -> AddResult:
-        self.on_the_way += len(group)
+        self.undelivered += len(group)
         try:
-            result = await target.partition.deliver([parcel for _, parcel in group], again=again)
+            result = await target.partition.deliver([request for _, request in group], again=again)
         finally:
-            self.on_the_way -= len(group)
+            self.undelivered -= len(group)
         target.touch()
         by_source: dict[int, list[bytes]] = defaultdict(list)
-        for source, parcel in group:
-            by_source[source].append(parcel.id)
+        for source, request in group:
+            by_source[source].append(request.id)
         life = target.partition.life
-        self._sent[target.number] += [_Sent(source, ids, life) for source, ids in by_source.items()]
+        self._deliveries[target.number] += [_Delivery(source, ids, life) for source, ids in by_source.items()]
         return result
 
     async def collect(self, source: PartitionClient, age: float) -> None:
-        """Deliver again what has been in an outbox for so long."""
-        parcels = await source.partition.outbox(_AT_ONCE, age)
-        by_target: dict[int, list[tuple[int, ForwardedRequest]]] = defaultdict(list)
-        for parcel in parcels:
-            by_target[parcel.target].append((source.number, parcel))
-        for target, group in by_target.items():
-            if not self._lanes[target].partition.is_away:
-                await self._deliver(self._lanes[target], group, again=True)
+        """Deliver again what has been in an outbox for at least ``age`` seconds."""
+        requests = await source.partition.outbox(BATCH_SIZE, age)
+        groups = self._by_target([(source.number, request) for request in requests])
+        for target, group in groups.items():
+            if not target.partition.is_away:
+                await self._deliver(target, group, again=True)
 
     # --- confirming --------------------------------------------------------------------------------------
 
     async def confirm(self) -> None:
-        """Take out of the outboxes what is safe by now."""
+        """Remove from the outboxes what is safe by now."""
         tasks = {}
-        for target in [number for number, sent in self._sent.items() if sent]:
+        for target in [number for number, deliveries in self._deliveries.items() if deliveries]:
+            client = self._partitions.clients[target]
             task = self._confirming.get(target)
             if task is None or task.done():
-                task = self._confirming[target] = self._errands.start(self._confirm(self._lanes[target]))
-            tasks[task] = self._lanes[target].partition
-        await self._errands.wait(tasks)
+                task = self._confirming[target] = self._tasks.start(self._confirm(client))
+            tasks[task] = client.partition
+        await self._tasks.wait(tasks)
 
     async def _confirm(self, target: PartitionClient) -> None:
-        sent, self._sent[target.number] = self._sent[target.number], []
-        position = await target.partition.position()
-        before = self._positions.setdefault(target.number, position)
-        self._positions[target.number] = position
+        deliveries, self._deliveries[target.number] = self._deliveries[target.number], []
+        offset = await target.partition.replication_offset()
+        before = self._offsets.setdefault(target.number, offset)
+        self._offsets[target.number] = offset
         safe: dict[int, list[bytes]] = defaultdict(list)
-        for item in sent:
-            if before.life != position.life or item.life != target.partition.life:
-                continue  # what it took may be lost: it is still in the outbox, and comes again
-            item.written = position.written if item.written is None else item.written
-            if position.copied is None or position.copied >= item.written:
-                safe[item.source] += item.ids
+        for delivery in deliveries:
+            if before.life != offset.life or delivery.life != target.partition.life:
+                continue  # the target may have lost it: it is still in the outbox, and is delivered again
+            delivery.written = offset.written if delivery.written is None else delivery.written
+            if offset.copied is None or offset.copied >= delivery.written:
+                safe[delivery.source] += delivery.ids
             else:
-                self._sent[target.number].append(item)
+                self._deliveries[target.number].append(delivery)
         for source, ids in safe.items():
-            await self._lanes[source].partition.take_out(ids)
-            self._lanes[source].touch()
+            client = self._partitions.clients[source]
+            await client.partition.clear_outbox(ids)
+            client.touch()
 
-    # --- going round -------------------------------------------------------------------------------------
+    # --- in the background -------------------------------------------------------------------------------
 
-    def go_round(self) -> None:
+    def start(self) -> None:
         """Look after all outboxes from now on."""
-        if self._rounds is None:
-            self._rounds = self._errands.start(self._go_round())
-            for lane in self._lanes:  # to know how many copies there are before anything is delivered
-                self._confirming[lane.number] = self._errands.start(self._confirm(lane))
+        if self._loop is None:
+            self._loop = self._tasks.start(self._run())
+            for (
+                client
+            ) in self._partitions.clients:  # to know the number of replicas before anything is delivered
+                self._confirming[client.number] = self._tasks.start(self._confirm(client))
 
-    async def _go_round(self) -> None:
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         collecting: dict[int, asyncio.Task[None]] = {}
-        next_collection = loop.time() + _ABANDONED_AFTER * random.random()
+        next_collection = loop.time() + ABANDONED_AFTER * random.random()
         while True:
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(POLL_INTERVAL)
             await self.confirm()
             if loop.time() < next_collection:
                 continue
-            next_collection = loop.time() + _ABANDONED_AFTER * random.uniform(0.5, 1.0)
-            for lane in self._lanes:
-                task = collecting.get(lane.number)
+            next_collection = loop.time() + ABANDONED_AFTER * random.uniform(0.5, 1.0)
+            for client in self._partitions.clients:
+                task = collecting.get(client.number)
                 if task is None or task.done():
-                    collecting[lane.number] = self._errands.start(self.collect(lane, _ABANDONED_AFTER))
+                    collecting[client.number] = self._tasks.start(self.collect(client, ABANDONED_AFTER))

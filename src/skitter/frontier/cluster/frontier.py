@@ -1,6 +1,6 @@
-"""Partitioned frontier: one job in several partitions, each a frontier of its own for some of the slots.
+"""A frontier in several partitions, each a frontier of its own for some of the slots.
 
-``docs/cluster-frontier.md`` explains the protocol.
+``docs/design/cluster-frontier.md`` explains the protocol.
 """
 
 from __future__ import annotations
@@ -9,282 +9,377 @@ import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import msgspec
 
 from skitter.frontier.cluster.background import BackgroundTasks, gather_all
-from skitter.frontier.cluster.budget import Budget
-from skitter.frontier.cluster.client import PartitionClient
-from skitter.frontier.cluster.control import PartitionedSteering
+from skitter.frontier.cluster.control import ClusterControl, ClusterDeadLetters, ClusterNotes, ClusterReports
 from skitter.frontier.cluster.forwarder import Forwarder
-from skitter.frontier.cluster.leasing import Leasing
-from skitter.frontier.cluster.partition import ForwardedRequest, Partition, total
-from skitter.frontier.cluster.partition_map import PartitionMap
-from skitter.frontier.cluster.termination import read_pulses
-from skitter.frontier.cluster.whole import Whole
-from skitter.frontier.embedded.clock import steady_clock
-from skitter.frontier.flat import Flat, optional
-from skitter.frontier.options import FrontierOptions, SettingsChanges
+from skitter.frontier.cluster.leasing import ClusterLeasing
+from skitter.frontier.cluster.partition import ForwardedRequest, Partition
+from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
+from skitter.frontier.cluster.state import ClusterBudget, ClusterState
+from skitter.frontier.contract import Catalog
+from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import (
     AddResult,
     Entry,
     FetchReport,
+    FrontierStatus,
     JobInfo,
     LeaseResult,
     Outcome,
+    SeedBatch,
     SeedClaim,
     SeedProgress,
 )
+from skitter.frontier.scheduling import steady_clock
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 
-_MOST_ON_THE_WAY = 20_000
-"""Parcels for partitions that are away, before this worker takes no more work."""
-_LOOK_EVERY = 0.05
+MAX_UNDELIVERED = 20_000
+"""Requests for partitions that are away, above which this worker leases nothing more."""
+POLL_INTERVAL = 0.05
 
 
-class PartitionedFrontier(Whole, PartitionedSteering, Flat):
-    """A frontier over partitions, numbered from 0. The first one also has what belongs to the job as a whole."""
+class PartitionSource(Protocol):
+    """Where the partitions of a job are."""
 
-    partitions = optional("partitions")
+    async def partitions(self) -> Sequence[Partition]:
+        """Return all partitions of the job, not yet joined."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+    async def erase(self) -> None:
+        """Delete the job, and disconnect."""
+        ...
+
+
+class ClusterFrontier:
+    """A frontier over partitions, numbered from 0. The first also holds what belongs to the job as a whole.
+
+    ``attach``: join an existing job with its own options; never create one.
+    """
 
     shared: ClassVar[bool] = True
-    """Every worker process reaches it by itself."""
 
-    def __init__(self, clock: Callable[[], float] | None = None, *, attach: bool = False) -> None:
-        self._clock = clock or steady_clock()
+    def __init__(
+        self,
+        source: PartitionSource,
+        catalog: Catalog,
+        *,
+        clock: Callable[[], float] | None = None,
+        attach: bool = False,
+    ) -> None:
+        self._source = source
         self._attach = attach
-        self._errands = BackgroundTasks()
-
-    def _arrange(self, partitions: Sequence[Partition]) -> None:
-        """Take the partitions, before the frontier is opened."""
-        self._parts = PartitionMap(partitions, self._clock)
-        self._courier = Forwarder(self._parts.lanes, self._errands)
-        self._leasing = Leasing(self._parts, self._errands, self._clock)
-        self._budget = Budget(FrontierOptions())
-        self._revision = 0
-        self._served: set[str] | None = None
-        """Queues that were asked for last."""
-
-    def lane_of(self, lease_id: int) -> int:
-        """Return the number of the partition that gave a lease."""
-        return lease_id % len(self._parts)
+        clock = clock or steady_clock()
+        self._partitions = PartitionMap(clock)
+        self._tasks = BackgroundTasks()
+        self._leasing = ClusterLeasing(self._partitions, self._tasks, clock)
+        self.forwarder = Forwarder(self._partitions, self._tasks)
+        self._state = ClusterState(self._partitions, self._tasks, self.forwarder)
+        self._queues: set[str] | None = None
+        """The queues of the last request for leases."""
+        self.control = ClusterControl(self._partitions, self._state)
+        self.dead_letters = ClusterDeadLetters(self._partitions)
+        self.notes = ClusterNotes(self._partitions, self._tasks)
+        self.reports = ClusterReports(self._partitions, self._tasks)
+        self.partitions = ClusterPartitions(self._partitions, self._tasks)
+        self.seed_keys = ClusterSeedKeys(self._partitions, self.forwarder)
+        self.catalog = catalog
 
     # --- opening and closing ---------------------------------------------------------------------------
 
     async def open(self) -> JobInfo:
-        """Create the job, or join it. Raises :class:`~skitter.errors.FrontierError`."""
-        home = self._parts.home
-        info = await home.join(None)
-        others = [lane.partition for lane in self._parts.lanes[1:]]
-        await gather_all(partition.join(home) for partition in others)
-        changes = await home.control.settings_changes()
+        """Create the job, or join it. Raise :class:`~skitter.errors.FrontierError` if that fails."""
+        try:
+            self._partitions.fill(await self._source.partitions())
+            return await self._join()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _join(self) -> JobInfo:
+        first = self._partitions.first
+        info = await first.join(None)
+        others = [client.partition for client in self._partitions.clients[1:]]
+        await gather_all(partition.join(first) for partition in others)
+        changes = await first.frontier.control.settings_changes()
         if not self._attach:
-            # Somebody may have died before he had told them all.
-            await gather_all(_align(partition, home.recrawls, changes) for partition in others)
-            if not home.is_complete:
-                await home.complete()
-        self._budget = Budget(changes.of_options(home.options))
+            # A worker may have died before it had changed all partitions.
+            await gather_all(_align(partition, first.recrawls, changes) for partition in others)
+            if not first.is_complete:
+                await first.complete()
+        self._state.budget = ClusterBudget(changes.of_options(first.options))
         return info
 
     @property
-    def politeness(self) -> Politeness:
-        """Which slot a host is in."""
-        return self._parts.home.politeness
+    def politeness(self) -> Politeness | None:
+        """The politeness rules that the job was created with."""
+        return self._partitions.first.frontier.politeness if len(self._partitions) else None
 
     async def close(self) -> None:
-        """Disconnect. Leases stay what they are; so does what is on its way, for others to deliver."""
-        await self._errands.close()
-        for lane in self._parts.lanes:
-            await lane.partition.close()
+        """Disconnect. Leases stay in force. Other workers deliver what is left in the outboxes."""
+        await self._tasks.close()
+        for client in self._partitions.clients:
+            await client.frontier.close()
+        await self._source.close()
+
+    async def erase(self) -> None:
+        """Delete the job, before it is opened."""
+        await self._source.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Tell which fingerprints are new. All partitions are asked: a fingerprint does not tell of its slot."""
-        masks = await gather_all(lane.partition.unknown(fingerprints) for lane in self._parts.lanes)
-        return [all(votes) for votes in zip(*masks, strict=True)]
-
-    async def unknown_of(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
-        """Tell which fingerprints are new, given their slots; those of a partition that is away pass for new."""
-        places: dict[PartitionClient, list[int]] = defaultdict(list)
-        for place, slot in enumerate(slots):
-            places[self._parts.of_slot(slot)].append(place)
-        mask = [True] * len(fingerprints)
-
-        async def ask(lane: PartitionClient, asked: list[int]) -> None:
-            answer = await lane.partition.unknown([fingerprints[place] for place in asked])
-            for place, is_new in zip(asked, answer, strict=True):
-                mask[place] = is_new
-
-        there = [lane for lane in places if not lane.partition.is_away]
-        await self._errands.wait(
-            {self._errands.start(ask(lane, places[lane])): lane.partition for lane in there}
-        )
-        return list(mask)
+        """Return which fingerprints are new. All partitions are asked: a fingerprint does not say its slot."""
+        masks = await gather_all(client.frontier.unknown(fingerprints) for client in self._partitions.clients)
+        return [all(answers) for answers in zip(*masks, strict=True)]
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         """Add requests with atomic de-duplication."""
-        self._errands.check()
+        self._tasks.check()
         if seeds is not None:
             return await self._add_seeds(entries, seeds)
-        shares: dict[PartitionClient, list[Entry]] = defaultdict(list)
+        groups: dict[PartitionClient, list[Entry]] = defaultdict(list)
         for entry in entries:
-            shares[self._parts.of_slot(entry.slot)].append(entry)
-        results = await gather_all(lane.partition.add(share) for lane, share in shares.items())
-        for lane in shares:
-            lane.touch()
-        return total(results)
+            groups[self._partitions.of_slot(entry.slot)].append(entry)
+        results = await gather_all(client.frontier.add(group) for client, group in groups.items())
+        for client in groups:
+            client.touch()
+        return sum(results, AddResult(0, 0))
 
     async def _add_seeds(self, entries: Sequence[Entry], seeds: SeedProgress) -> AddResult:
-        """Add seeds with their progress, in one step in the first partition; the others get theirs from there."""
-        self._courier.go_round()
-        own, parcels = self._parted(entries, 0)
-        result = await self._parts.home.add_seeds(own, seeds, parcels)
-        self._parts.lanes[0].touch()
+        """Add seeds and their progress to the first partition in one step; it forwards the seeds of the others."""
+        self.forwarder.start()
+        own, forwarded = divide(self._partitions, entries, 0)
+        first = self._partitions.clients[0]
+        result = await first.partition.add_seeds(own, seeds, forwarded)
+        first.touch()
         if result is None:
             return AddResult(0, len(entries))
-        others = await self._courier.send([(0, parcel) for parcel in parcels])
-        while self._courier.on_the_way > _MOST_ON_THE_WAY:
-            self._errands.check()
-            await asyncio.sleep(_LOOK_EVERY)
-        return total([result, others])
-
-    def _parted(self, entries: Sequence[Entry], home: int) -> tuple[list[Entry], list[ForwardedRequest]]:
-        """Divide entries into those of one partition and those of others."""
-        own: list[Entry] = []
-        parcels: list[ForwardedRequest] = []
-        prefix = b""
-        for entry in entries:
-            target = self._parts.of_slot(entry.slot).number
-            if target == home:
-                own.append(entry)
-            else:
-                prefix = prefix or secrets.token_bytes(10)
-                parcels.append(ForwardedRequest(prefix + len(parcels).to_bytes(4, "big"), target, entry))
-        return own, parcels
+        others = await self.forwarder.send([(0, request) for request in forwarded])
+        while self.forwarder.undelivered > MAX_UNDELIVERED:
+            self._tasks.check()
+            await asyncio.sleep(POLL_INTERVAL)
+        return result + others
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        """Take the duty of loading the seeds, if nobody has it."""
-        return await self._parts.home.claim_seeds(worker)
+        """Claim the loading of the seeds."""
+        return await self._partitions.first.frontier.claim_seeds(worker)
 
     # --- leases ------------------------------------------------------------------------------------------
 
     async def lease(
-        self, worker: str, limit: int, landed: Sequence[FetchReport] = (), shares: QueueQuotas | None = None
+        self,
+        worker: str,
+        limit: int,
+        reports: Sequence[FetchReport] = (),
+        quotas: QueueQuotas | None = None,
     ) -> LeaseResult:
-        """Hand out what may be fetched now."""
-        self._errands.check()
-        self._courier.go_round()
-        for landing in landed:
-            inner, number = divmod(landing.lease_id, len(self._parts))
-            self._parts.lanes[number].landings.append(msgspec.structs.replace(landing, lease_id=inner))
+        """Lease requests that may be fetched now."""
+        self._tasks.check()
+        self.forwarder.start()
+        for report in reports:
+            local_id, number = divmod(report.lease_id, len(self._partitions))
+            self._partitions.clients[number].reports.append(
+                msgspec.structs.replace(report, lease_id=local_id)
+            )
         reason = ""
-        if self._budget.is_needed:
-            pulses = await read_pulses(self._parts.lanes)
-            await self._obey_changes(pulses[0].revision)
-            reason = self._budget.reached(pulses)
-            limit = 0 if reason else self._budget.may_lease(pulses, limit)
-        if self._courier.on_the_way > _MOST_ON_THE_WAY:
+        if self._state.budget.has_limits:
+            parts = await self._state.read()
+            await self._state.load_settings(parts[0].revision)
+            reason = self._state.budget.reached(parts)
+            limit = 0 if reason else self._state.budget.remaining(parts, limit)
+        if self.forwarder.undelivered > MAX_UNDELIVERED:
             limit = 0
-        served = None if shares is None else {queue for queue, share in shares.items() if share > 0}
-        if served != self._served or (landed and shares is not None):
-            # What is known of when a lane may give something was learnt of other queues, or of those that had given all.
-            self._parts.touch()
-            self._served = served
-        taken = await self._leasing.take(worker, limit, shares)
+        queues = None if quotas is None else {queue for queue, quota in quotas.items() if quota > 0}
+        if queues != self._queues or (reports and quotas is not None):
+            # The due times were learnt for other queues, or while some queues had no free places.
+            self._partitions.touch()
+            self._queues = queues
+        taken = await self._leasing.take(worker, limit, quotas)
         state = self._leasing.state()
         if state is None or reason:
-            state = await self._whole_state(reason)
-        await self._obey_changes(max(lane.revision for lane in self._parts.lanes))
-        capacity = (
-            self._budget.capacity(await read_pulses(self._parts.lanes)) if self._budget.bounds_queue else None
-        )
+            state = await self._state.job_state(reason)
+        await self._state.load_settings(max(client.revision for client in self._partitions.clients))
+        budget = self._state.budget
         return LeaseResult(
-            taken.leases,
-            state,
-            self._leasing.ask_again(),
-            reason,
-            taken.had_data_loss,
-            capacity,
-            self._revision,
+            leases=taken.leases,
+            state=state,
+            ask_again=self._leasing.ask_again(),
+            reason=reason,
+            data_loss=taken.data_loss,
+            capacity=budget.capacity(await self._state.read()) if budget.bounds_queue else None,
+            revision=self._state.revision,
         )
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
-        """Extend leases; return those that are gone. Those of a partition that is away pass for held."""
-        self._errands.check()
-        held = self._parts.by_lane(lease_ids)
-        gone: list[int] = []
+        """Extend leases. Those of a partition that is away count as held."""
+        self._tasks.check()
+        held = self._partitions.local_ids(lease_ids)
+        lost: list[int] = []
 
-        async def renew(lane: PartitionClient) -> None:
-            lost = await lane.partition.renew(worker, held.get(lane, []))
-            gone.extend(self._parts.outer(lane.number, inner) for inner in lost)
+        async def renew(client: PartitionClient) -> None:
+            local_ids = await client.frontier.renew(worker, held.get(client, []))
+            lost.extend(self._partitions.global_id(client.number, local_id) for local_id in local_ids)
 
-        there = [lane for lane in self._parts.lanes if not lane.partition.is_away]
-        await self._errands.wait({self._errands.start(renew(lane)): lane.partition for lane in there})
-        return sorted(gone, key=list(lease_ids).index)
+        await self._tasks.run(
+            (client.partition, renew(client))
+            for client in self._partitions.clients
+            if not client.partition.is_away
+        )
+        return sorted(lost, key=list(lease_ids).index)
 
     async def release(self, lease_ids: Sequence[int]) -> None:
-        """Hand leases back untouched."""
+        """Return leases unused."""
 
-        async def release(lane: PartitionClient, inner: list[int]) -> None:
-            await lane.partition.release(inner)
-            lane.touch()
+        async def release(client: PartitionClient, local_ids: list[int]) -> None:
+            await client.frontier.release(local_ids)
+            client.touch()
 
-        by_lane = self._parts.by_lane(lease_ids)
-        await self._errands.wait(
-            {self._errands.start(release(lane, inner)): lane.partition for lane, inner in by_lane.items()}
+        await self._tasks.run(
+            (client.partition, release(client, local_ids))
+            for client, local_ids in self._partitions.local_ids(lease_ids).items()
         )
 
     async def abandon(self, worker: str) -> int:
-        """Take back what a dead worker held."""
-        counts = await gather_all(lane.partition.abandon(worker) for lane in self._parts.lanes)
-        self._parts.touch()
+        """Take back all leases of a dead worker."""
+        counts = await gather_all(client.frontier.abandon(worker) for client in self._partitions.clients)
+        self._partitions.touch()
         return sum(counts)
 
     # --- committing --------------------------------------------------------------------------------------
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Close leases, each as a whole or not at all.
+        """Close leases, each atomically with its effects.
 
-        What was found for other partitions is in them, or on its way there, when this returns.
+        New requests for other partitions are there, or in an outbox, when this returns.
         """
-        self._errands.check()
-        self._courier.go_round()
-        by_lane: dict[int, list[int]] = defaultdict(list)
-        for place, outcome in enumerate(outcomes):
-            by_lane[self.lane_of(outcome.lease_id)].append(place)
+        self._tasks.check()
+        self.forwarder.start()
+        groups: dict[int, list[int]] = defaultdict(list)
+        for index, outcome in enumerate(outcomes):
+            groups[self.partitions.of_lease(outcome.lease_id)].append(index)
         accepted = [False] * len(outcomes)
 
-        async def commit(lane: PartitionClient, places: list[int]) -> None:
-            answer = await self._commit(lane, [outcomes[place] for place in places])
-            for place, taken in zip(places, answer, strict=True):
-                accepted[place] = taken
+        async def commit(client: PartitionClient, indexes: list[int]) -> None:
+            answers = await self._commit(client, [outcomes[index] for index in indexes])
+            for index, is_accepted in zip(indexes, answers, strict=True):
+                accepted[index] = is_accepted
 
-        await gather_all(commit(self._parts.lanes[number], places) for number, places in by_lane.items())
+        await gather_all(
+            commit(self._partitions.clients[number], indexes) for number, indexes in groups.items()
+        )
         return accepted
 
-    async def _commit(self, lane: PartitionClient, outcomes: Sequence[Outcome]) -> list[bool]:
-        given: list[Outcome] = []
-        parcels: dict[int, list[ForwardedRequest]] = {}
+    async def _commit(self, client: PartitionClient, outcomes: Sequence[Outcome]) -> list[bool]:
+        local_outcomes: list[Outcome] = []
+        forwarded: dict[int, list[ForwardedRequest]] = {}
         for outcome in outcomes:
-            inner = outcome.lease_id // len(self._parts)
-            own, others = self._parted(outcome.entries, lane.number)
-            given.append(msgspec.structs.replace(outcome, lease_id=inner, entries=own))
+            local_id = outcome.lease_id // len(self._partitions)
+            own, others = divide(self._partitions, outcome.entries, client.number)
+            local_outcomes.append(msgspec.structs.replace(outcome, lease_id=local_id, entries=own))
             if others:
-                parcels[inner] = others
-        accepted = await lane.partition.commit_with(given, parcels)
-        lane.touch()
-        kept = dict(zip((outcome.lease_id for outcome in given), accepted, strict=True))
-        found = [(lane.number, parcel) for inner, group in parcels.items() if kept[inner] for parcel in group]
+                forwarded[local_id] = others
+        accepted = await client.partition.commit(local_outcomes, forwarded)
+        client.touch()
+        found = [
+            (client.number, request)
+            for outcome, is_accepted in zip(local_outcomes, accepted, strict=True)
+            if is_accepted
+            for request in forwarded.get(outcome.lease_id, ())
+        ]
         if found:
-            await self._courier.send(found)
+            await self.forwarder.send(found)
         return accepted
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    async def status(self) -> FrontierStatus:
+        """Read all counts: of each partition at one moment, of all partitions at almost the same moment."""
+        return await self._state.status()
+
+
+class ClusterPartitions:
+    """Implements :class:`~skitter.frontier.contract.Partitions`."""
+
+    def __init__(self, partitions: PartitionMap, tasks: BackgroundTasks) -> None:
+        self._partitions = partitions
+        self._tasks = tasks
+
+    def of_lease(self, lease_id: int) -> int:
+        """Return the number of the partition that granted a lease."""
+        return lease_id % len(self._partitions)
+
+    async def unknown(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
+        """Return which fingerprints are new, given their slots; those of a partition that is away count as new."""
+        groups: dict[PartitionClient, list[int]] = defaultdict(list)
+        for index, slot in enumerate(slots):
+            groups[self._partitions.of_slot(slot)].append(index)
+        mask = [True] * len(fingerprints)
+
+        async def ask(client: PartitionClient, indexes: list[int]) -> None:
+            answer = await client.frontier.unknown([fingerprints[index] for index in indexes])
+            for index, is_new in zip(indexes, answer, strict=True):
+                mask[index] = is_new
+
+        await self._tasks.run(
+            (client.partition, ask(client, indexes))
+            for client, indexes in groups.items()
+            if not client.partition.is_away
+        )
+        return list(mask)
+
+
+class ClusterSeedKeys:
+    """Implements :class:`~skitter.frontier.contract.SeedKeys`. The keys are on the node of the first partition."""
+
+    def __init__(self, partitions: PartitionMap, forwarder: Forwarder) -> None:
+        self._partitions = partitions
+        self._forwarder = forwarder
+
+    async def take(self, limit: int) -> SeedBatch | None:
+        """Take elements from the keys."""
+        seed_keys = self._partitions.first.frontier.seed_keys
+        return None if seed_keys is None else await seed_keys.take(limit)
+
+    async def settle(
+        self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
+    ) -> bool:
+        """Turn a batch into requests and dead letters."""
+        own, forwarded = divide(self._partitions, entries, 0)
+        is_settled = await self._partitions.first.settle_seeds(token, own, rejected, forwarded)
+        self._partitions.touch()
+        if is_settled:
+            await self._forwarder.send([(0, request) for request in forwarded])
+        return is_settled
+
+
+def divide(
+    partitions: PartitionMap, entries: Sequence[Entry], number: int
+) -> tuple[list[Entry], list[ForwardedRequest]]:
+    """Divide entries that were found in one partition into its own and those of others."""
+    own: list[Entry] = []
+    forwarded: list[ForwardedRequest] = []
+    prefix = b""
+    for entry in entries:
+        target = partitions.of_slot(entry.slot).number
+        if target == number:
+            own.append(entry)
+        else:
+            prefix = prefix or secrets.token_bytes(10)
+            forwarded.append(ForwardedRequest(prefix + len(forwarded).to_bytes(4, "big"), target, entry))
+    return own, forwarded
 
 
 async def _align(partition: Partition, recrawls: int, changes: SettingsChanges) -> None:
-    """Lead a partition after the first one."""
-    await partition.advance(recrawls)
-    if await partition.control.settings_changes() != changes:
-        await partition.control.change_settings(changes, reset=True)
+    """Bring a partition to the recrawl and the settings of the first one."""
+    await partition.follow_recrawl(recrawls)
+    if await partition.frontier.control.settings_changes() != changes:
+        await partition.frontier.control.change_settings(changes, reset=True)

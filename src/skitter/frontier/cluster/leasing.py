@@ -1,4 +1,4 @@
-"""Leasing: one question for leases becomes a few to partitions, in turn, together, and only where it is worth while."""
+"""Asking the partitions of a job for leases: in turn, several at a time, and only those that may have some."""
 
 from __future__ import annotations
 
@@ -9,107 +9,107 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from skitter.frontier.cluster.background import BackgroundTasks
-from skitter.frontier.cluster.client import PartitionClient
-from skitter.frontier.cluster.partition_map import PartitionMap
+from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.records import JobState, Lease
 from skitter.queues import QueueQuotas, queue_of, share_of
 
-_SHORTEST = 0.002
-_LONGEST = 0.5
-"""Seconds between two questions while nothing is there."""
+MIN_WAIT = 0.002
+MAX_WAIT = 0.5
+"""Seconds between two requests while there is nothing to lease."""
 
 
-class Taken:
-    """What the partitions gave for one question."""
+class ClusterLeases(msgspec.Struct):
+    """What the partitions gave for one request."""
 
-    def __init__(self) -> None:
-        self.leases: list[Lease] = []
-        self.had_data_loss = False
+    worker: str
+    limit: int
+    began: float
+    """Loop time."""
+    leases: list[Lease] = []
+    data_loss: bool = False
+
+    @property
+    def missing(self) -> int:
+        """How many more leases are wanted."""
+        return self.limit - len(self.leases)
 
 
-class Leasing:
-    """Asks the partitions of a job for leases."""
+class ClusterLeasing:
+    """Asks the partitions for leases."""
 
-    def __init__(
-        self,
-        parts: PartitionMap,
-        errands: BackgroundTasks,
-        clock: Callable[[], float],
-    ) -> None:
-        self._parts = parts
-        self._lanes = parts.lanes
-        self._errands = errands
+    def __init__(self, partitions: PartitionMap, tasks: BackgroundTasks, clock: Callable[[], float]) -> None:
+        self._partitions = partitions
+        self._tasks = tasks
         self._clock = clock
-        self._taking = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def take(self, worker: str, limit: int, queues: QueueQuotas | None = None) -> Taken:
+    async def take(self, worker: str, limit: int, quotas: QueueQuotas | None = None) -> ClusterLeases:
         """Take at most ``limit`` leases.
 
-        Those that may have some are asked for equal shares, beginning with the one that is due for the longest time;
-        what some could not give is asked of the rest. ``queues``: how many at most of each queue; where that is fewer
-        than ``limit`` the lanes are asked one after the other, beginning with any: each may have all of the queue.
+        The partitions that may have some are asked for equal shares, beginning with the one that has been due for the
+        longest time. What some of them lack is asked of the rest. If a quota is smaller than ``limit``, the partitions
+        are asked one after the other in random order, because each may have all requests of the queue.
         """
-        async with self._taking:
-            taken = Taken()
-            begun = asyncio.get_running_loop().time()
-            self._collect(taken, worker, begun, limit)
-            if queues is None or all(share >= limit for share in queues.values()):
-                by_due = sorted(self._lanes, key=lambda lane: (round(lane.due, 3), lane.number))
-                await self._take(taken, worker, begun, limit, by_due, queues)
+        async with self._lock:
+            taken = ClusterLeases(worker, limit, asyncio.get_running_loop().time())
+            clients = self._partitions.clients
+            self._collect(taken)
+            if quotas is None or all(quota >= limit for quota in quotas.values()):
+                by_due = sorted(clients, key=lambda client: (round(client.due, 3), client.number))
+                await self._ask(taken, by_due, limit, quotas)
                 return taken
-            for lane in random.sample(self._lanes, len(self._lanes)):
-                left = _left(queues, taken.leases, limit)
-                is_served = any(share > 0 for share in left.values())
-                await self._take(taken, worker, begun, limit if is_served else 0, [lane], left)
-                if any(share > 0 >= left[queue] for queue, share in queues.items()):
-                    lane.touch()  # it was not asked for all that the next question may be for
+            for client in random.sample(clients, len(clients)):
+                left = _left(quotas, taken.leases, limit)
+                is_served = any(quota > 0 for quota in left.values())
+                await self._ask(taken, [client], limit if is_served else 0, left)
+                if any(quota > 0 >= left[queue] for queue, quota in quotas.items()):
+                    client.touch()  # it was not asked for all queues that the next request may ask for
             return taken
 
-    async def _take(
+    async def _ask(
         self,
-        taken: Taken,
-        worker: str,
-        begun: float,
-        limit: int,
+        taken: ClusterLeases,
         candidates: list[PartitionClient],
-        queues: QueueQuotas | None,
+        limit: int,
+        quotas: QueueQuotas | None,
     ) -> None:
+        """Ask ``candidates`` until there are ``limit`` leases in all, or no candidate has more."""
         while True:
-            short = limit - len(taken.leases)
+            missing = limit - len(taken.leases)
             now = self._clock()
             asked = [
-                lane
-                for lane in candidates
-                if lane.is_free() and (lane.landings or (short > 0 and lane.due <= now))
+                client
+                for client in candidates
+                if client.is_free() and (client.reports or (missing > 0 and client.due <= now))
             ]
-            shares = _shares(short, asked, now)
+            shares = _equal_shares(missing, asked, now)
             tasks = {}
-            for lane, share in zip(asked, shares, strict=True):
-                if share or lane.landings:
-                    lane.asking = self._errands.start(lane.ask(worker, share, queues))
-                    tasks[lane.asking] = lane.partition
+            for client, share in zip(asked, shares, strict=True):
+                if share or client.reports:
+                    client.request = self._tasks.start(client.ask(taken.worker, share, quotas))
+                    tasks[client.request] = client.partition
             if not tasks:
                 return
-            await self._errands.wait(tasks)
-            self._collect(taken, worker, begun, limit)
+            await self._tasks.wait(tasks)
+            self._collect(taken)
             candidates = [
-                lane for lane, share in zip(asked, shares, strict=True) if not share or lane.is_fruitful
+                client for client, share in zip(asked, shares, strict=True) if not share or client.gave_all
             ]
 
-    def _collect(self, taken: Taken, worker: str, begun: float, limit: int) -> None:
-        for lane in self._lanes:
-            leases, spent, had_data_loss = lane.collect(worker, begun, limit - len(taken.leases))
+    def _collect(self, taken: ClusterLeases) -> None:
+        for client in self._partitions.clients:
+            leases, late, data_loss = client.collect(taken.worker, taken.began, taken.missing)
             taken.leases += [
-                msgspec.structs.replace(lease, id=self._parts.outer(lane.number, lease.id))
+                msgspec.structs.replace(lease, id=self._partitions.global_id(client.number, lease.id))
                 for lease in leases
             ]
-            taken.had_data_loss |= had_data_loss
-            if spent:
-                self._errands.start(lane.partition.release(spent))
+            taken.data_loss |= data_loss
+            if late:
+                self._tasks.start(client.frontier.release(late))
 
     def state(self) -> JobState | None:
         """Return the state that the partitions agree on; ``None`` if all were quiet when they were last asked."""
-        known = {lane.state for lane in self._lanes}
+        known = {client.state for client in self._partitions.clients}
         for state in (JobState.STOPPING, JobState.PAUSED):
             if state in known:
                 return state
@@ -118,29 +118,29 @@ class Leasing:
     def ask_again(self) -> float:
         """Return the seconds after which asking again may give more."""
         now = self._clock()
-        soonest = min((lane.due - now for lane in self._lanes if lane.is_free()), default=_LONGEST)
-        return min(max(soonest, _SHORTEST), _LONGEST)
+        waits = (client.due - now for client in self._partitions.clients if client.is_free())
+        return min(max(min(waits, default=MAX_WAIT), MIN_WAIT), MAX_WAIT)
 
 
-def _left(queues: QueueQuotas, taken: Sequence[Lease], limit: int) -> QueueQuotas:
-    """Return what may still be taken of each queue."""
-    left = dict(queues)
+def _left(quotas: QueueQuotas, taken: Sequence[Lease], limit: int) -> QueueQuotas:
+    """Return how many requests of each queue may still be leased."""
+    left = dict(quotas)
     for lease in taken:
         queue = queue_of(lease.slot)
         left[queue] = share_of(left, queue, limit) - 1
     return left
 
 
-def _shares(wanted: int, lanes: Sequence[PartitionClient], now: float) -> list[int]:
-    """Divide what is wanted among those that may have some."""
-    ready = sum(lane.due <= now for lane in lanes)
-    if wanted <= 0 or not ready:
-        return [0] * len(lanes)
-    each, more = divmod(wanted, ready)
+def _equal_shares(wanted: int, clients: Sequence[PartitionClient], now: float) -> list[int]:
+    """Divide a number of leases among the partitions that are due; the others get 0."""
+    due = sum(client.due <= now for client in clients)
+    if wanted <= 0 or not due:
+        return [0] * len(clients)
+    each, more = divmod(wanted, due)
     shares = []
-    for lane in lanes:
+    for client in clients:
         share = 0
-        if lane.due <= now:
+        if client.due <= now:
             share = each + (more > 0)
             more -= 1
         shares.append(share)

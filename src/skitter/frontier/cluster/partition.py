@@ -1,11 +1,11 @@
-"""Partition: what it offers beside the contract of a frontier, and the records of that.
+"""What a partition of a job offers beside its requests, and the records of that.
 
-``docs/cluster-frontier.md`` explains the protocol.
+``docs/design/cluster-frontier.md`` explains the protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -13,64 +13,67 @@ import msgspec
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, SeedProgress
-from skitter.politeness import Politeness
 
 
 class ForwardedRequest(msgspec.Struct, frozen=True):
-    """A request on its way from the partition in which it was found to its own."""
+    """A request on its way from the partition in which it was found to the partition of its slot."""
 
     id: bytes
-    """Never used twice."""
+    """Unique."""
     target: int
-    """Number of its partition."""
+    """Number of the partition of its slot."""
     entry: Entry
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """What one partition holds at one moment."""
+    """The contents of one partition at one moment."""
 
     queued: int
     delayed: int
     leased: int
     outbox: int
-    """Requests for other partitions that may not be safe there yet."""
+    """Forwarded requests that may not be safe in their partitions yet."""
     waits: bool
-    """Whether it waits for seeds from outside, or has some."""
+    """Whether the partition waits for seeds from seed keys, or has some."""
     seeds_done: bool
     state: JobState
-    """As it was asked for; never ``FINISHED``."""
+    """As requested; never ``FINISHED``."""
     changes: tuple[int, int]
-    """Equal in two readings only if the partition was quiet at both or at neither, or nothing was added between."""
+    """Equal in two readings only if the partition was quiet in both or in neither, or if no request was added between."""
     failed: int
     counters: dict[str, int]
-    """Those that limits are measured by."""
-
+    """The counters that have limits."""
     revision: int
     """Grows with each change of settings."""
 
     @property
     def left(self) -> int:
-        """Requests that are not at their end."""
+        """Number of requests that are not done yet."""
         return self.queued + self.delayed + self.leased
 
 
 class ReplicationOffset(msgspec.Struct, frozen=True):
-    """How far the copies of a partition's node are."""
+    """How far the replicas of a partition's node are."""
 
     life: bytes
-    """Changes with each life of the node, and if another one serves the partition."""
+    """Changes when the node restarts, or when another node serves the partition."""
     written: int
-    """Bytes of its log of changes so far."""
+    """Bytes that the node has written to its replication log."""
     copied: int | None
-    """How many of them every replica has; ``None`` if there is no replica."""
+    """Bytes of them that every replica has; ``None`` if there is no replica."""
 
 
-class Partition(Frontier, Protocol):
-    """A frontier that is one of several of a job."""
+class Partition(Protocol):
+    """One partition of a job."""
+
+    @property
+    def frontier(self) -> Frontier:
+        """The requests of the partition, as a frontier."""
+        ...
 
     @property
     def is_away(self) -> bool:
-        """Whether its node is being waited for."""
+        """Whether the node does not answer, so that calls wait for it."""
         ...
 
     @property
@@ -80,81 +83,74 @@ class Partition(Frontier, Protocol):
 
     @property
     def options(self) -> FrontierOptions:
-        """How the job is kept. Known once it was joined."""
-        ...
-
-    @property
-    def politeness(self) -> Politeness:
-        """Which slot a host is in. Known once it was joined."""
+        """The options of the job. Known after :meth:`join`."""
         ...
 
     @property
     def generation(self) -> bytes:
-        """Tells this job from one of the same name that was begun later. Known once it was joined."""
+        """Distinguishes this job from a later one of the same name. Known after :meth:`join`."""
         ...
 
     @property
     def is_complete(self) -> bool:
-        """Of the first partition: whether all the others were there before. Known once it was joined."""
+        """In the first partition: whether all other partitions existed before. Known after :meth:`join`."""
         ...
 
     @property
     def recrawls(self) -> int:
-        """How often the job was begun again. Known once it was joined, and after :meth:`recrawl`."""
+        """How often the job was recrawled. Known after :meth:`join`, and after a recrawl by this worker."""
         ...
 
     async def join(self, first: Partition | None) -> JobInfo:
-        """Open or create it; ``first`` is the first partition of the job, joined before."""
+        """Create or join the partition. ``first``: the first partition of the job, joined before."""
         ...
 
     async def complete(self) -> None:
-        """Note in the first partition that all the others are there."""
+        """Note, in the first partition, that all others exist."""
         ...
 
-    async def advance(self, recrawls: int) -> None:
-        """Forget what is known, if the job was begun again since."""
+    async def follow_recrawl(self, recrawls: int) -> None:
+        """Forget the known fingerprints if the job was recrawled since."""
         ...
 
     async def add_seeds(
-        self, entries: Sequence[Entry], seeds: SeedProgress, parcels: Sequence[ForwardedRequest]
+        self, entries: Sequence[Entry], seeds: SeedProgress, forwarded: Sequence[ForwardedRequest]
     ) -> AddResult | None:
-        """Add seeds of this partition and keep those of others; ``None`` if they were not taken."""
+        """Add the seeds of this partition and keep those of others. Return ``None`` if the claim was lost."""
         ...
 
-    async def commit_with(
-        self, outcomes: Sequence[Outcome], parcels: Mapping[int, Sequence[ForwardedRequest]]
+    async def settle_seeds(
+        self,
+        token: int,
+        entries: Sequence[Entry],
+        rejected: Sequence[tuple[Entry, str]],
+        forwarded: Sequence[ForwardedRequest],
+    ) -> bool:
+        """Settle a batch of the seed keys as :meth:`SeedKeys.settle`, and keep the requests of other partitions."""
+        ...
+
+    async def commit(
+        self, outcomes: Sequence[Outcome], forwarded: Mapping[int, Sequence[ForwardedRequest]]
     ) -> list[bool]:
-        """Commit; what was found for other partitions, by lease id, is kept in the outbox in the same step."""
+        """Commit, and keep the new requests of other partitions, by lease id, in the outbox in the same step."""
         ...
 
-    async def deliver(self, parcels: Sequence[ForwardedRequest], *, again: bool) -> AddResult:
-        """Add requests that came from other partitions. Does nothing twice; ``again``: they may have come before."""
+    async def deliver(self, forwarded: Sequence[ForwardedRequest], *, again: bool) -> AddResult:
+        """Add requests from other partitions. Idempotent. ``again``: they may have been delivered before."""
         ...
 
     async def outbox(self, limit: int, age: float) -> list[ForwardedRequest]:
-        """Read some of the outbox, of what is in it for at least so many seconds."""
+        """Read some requests that have been in the outbox for at least ``age`` seconds."""
         ...
 
-    async def take_out(self, ids: Sequence[bytes]) -> None:
-        """Forget what is safe in its partition."""
+    async def clear_outbox(self, ids: Sequence[bytes]) -> None:
+        """Remove requests from the outbox that are safe in their partitions."""
         ...
 
-    async def pulse(self) -> PartitionStatus:
-        """Read what it holds."""
+    async def partition_status(self) -> PartitionStatus:
+        """Read the contents."""
         ...
 
-    async def position(self) -> ReplicationOffset:
-        """Read how far the copies of its node are."""
+    async def replication_offset(self) -> ReplicationOffset:
+        """Read how far the replicas of the node are."""
         ...
-
-    async def erase(self) -> None:
-        """Forget it for good."""
-        ...
-
-
-def total(results: Iterable[AddResult]) -> AddResult:
-    """Add up what several partitions have taken."""
-    added = known = banned = 0
-    for result in results:
-        added, known, banned = added + result.added, known + result.known, banned + result.banned
-    return AddResult(added, known, banned)

@@ -1,4 +1,4 @@
-"""RedisAddress: from a frontier's URL to a client of its server."""
+"""URLs of servers and clusters, and the clients that they describe."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
 import redis.asyncio
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
@@ -18,26 +19,35 @@ from skitter.errors import FrontierError
 from skitter.secrets import FRONTIER_PASSWORD, SENTINEL_PASSWORD, refuse_raw_password, secret_outside
 
 PATIENCE = 3600.0
-"""Seconds for which a server that is away is waited for, unless the URL says ``?patience=``."""
-_REMEDY = "write redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix:///SOCKET[?db=DB] or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE[/DB]"
-_SENTINEL_PORT = 26379
-_OPTIONS = {"db", "client_name", "health_check_interval", "socket_connect_timeout", "socket_keepalive"}
+"""Default of ``?patience=``: seconds for which calls wait for a server that does not answer."""
 TIMEOUT = 20.0
-"""Seconds for which the answer to one call is waited for, unless the URL says ``?socket_timeout=``."""
-# The client's own limit of time swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
-CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": 5.0, "protocol": 2}
+"""Default of ``?socket_timeout=``: seconds until one call counts as not answered."""
+DEFAULT_PARTITIONS = 8
+MAX_PARTITIONS = 128
+_PORT = 6379
+_SENTINEL_PORT = 26379
+_URL_REMEDY = (
+    "write redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix:///SOCKET[?db=DB]"
+    " or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE[/DB]"
+)
+_CLUSTER_REMEDY = (
+    "write redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT/[?partitions=N], or rediss+cluster://..."
+)
+_OPTIONS = {"db", "client_name", "health_check_interval", "socket_connect_timeout", "socket_keepalive"}
+# The client's own time-out swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
+_CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": 5.0, "protocol": 2}
 if find_spec("redis.driver_info") is not None:
-    # Else each new connection looks on the disk for the version of the client, to tell it to the server.
-    CLIENT_OPTIONS["driver_info"] = None
+    # Otherwise each new connection reads the version of the client from disk, to send it to the server.
+    _CLIENT_OPTIONS["driver_info"] = None
 
 
 class RedisAddress(msgspec.Struct, frozen=True):
-    """Where a frontier's server is."""
+    """The address of a server, or of the sentinels that know it."""
 
     url: str
-    """For the client, without the options that are ours."""
+    """For the client, without the options of skitter."""
     where: str
-    """For people: no password."""
+    """For messages, without passwords."""
     patience: float = PATIENCE
     timeout: float = TIMEOUT
     sentinels: tuple[tuple[str, int], ...] = ()
@@ -45,99 +55,147 @@ class RedisAddress(msgspec.Struct, frozen=True):
     access: dict[str, Any] = {}
     """User, password, database and TLS options of the server behind the sentinels."""
     sentinel_access: dict[str, Any] = {}
-    """User and password of the sentinels themselves, and TLS options."""
+    """User, password and TLS options of the sentinels themselves."""
     password: str = ""
-    """For ``url``, where it says none."""
+    """Used if ``url`` has no password."""
 
     def clients(self, on_connect: Callable[[Any], Any]) -> list[redis.asyncio.Redis]:
-        """Return a client that connects when it is used, then those that tell it where, all to be closed.
+        """Return the client of the server, then those of the sentinels. They connect on first use; close all of them.
 
-        ``on_connect`` sees each new connection to the server first. Raises
+        ``on_connect`` is called with each new connection to the server. Raise
         :class:`~skitter.errors.FrontierError` for options that the client does not know.
         """
-        # A command is repeated by us, who know what may be repeated, and how long to wait.
-        options = {
-            **CLIENT_OPTIONS,
-            "retry": Retry(NoBackoff(), 0),
-            "redis_connect_func": on_connect,
-        }
+        # RedisServer repeats commands itself: it knows which may be repeated, and how long to wait.
+        options = {**_CLIENT_OPTIONS, "retry": Retry(NoBackoff(), 0), "redis_connect_func": on_connect}
         try:
             if self.sentinels:
-                return self._behind_sentinels(options)
+                return self._clients_of_sentinels(options)
             if self.password:
                 options["password"] = self.password
             client = redis.asyncio.Redis.from_url(self.url, **options)
             pool = client.connection_pool
-            pool.connection_class(**pool.connection_kwargs)  # is told only now of options it does not know
+            pool.connection_class(**pool.connection_kwargs)  # fails for unknown options
             return [client]  # noqa: TRY300 - what can fail is above
         except (ValueError, TypeError, redis.exceptions.RedisError) as error:
-            raise FrontierError(f"frontier {self.where}: {error}", remedy=_REMEDY) from error
+            raise _invalid(f"{self.where}: {error}", _URL_REMEDY) from error
 
-    def _behind_sentinels(self, options: dict[str, Any]) -> list[redis.asyncio.Redis]:
-        for_sentinels = {**CLIENT_OPTIONS, **self.sentinel_access}
-        watchers = Sentinel(list(self.sentinels), sentinel_kwargs=for_sentinels, **options)  # type: ignore[no-untyped-call]
-        return [watchers.master_for(self.service, **self.access), *watchers.sentinels]
+    def _clients_of_sentinels(self, options: dict[str, Any]) -> list[redis.asyncio.Redis]:
+        for_sentinels = {**_CLIENT_OPTIONS, **self.sentinel_access}
+        sentinel = Sentinel(list(self.sentinels), sentinel_kwargs=for_sentinels, **options)  # type: ignore[no-untyped-call]
+        return [sentinel.master_for(self.service, **self.access), *sentinel.sentinels]
+
+
+class ClusterAddress(msgspec.Struct, frozen=True):
+    """The address of a cluster, and the number of partitions of a job on it."""
+
+    nodes: tuple[tuple[str, int], ...]
+    """Some nodes, from which the client learns the others."""
+    where: str
+    """For messages, without passwords."""
+    partitions: int | None = None
+    """``None``: the number that the job has, :data:`DEFAULT_PARTITIONS` for a new job."""
+    patience: float = PATIENCE
+    timeout: float = TIMEOUT
+    access: dict[str, Any] = {}
+    """User, password and TLS options."""
+
+    def client(self, on_connect: Callable[[Any], Any]) -> RedisCluster:
+        """Return a client that connects on first use. ``on_connect`` is called with each new connection.
+
+        Raise :class:`~skitter.errors.FrontierError` for options that the client does not know.
+        """
+        try:
+            client = RedisCluster(
+                startup_nodes=[ClusterNode(host, port) for host, port in self.nodes],
+                # PartitionServer repeats commands itself. The remaining nodes of a cluster stay in use, and connections
+                # to the other nodes stay open when one slot has moved.
+                retry=Retry(NoBackoff(), 0),
+                require_full_coverage=False,
+                reinitialize_steps=0,
+                **_CLIENT_OPTIONS,
+                **self.access,
+            )
+        except (ValueError, TypeError, OSError, redis.RedisError) as error:
+            raise _invalid(f"{self.where}: {error}", _CLUSTER_REMEDY) from error
+        # The client passes these on to every connection, but has no parameter for the callback.
+        for options in (client.connection_kwargs, *(node.connection_kwargs for node in client.startup_nodes)):
+            options["redis_connect_func"] = on_connect
+        return client
 
 
 def parse_address(url: str) -> RedisAddress:
-    """Read the URL of a frontier. Raises :class:`~skitter.errors.FrontierError` for one that is none."""
+    """Parse the URL of a server. Raise :class:`~skitter.errors.FrontierError` if it is invalid."""
     try:
         refuse_raw_password(url)
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-        patience, timeout = times_in(options)
+        patience, timeout = _times(options)
         if parts.scheme.endswith("+sentinel"):
-            return _behind_sentinels(parts, options, patience, timeout)
-        where = _check_direct(parts.scheme, parts.hostname, parts.port, parts.path, options)
+            return _sentinel_address(parts, options, patience, timeout)
+        where = _check_server(parts.scheme, parts.hostname, parts.port, parts.path, options)
     except ValueError as error:
-        raise FrontierError(f"frontier URL is not understood: {error}", remedy=_REMEDY) from error
+        raise _invalid(str(error), _URL_REMEDY) from error
     url = parts._replace(query=urlencode(options)).geturl()
     return RedisAddress(url, where, patience, timeout, password=secret_outside(FRONTIER_PASSWORD))
 
 
-def times_in(options: dict[str, str]) -> tuple[float, float]:
-    """Take patience and time-out out of a URL's options. Raises :class:`ValueError`."""
+def parse_cluster(url: str) -> ClusterAddress:
+    """Parse the URL of a cluster. Raise :class:`~skitter.errors.FrontierError` if it is invalid."""
+    try:
+        refuse_raw_password(url)
+        return _cluster_address(urlsplit(url))
+    except ValueError as error:
+        raise _invalid(str(error), _CLUSTER_REMEDY) from error
+
+
+def _invalid(problem: str, remedy: str) -> FrontierError:
+    return FrontierError(f"invalid frontier URL: {problem}", remedy=remedy, field="frontier")
+
+
+def _times(options: dict[str, str]) -> tuple[float, float]:
+    """Remove patience and time-out from the options of a URL and return them. Raise :class:`ValueError`."""
     patience = float(options.pop("patience", PATIENCE))
     timeout = float(options.pop("socket_timeout", TIMEOUT))
     if not patience >= 0:
-        raise ValueError(f"patience is {patience:g}")
+        raise ValueError(f"patience must be at least 0 seconds (got {patience:g})")
     if not 0 < timeout < math.inf:
-        raise ValueError(f"socket_timeout is {timeout:g}")
+        raise ValueError(f"socket_timeout must be a positive number of seconds (got {timeout:g})")
     return patience, timeout
 
 
-def host_and_port(place: str, usual: int) -> tuple[str, int]:
-    """Read ``HOST``, ``HOST:PORT`` or either with the address in brackets. Raises :class:`ValueError`."""
-    host, colon, port = place.rpartition(":")
-    if not colon or place.endswith("]"):
-        host, port = place, str(usual)
+def _host_and_port(text: str, default_port: int) -> tuple[str, int]:
+    """Parse ``HOST`` or ``HOST:PORT``; an IPv6 address is in brackets. Raise :class:`ValueError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(default_port)
     return host.strip("[]"), int(port)
 
 
-def _check_direct(
+def _check_server(
     scheme: str, host: str | None, port: int | None, path: str, options: Mapping[str, str]
 ) -> str:
-    # The client has more, which would let it answer otherwise than the frontier reads.
+    """Check the URL of a server and return it for messages. Raise :class:`ValueError`."""
+    # Further options of the client could change the form of its answers.
     if unknown := [name for name in options if name not in _OPTIONS and not name.startswith("ssl_")]:
-        raise ValueError(f"there is no option {min(unknown)!r}")
+        raise ValueError(f"unknown option {min(unknown)!r}")
     if scheme == "unix":
         if not path.startswith("/") or host:
-            raise ValueError("a socket needs its absolute path, as in unix:///run/redis.sock")
+            raise ValueError("a socket needs an absolute path, as in unix:///run/redis.sock")
         return f"unix://{path}, database {_database(options.get('db', ''))}"
     if not host:
-        raise ValueError("there is no host in it")
+        raise ValueError("the host is missing")
     if ":" in host:
         host = f"[{host}]"
-    return f"{scheme}://{host}:{port or 6379}/{_database(path.strip('/') or options.get('db', ''))}"
+    return f"{scheme}://{host}:{port or _PORT}/{_database(path.strip('/') or options.get('db', ''))}"
 
 
 def _database(text: str) -> int:
     if text and not text.isdigit():
-        raise ValueError(f"database {text!r} is no number")
+        raise ValueError(f"the database must be a number (got {text!r})")
     return int(text or 0)
 
 
-def _behind_sentinels(
+def _sentinel_address(
     parts: SplitResult, options: dict[str, str], patience: float, timeout: float
 ) -> RedisAddress:
     credentials, _, hosts = parts.netloc.rpartition("@")
@@ -147,18 +205,40 @@ def _behind_sentinels(
     user, _, password = credentials.partition(":")
     tls: dict[str, Any] = {"ssl": True} if parts.scheme == "rediss+sentinel" else {}
     tls |= {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
-    their_password = options.pop("sentinel_password", "") or secret_outside(SENTINEL_PASSWORD)
-    theirs = _credentials(options.pop("sentinel_username", ""), their_password)
+    sentinel_password = options.pop("sentinel_password", "") or secret_outside(SENTINEL_PASSWORD)
+    sentinel_access = _credentials(options.pop("sentinel_username", ""), sentinel_password)
     if options:
-        raise ValueError(f"sentinels have no option {min(options)!r}")
-    sentinels = [host_and_port(host, _SENTINEL_PORT) for host in hosts.split(",")]
+        raise ValueError(f"unknown option {min(options)!r} for sentinels")
+    sentinels = tuple(_host_and_port(host, _SENTINEL_PORT) for host in hosts.split(","))
     access = {
         "db": _database(database),
         **_credentials(unquote(user), unquote(password) or secret_outside(FRONTIER_PASSWORD)),
         **tls,
     }
     where = f"{parts.scheme}://{hosts}/{service}/{access['db']}"
-    return RedisAddress("", where, patience, timeout, tuple(sentinels), service, access, {**theirs, **tls})
+    return RedisAddress("", where, patience, timeout, sentinels, service, access, {**sentinel_access, **tls})
+
+
+def _cluster_address(parts: SplitResult) -> ClusterAddress:
+    options: dict[str, Any] = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    partitions = int(options.pop("partitions", 0)) if "partitions" in options else None
+    if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
+        raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS} (got {partitions})")
+    patience, timeout = _times(options)
+    if parts.path.strip("/") not in {"", "0"}:
+        raise ValueError("a cluster has only database 0")
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = credentials.partition(":")
+    access = _credentials(unquote(user), unquote(password) or secret_outside(FRONTIER_PASSWORD))
+    if parts.scheme.lower() == "rediss+cluster":
+        tls = {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
+        access |= {"ssl": True, **tls}
+    if options:
+        raise ValueError(f"unknown option {min(options)!r} for a cluster")
+    nodes = tuple(_host_and_port(host, _PORT) for host in hosts.split(",") if host)
+    if not nodes:
+        raise ValueError("the host is missing")
+    return ClusterAddress(nodes, f"{parts.scheme}://{hosts}", partitions, patience, timeout, access)
 
 
 def _credentials(user: str, password: str) -> dict[str, Any]:

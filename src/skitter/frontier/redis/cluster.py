@@ -1,34 +1,100 @@
-"""ClusterClient: a Valkey or Redis ClusterClient, and the server that one partition of a job sees of it."""
+"""Connections to a Valkey or Redis Cluster: the server as one partition of a job sees it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+import time
 from typing import Any
 
 import redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.exceptions import RedisClusterException, RedisError
-from redis.exceptions import TimeoutError as TooSlow
 
 from skitter.errors import FrontierError
-from skitter.frontier.redis.address import RedisAddress
-from skitter.frontier.redis.cluster_address import ClusterAddress
+from skitter.frontier.redis.address import ClusterAddress, RedisAddress
 from skitter.frontier.redis.kvrocks import is_kvrocks
-from skitter.frontier.redis.outages import OutageTracker
-from skitter.frontier.redis.scripts import all_scripts
-from skitter.frontier.redis.server import Argument, RedisServer, run_id_behind
-from skitter.frontier.redis.server_errors import ServerErrorRule, broken, explained
+from skitter.frontier.redis.server import Argument, RedisServer, in_time, server_life
+from skitter.frontier.redis.server_errors import ServerErrorRule, as_connection_error, explained
+
+log = logging.getLogger("skitter.frontier")
+
+STABLE_AFTER = 3.0
+"""Seconds without failures after which an outage is over: the other nodes refuse a node that comes back for a moment, and
+report that the cluster is down."""
+
+
+class OutageTracker:
+    """The partitions of one cluster that are away. Logs the beginning and the end of an outage once for all of them."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._away: set[str] = set()
+        self._began = self._ended = 0.0
+        self._end: asyncio.TimerHandle | None = None
+
+    def __contains__(self, partition: str) -> bool:
+        """Return whether a partition is away."""
+        return partition in self._away
+
+    def begin(self, partition: str, reason: str, patience: float) -> None:
+        """Note that a partition is away."""
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+        elif not self._away:
+            self._began = time.monotonic()
+            log.warning(
+                "frontier %s: a part of the cluster does not work: %s; retrying for at most %.0f s while the other"
+                " parts continue",
+                self._where, reason, patience,
+            )  # fmt: skip
+        self._away.add(partition)
+
+    def end(self, partition: str) -> None:
+        """Note that a partition answers again."""
+        if partition in self._away:
+            self._away.discard(partition)
+            if not self._away:
+                self._ended = time.monotonic()
+                self._end = asyncio.get_running_loop().call_later(STABLE_AFTER, self._log_end)
+
+    def close(self) -> None:
+        """Log the end of an outage that has just ended."""
+        if self._end is not None:
+            self._end.cancel()
+            self._log_end()
+
+    def _log_end(self) -> None:
+        self._end = None
+        seconds = self._ended - self._began
+        log.warning("frontier %s: all parts of the cluster work again after %.1f s", self._where, seconds)
+
+
+class PartitionOutageLog:
+    """The outages of one partition. ``key``: one of its keys."""
+
+    def __init__(self, tracker: OutageTracker, key: str) -> None:
+        self._tracker = tracker
+        self._key = key
+
+    def begin(self, rule: ServerErrorRule, error: RedisError, patience: float) -> None:
+        """Note that the partition is away."""
+        self._tracker.begin(self._key, f"{rule.problem} ({error})", patience)
+
+    def end(self) -> None:
+        """Note that the partition answers again."""
+        self._tracker.end(self._key)
 
 
 class ClusterClient:
-    """One client of a cluster, that all partitions of a job share."""
+    """One client of a cluster, shared by all partitions of a job."""
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
         self._client: RedisCluster | None = None
-        self._run_ids: dict[tuple[str, int], bytes] = {}
-        self.absences = OutageTracker(address.where)
+        self._lives: dict[tuple[str, int], bytes] = {}
+        self.outages = OutageTracker(address.where)
 
     @property
     def client(self) -> RedisCluster:
@@ -39,67 +105,66 @@ class ClusterClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        self.absences.close()
+        self.outages.close()
         if self._client is not None:
             client, self._client = self._client, None
-            # After an error the client takes itself for closed, and leaves connections open.
+            # After an error the client believes that it is closed, and leaves connections open.
             await client.nodes_manager.aclose("nodes_cache")
             await client.nodes_manager.aclose("startup_nodes")
             await client.aclose()
 
     async def _greet(self, connection: Any) -> None:
-        """See a new connection before anybody uses it, and note which life of the node it leads to."""
-        self._run_ids[connection.host, connection.port] = await run_id_behind(connection)
+        """Note, before a new connection is used, to which server process it leads."""
+        self._lives[connection.host, connection.port] = await server_life(connection)
 
     def life_of(self, node: ClusterNode) -> bytes:
-        """Return what changes with each life of a node."""
-        return self._run_ids.get((node.host, int(node.port)), b"")
+        """Return an id that changes when the node restarts."""
+        return self._lives.get((node.host, int(node.port)), b"")
 
     async def node_of(self, key: str) -> ClusterNode:
-        """Return the node that serves a key, as far as is known. Raises redis errors."""
+        """Return the node that serves a key, as far as the client knows. Raise redis errors."""
         try:
             client = self.client
             if not client.nodes_manager.slots_cache:
                 await client.initialize()
             node = client.get_node_from_key(key)
         except RedisClusterException as error:
-            raise _plain(error, self.address.where) from error
+            raise self._plain(error) from error
         except RuntimeError as error:
-            raise broken(error) from error
+            raise as_connection_error(error) from error
         if node is None:
-            raise redis.exceptions.ClusterDownError("a slot is served by nobody")
+            raise redis.exceptions.ClusterDownError("no node serves a hash slot")
         return node
 
     async def execute(self, key: str, *words: Argument) -> Any:
-        """Run a command on the node that serves a key. Raises redis errors."""
+        """Run a command on the node that serves a key. Raise redis errors."""
         node = await self.node_of(key)
         try:
             return await self.client.execute_command(*words, target_nodes=node)
-        except (
-            RedisClusterException,
-            KeyError,
-        ) as error:  # KeyError: a slot that has moved was served by nobody
-            raise _plain(error, self.address.where) from error
+        except (RedisClusterException, KeyError) as error:  # KeyError: a moved hash slot had no node before
+            raise self._plain(error) from error
         except AttributeError as error:
-            # A slot is on its way to a node that the client has not heard of; it takes that for a node.
+            # A hash slot moves to a node that the client does not know; the client then uses None as the node.
             if error.obj is not None:
                 raise
             await self.refresh()
-            raise redis.exceptions.TryAgainError("a slot goes to a node that is not known yet") from error
+            raise redis.exceptions.TryAgainError(
+                "a hash slot moves to a node that is not known yet"
+            ) from error
         except RuntimeError as error:
-            raise broken(error) from error
+            raise as_connection_error(error) from error
 
     async def refresh(self) -> None:
-        """Ask the nodes anew who serves what."""
+        """Ask the nodes again which node serves which keys. Raise redis errors."""
         try:
             await self.client.nodes_manager.initialize()
         except RedisClusterException as error:
-            raise _plain(error, self.address.where) from error
+            raise self._plain(error) from error
         except RuntimeError as error:
-            raise broken(error) from error
+            raise as_connection_error(error) from error
 
     async def keys_like(self, pattern: str) -> list[bytes]:
-        """List keys of all nodes. Raises :class:`~skitter.errors.FrontierError`."""
+        """List keys of all nodes. Raise :class:`~skitter.errors.FrontierError`."""
         found: list[bytes] = []
         try:
             await self.client.initialize()
@@ -113,108 +178,90 @@ class ClusterClient:
                     if not cursor:
                         break
         except (RedisClusterException, RedisError) as error:
-            plain = error if isinstance(error, RedisError) else _plain(error, self.address.where)
+            plain = error if isinstance(error, RedisError) else self._plain(error)
             raise explained(plain, self.address.where) if isinstance(plain, RedisError) else plain from error
         return found
 
+    def _plain(self, error: Exception) -> Exception:
+        """Return an error of the cluster client as an error that :mod:`server_errors` knows."""
+        if "Cluster mode is not enabled" in str(error):
+            return FrontierError(
+                f"{self.address.where} is not a cluster but a single server",
+                remedy="write redis://HOST:PORT instead of redis+cluster://",
+                field="frontier",
+            )
+        if isinstance(error.__cause__, RedisError):
+            return error.__cause__
+        if "connected" in str(error):
+            return redis.exceptions.ConnectionError(str(error.__cause__ or error))
+        return redis.exceptions.ClusterDownError(str(error))
 
-def _plain(error: Exception, where: str) -> Exception:
-    """Return an error of the cluster client as one of the kinds that :mod:`troubles` knows."""
-    if "ClusterClient mode is not enabled" in str(error):
-        return FrontierError(
-            f"{where} is no cluster: its server stands alone",
-            remedy="write redis://HOST:PORT instead of redis+cluster://",
-        )
-    if isinstance(error.__cause__, RedisError):
-        return error.__cause__
-    if "connected" in str(error):
-        return redis.exceptions.ConnectionError(str(error.__cause__ or error))
-    return redis.exceptions.ClusterDownError(str(error))
 
+class PartitionConnection:
+    """The way to the node that serves the keys of one partition. ``key``: one of the keys.
 
-class PartitionServer(RedisServer):
-    """What one partition sees of the cluster: the node that serves its keys, whichever that is.
-
-    ``key``: any of its keys.
+    ``owns_cluster``: no other connection uses the cluster client, so that :meth:`close` closes it.
     """
 
-    def __init__(self, cluster: ClusterClient, key: str) -> None:
-        address = cluster.address
-        super().__init__(RedisAddress("", address.where, address.patience, address.timeout))
+    def __init__(self, cluster: ClusterClient, key: str, *, owns_cluster: bool = False) -> None:
         self._cluster = cluster
         self._key = key
-        self._life = b""
+        self._owns_cluster = owns_cluster
+        self._timeout = cluster.address.timeout
+        self.restarts = 0
+        self.database = 0
+        self.life = b""
+        """Changes when the node restarts, or when another node answers."""
         self.keeps_log = False
-        """Whether the node writes a log of its changes. Known once connected."""
-
-    @property
-    def life(self) -> bytes:
-        """What changes when another node, or another life of the same one, answers."""
-        return self._life
+        """Whether the node has an append-only file. Known after :meth:`info`."""
 
     @property
     def is_away(self) -> bool:
-        """Whether it is being waited for."""
-        return self._key in self._cluster.absences
+        """Whether the node does not answer, so that calls wait for it."""
+        return self._key in self._cluster.outages
 
-    async def connect(self, *, patient: bool) -> None:
-        """Find out whether the node can serve. Raises :class:`~skitter.errors.FrontierError`."""
-        self._scripts = await asyncio.to_thread(all_scripts)
-        info = await self._greeted(patient=patient)
+    def open(self) -> None:
+        """Do nothing: the cluster client connects on first use."""
+
+    async def close(self) -> None:
+        """Close the cluster client if no other connection uses it."""
+        if self._owns_cluster:
+            await self._cluster.close()
+
+    async def info(self) -> dict[str, Any]:
+        """Return what the node reports about itself. A replica answers if the client does not know the new primary."""
+        info: dict[str, Any] = await self.execute("INFO")
+        if info.get("role") == "slave":
+            await self.refresh()
+            info = await self.execute("INFO")
         self.keeps_log = bool(info.get("aof_enabled"))
         is_safe = self.keeps_log or info.get("connected_slaves")
-        # A node of a cluster is what is expected here, unless it is one of Kvrocks.
-        self._check({**info, "cluster_enabled": is_kvrocks(info), "aof_enabled": is_safe})
+        # Cluster mode is expected here, but not on Kvrocks; a replica is as good as an append-only file.
+        return {**info, "cluster_enabled": is_kvrocks(info), "aof_enabled": is_safe}
 
-    async def _info(self) -> dict[str, Any]:
-        """Ask the node; a replica answers where others took the slot over and the client has not heard of it."""
-        info = await super()._info()
-        if info.get("role") == "slave":
-            await self.look_around()
-            info = await super()._info()
-        return info
-
-    async def close(self) -> None:
-        """Do nothing: the connections are the cluster's."""
-
-    async def _execute(self, *words: Argument) -> Any:
+    async def execute(self, *words: Argument) -> Any:
+        """Run a command on the node."""
         try:
-            async with asyncio.timeout(self._address.timeout):
-                answer = await self._cluster.execute(self._key, *words)
-        except TimeoutError as error:
-            raise TooSlow(f"no answer within {self._address.timeout:g} s") from error
+            answer = await in_time(self._timeout, self._cluster.execute(self._key, *words))
         except redis.exceptions.ConnectionError:
-            await self.look_around()
+            await self.refresh()
             raise
         life = self._cluster.life_of(await self._cluster.node_of(self._key))
-        if life != self._life:
-            self.restarts += bool(self._life)
-            self._life = life
+        if life != self.life:
+            self.restarts += bool(self.life)
+            self.life = life
         return answer
 
-    async def look_around(self) -> None:
-        """Find out which node serves the keys by now."""
+    async def refresh(self) -> None:
+        """Find out which node serves the keys now, if possible."""
         try:
-            async with asyncio.timeout(self._address.timeout):
+            async with asyncio.timeout(self._timeout):
                 await self._cluster.refresh()
         except (TimeoutError, RedisError):
-            pass  # the error that led here is told
-
-    async def replication(self) -> Mapping[str, Any]:
-        """Return what the node says of its replicas."""
-        info: dict[str, Any] = await self.command("INFO", "replication")
-        return info
-
-    def _tell(self, trouble: ServerErrorRule, patience: float, error: RedisError) -> None:
-        self._cluster.absences.begin(self._key, f"{trouble.what} ({error})", patience)
-
-    def _tell_end(self) -> None:
-        self._cluster.absences.end(self._key)
+            pass  # the caller reports the first error
 
 
-class LoneServer(PartitionServer):
-    """What a user of one hash tag sees of a cluster that it shares with nobody in its process."""
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._cluster.close()
+def partition_server(cluster: ClusterClient, connection: PartitionConnection, key: str) -> RedisServer:
+    """Return the server of one partition."""
+    address = RedisAddress("", cluster.address.where, cluster.address.patience, cluster.address.timeout)
+    return RedisServer(address, connection, PartitionOutageLog(cluster.outages, key))

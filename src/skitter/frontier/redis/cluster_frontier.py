@@ -1,36 +1,33 @@
-"""ClusterClient frontier: one job on a Valkey or Redis ClusterClient, in partitions that lie on all of its nodes."""
+"""A frontier on a Valkey or Redis Cluster, in partitions on all of its nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Self
 
 import msgspec
 import xxhash
 from redis.crc import key_slot
 
 from skitter.errors import FrontierError
-from skitter.frontier.cluster.frontier import PartitionedFrontier
-from skitter.frontier.flat import optional
-from skitter.frontier.options import FrontierOptions
-from skitter.frontier.records import Entry, JobInfo, SeedBatch
-from skitter.frontier.redis.by_url import ByUrl
-from skitter.frontier.redis.cluster import ClusterClient, PartitionServer
-from skitter.frontier.redis.cluster_address import PARTITIONS, parse_cluster
-from skitter.frontier.redis.keys import keys_of
+from skitter.frontier.cluster.frontier import ClusterFrontier
+from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.redis.address import DEFAULT_PARTITIONS, parse_cluster
+from skitter.frontier.redis.cluster import ClusterClient, PartitionConnection, partition_server
+from skitter.frontier.redis.frontier import RedisFrontier
+from skitter.frontier.redis.job import keys_of
 from skitter.frontier.redis.partition import RedisPartition
 from skitter.frontier.redis.records import to_words
+from skitter.frontier.redis.server import RedisServer
 from skitter.politeness import Politeness
 
 
-class RedisClusterFrontier(ByUrl, PartitionedFrontier):
-    """A frontier on a cluster; the number of partitions is fixed when the job is begun.
+class RedisClusterFrontier(ClusterFrontier):
+    """A frontier on the cluster of a URL. The number of partitions is fixed when the job is created.
 
-    ``patient``: also :meth:`open` waits for nodes that are away, as every other call does. ``attach``: take
-    the job as it is, its options included, and refuse to begin one.
+    ``patient``: :meth:`open` waits for nodes that do not answer, as every other call does. ``attach``: join an
+    existing job with its own options; never create one.
     """
-
-    seed_keys = optional("seed_keys")
-    catalog = optional("catalog")
 
     def __init__(
         self,
@@ -43,107 +40,131 @@ class RedisClusterFrontier(ByUrl, PartitionedFrontier):
         patient: bool = False,
         attach: bool = False,
     ) -> None:
-        super().__init__(clock, attach=attach)
-        self._address = parse_cluster(url)
-        self._cluster = ClusterClient(self._address)
-        self._job = job
-        self._rules = politeness if politeness is not None else Politeness()
-        self._options = options if options is not None else FrontierOptions()
-        self._given_clock = clock
-        self._patient = patient
-        self._partitions: list[RedisPartition] = []
+        cluster = ClusterClient(parse_cluster(url))
 
-    def _partition(self, number: int, partitions: int) -> RedisPartition:
-        options = self._options if number == 0 else msgspec.structs.replace(self._options, seed_keys=())
-        return RedisPartition(
-            self._cluster, self._job, number, partitions, _slots_of(self._rules), self._rules, options,
-            clock=self._given_clock, patient=self._patient, attach=self._attach,
-        )  # fmt: skip
-
-    # --- opening and closing ---------------------------------------------------------------------------
-
-    async def open(self) -> JobInfo:
-        """Create the job on the cluster, or join it. Raises :class:`~skitter.errors.FrontierError`."""
-        try:
-            self._check_keys()
-            count = self._address.partitions or await self._partitions_there() or PARTITIONS
-            self._partitions = [self._partition(number, count) for number in range(count)]
-            self._arrange(self._partitions)
-            return await super().open()
-        except BaseException:
-            await self.close()
-            raise
-
-    def _check_keys(self) -> None:
-        home = keys_of(f"{self._job}/0")[0]
-        for key in self._options.seed_keys:
-            if key_slot(key.encode()) != key_slot(home.encode()):
-                raise FrontierError(
-                    f"seed key {key!r} may lie on another node than the head of the job",
-                    remedy=f"put {{{self._job}/0}} into the name of every seed key, as in {{{self._job}/0}}:{key}",
-                )
-        if self._options.group_counter_prefix is not None:
-            raise FrontierError(
-                "plain counters per task would lie on all nodes of a cluster, out of reach of a commit",
-                remedy="leave group_counter_prefix out, and see `skitter counters JOB --by task`, or use a server that stands alone",
+        def make_frontier(server: RedisServer, number: int) -> RedisFrontier:
+            own_options = options or FrontierOptions()
+            if number:  # the seed keys are on the node of the first partition
+                own_options = msgspec.structs.replace(own_options, seed_keys=())
+            return RedisFrontier(
+                server,
+                f"{job}/{number}",
+                politeness,
+                own_options,
+                clock=clock,
+                patient=patient,
+                attach=attach,
             )
 
-    async def _partitions_there(self) -> int:
-        """Return how many partitions the job has, 0 if there is none."""
-        head = keys_of(f"{self._job}/0")[0]
-        server = PartitionServer(self._cluster, head)
+        source = RedisPartitions(cluster, job, make_frontier, patient=patient)
+        super().__init__(source, RedisClusterCatalog(cluster), clock=clock, attach=attach)
+
+    @classmethod
+    def from_url(cls, url: str, context: FrontierContext) -> Self:
+        """Return the frontier of a job, not yet open. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
+        return cls(
+            url,
+            context.job,
+            context.politeness,
+            context.options,
+            patient=context.joining,
+            attach=context.attach,
+        )
+
+
+class RedisPartitions:
+    """The partitions of a job on a cluster.
+
+    ``make_frontier`` makes the frontier of one partition, given its server and its number.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        job: str,
+        make_frontier: Callable[[RedisServer, int], RedisFrontier],
+        *,
+        patient: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._make_frontier = make_frontier
+        self._patient = patient
+
+    async def partitions(self) -> list[RedisPartition]:
+        """Return all partitions of the job, not yet joined."""
+        self._check_keys(self._partition(0, 1).options)
+        count = self._cluster.address.partitions or await self._count() or DEFAULT_PARTITIONS
+        return [self._partition(number, count) for number in range(count)]
+
+    def _partition(self, number: int, count: int) -> RedisPartition:
+        key = keys_of(f"{self._job}/{number}")[0]
+        connection = PartitionConnection(self._cluster, key)
+        frontier = self._make_frontier(partition_server(self._cluster, connection, key), number)
+        frontier.job.title = self._job
+        # A lease id has 63 bits together with the number of its partition.
+        frontier.job.lease_id_heads //= count
+        return RedisPartition(frontier, connection, f"{number}/{count} {_unit(frontier.politeness)}")
+
+    def _check_keys(self, options: FrontierOptions) -> None:
+        first = keys_of(f"{self._job}/0")[0]
+        for key in options.seed_keys:
+            if key_slot(key.encode()) != key_slot(first.encode()):
+                raise FrontierError(
+                    f"seed key {key!r} may be on another node than the first partition of the job",
+                    remedy=f"put {{{self._job}/0}} into the name of every seed key, as in {{{self._job}/0}}:{key}",
+                    field="seed_keys",
+                )
+        if options.group_counter_prefix is not None:
+            raise FrontierError(
+                "group_counter_prefix does not work on a cluster: a commit cannot write counters on other nodes",
+                remedy="leave group_counter_prefix unset and run `skitter stats JOB --by group`, or use a single server",
+                field="group_counter_prefix",
+            )
+
+    async def _count(self) -> int:
+        """Return the number of partitions of an existing job, 0 if there is none."""
+        key = keys_of(f"{self._job}/0")[0]
+        server = partition_server(self._cluster, PartitionConnection(self._cluster, key), key)
         await server.connect(patient=self._patient)
-        if await server.command("TYPE", head) != b"hash":
+        if await server.command("TYPE", key) != b"hash":
             return 0
-        shape = await server.command("HGET", head, "shape")
+        shape = await server.command("HGET", key, "shape")
         return int(shape.partition(b" ")[0].partition(b"/")[2]) if shape else 0
 
     async def close(self) -> None:
-        """Disconnect. Leases stay what they are."""
-        if self._partitions:
-            await super().close()
+        """Disconnect."""
         await self._cluster.close()
 
     async def erase(self) -> None:
-        """Remove the job from all nodes, before it is opened; the first partition, which tells how many, comes last."""
+        """Delete the job from all nodes: the first partition, which knows the number of partitions, comes last."""
         try:
-            count = max(self._address.partitions or 1, await self._partitions_there())
+            count = max(self._cluster.address.partitions or 1, await self._count())
             for number in reversed(range(count)):
-                await self._partition(number, count).erase()
+                await self._partition(number, count).frontier.erase()
         finally:
             await self._cluster.close()
+
+
+class RedisClusterCatalog:
+    """Implements :class:`~skitter.frontier.contract.Catalog`."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
 
     async def jobs(self) -> list[str]:
-        """List all jobs of the cluster, by name; the frontier need not be open."""
-        head, tail = (part.encode() for part in keys_of("*/0")[0].split("*"))
-        found: set[str] = set()
+        """List all jobs on the cluster."""
+        pattern = keys_of("*/0")[0]
+        head, tail = (part.encode() for part in pattern.split("*"))
         try:
-            for key in await self._cluster.keys_like(keys_of("*/0")[0]):
-                found.add(to_words(key[len(head) : -len(tail)]))
+            keys = await self._cluster.keys_like(pattern)
         finally:
             await self._cluster.close()
-        return sorted(found)
-
-    # --- seeds from outside --------------------------------------------------------------------------------
-
-    async def take_seeds(self, limit: int) -> SeedBatch | None:
-        """Take elements out of the seed keys, which lie beside the first partition."""
-        return await self._partitions[0].take_seeds(limit)
-
-    async def settle_seeds(
-        self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
-    ) -> bool:
-        """Turn a batch into requests and dead letters."""
-        own, parcels = self._parted(entries, 0)
-        settled = await self._partitions[0].settle_with(token, own, rejected, parcels)
-        self._parts.touch()
-        if settled:
-            await self._courier.send([(0, parcel) for parcel in parcels])
-        return settled
+        return sorted({to_words(key[len(head) : -len(tail)]) for key in keys})
 
 
-def _slots_of(politeness: Politeness) -> str:
-    """Return what changes if URLs may come into other slots than before."""
+def _unit(politeness: Politeness) -> str:
+    """Return the unit of politeness: a text that changes if URLs may get into other slots than before."""
     if all(rule.unit == politeness.unit for rule in politeness.rules):
         return politeness.unit
     kinds = [(rule.domain_glob, rule.domain_regexp, rule.unit) for rule in politeness.rules]

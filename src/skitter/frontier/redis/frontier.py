@@ -1,20 +1,19 @@
-"""Redis frontier: one job on a Valkey or Redis server, for workers on any number of machines.
+"""A frontier on a Valkey or Redis server, for workers on any number of machines.
 
-All decisions are made on the server, by the scripts in ``scripts/redis``, under its clock.
-``docs/redis-frontier.md`` explains the protocol.
+The scripts in ``scripts/redis`` make all decisions on the server, by its clock.
+``docs/design/redis-frontier.md`` explains the protocol.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.flat import Flat, optional
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierContext, FrontierOptions
 from skitter.frontier.records import (
     AddResult,
     Entry,
@@ -27,54 +26,51 @@ from skitter.frontier.records import (
     Outcome,
     SeedClaim,
     SeedProgress,
+    SlotDecision,
+    SlotLeases,
 )
 from skitter.frontier.redis.address import parse_address
-from skitter.frontier.redis.batches import (
-    ENTRIES_AT_ONCE,
-    FINGERPRINTS_AT_ONCE,
-    LEASES_AT_ONCE,
-    TIDIED_AT_ONCE,
-    batches,
-    packed_ids,
-)
-from skitter.frontier.redis.by_url import ByUrl
 from skitter.frontier.redis.config import JobConfig
-from skitter.frontier.redis.control import Steering
-from skitter.frontier.redis.dead_letters import LettersOnRedis
-from skitter.frontier.redis.job import WHOLE, Place, RedisJob, jobs_of
-from skitter.frontier.redis.keys import is_of_a_job
+from skitter.frontier.redis.control import RedisControl, RedisDeadLetters, RedisNotes, RedisReports
+from skitter.frontier.redis.job import UNPARTITIONED, PartitionSpec, RedisJob, is_job_key, jobs_of
 from skitter.frontier.redis.records import (
-    EntryWriter,
+    CLEANUP_BATCH,
+    ENTRIES_BATCH,
+    FINGERPRINTS_BATCH,
+    LEASES_BATCH,
+    SLOTS_BATCH,
     encode,
+    in_batches,
+    packed_ids,
     read_lease,
-    read_ranges,
     read_status,
-    write_landing,
+    text,
+    to_bytes,
+    to_words,
     write_outcome,
+    write_report,
 )
-from skitter.frontier.redis.seed_keys import SeedKeysOnRedis
+from skitter.frontier.redis.seed_keys import RedisSeedKeys
 from skitter.frontier.redis.server import RedisServer
 from skitter.frontier.scheduling import wait_for
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas, queue_of, share_of
 
+_DECISIONS = {b"g": SlotDecision.LEASED, b"l": SlotDecision.LATER, b"x": SlotDecision.EMPTY}
 
-class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
-    """A frontier on a Valkey or Redis server, which ``place`` names or is.
 
-    ``patient``: also :meth:`open` waits for a server that is away, as every other call does. ``attach``: take
-    the job as it is, its options included, and refuse to begin one.
+class RedisFrontier:
+    """A frontier on one Valkey or Redis server.
+
+    ``server``: a URL, or the server itself. ``patient``: :meth:`open` waits for a server that does not answer, as
+    every other call does. ``attach``: join an existing job with its own options; never create one.
     """
 
-    seed_keys = optional("seed_keys")
-    catalog = optional("catalog")
-
     shared: ClassVar[bool] = True
-    """Every worker process reaches it by itself; there is no owner."""
 
     def __init__(
         self,
-        place: str | RedisServer,
+        server: str | RedisServer,
         job: str,
         politeness: Politeness | None = None,
         options: FrontierOptions | None = None,
@@ -83,40 +79,57 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
         patient: bool = False,
         attach: bool = False,
     ) -> None:
-        self._options = options if options is not None else FrontierOptions()
-        config = JobConfig(politeness if politeness is not None else Politeness(), self._options)
-        self._server = place if isinstance(place, RedisServer) else RedisServer(parse_address(place))
-        self._job = RedisJob(self._server, job, config, clock)
-        self._run, self._run_once = self._job.run, self._job.run_once
+        config = JobConfig(politeness or Politeness(), options or FrontierOptions())
+        self._server = server if isinstance(server, RedisServer) else RedisServer(parse_address(server))
+        self.job = RedisJob(self._server, job, config, clock)
+        self.control = RedisControl(self.job)
+        self.dead_letters = RedisDeadLetters(self.job)
+        self.notes = RedisNotes(self.job)
+        self.reports = RedisReports(self.job)
+        self.seed_keys = RedisSeedKeys(self.job)
+        self.catalog = RedisCatalog(self._server)
+        self.partitions = None
         self._patient = patient
         self._attach = attach
         self._seed_positions: dict[int, int] = {}
-        self._id_heads = 128
-        """First bytes that a lease's id may have: 63 bits in all."""
         self._restarts = 0
+
+    @classmethod
+    def from_url(cls, url: str, context: FrontierContext) -> Self:
+        """Return the frontier of a job, not yet open. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
+        return cls(
+            url,
+            context.job,
+            context.politeness,
+            context.options,
+            patient=context.joining,
+            attach=context.attach,
+        )
 
     # --- opening and closing ---------------------------------------------------------------------------
 
     async def open(self) -> JobInfo:
         """Create the job on the server, or join it.
 
-        Raises :class:`~skitter.errors.FrontierError` if the server cannot be reached or used, or if what is
-        there under the job's name is no frontier of this format.
+        Raise :class:`~skitter.errors.FrontierError` if the server does not answer or is unsuitable, or if the keys
+        of the job hold something else or another format.
         """
-        return await self._join(WHOLE)
+        return await self.open_partition(UNPARTITIONED)
 
-    async def _join(self, place: Place) -> JobInfo:
-        for key in filter(is_of_a_job, self._options.seed_keys):
+    async def open_partition(self, partition: PartitionSpec) -> JobInfo:
+        """Open as :meth:`open`, as one partition of a job."""
+        for key in filter(is_job_key, self.job.options.seed_keys):
             raise FrontierError(
-                f"{key!r} is a key of the frontier itself",
-                remedy="name a seed key that holds nothing but seeds",
+                f"seed key {key!r} is a key of the frontier itself",
+                remedy="choose a seed key that holds only seeds",
+                field="seed_keys",
             )
         await self._server.connect(patient=self._patient)
         try:
             if self._attach:
-                info, self._options = await self._job.attach(place)
+                info = await self.job.attach(partition)
             else:
-                info = await self._job.join(self._options.lease_seconds, place, patient=self._patient)
+                info = await self.job.join(partition, patient=self._patient)
         except BaseException:
             await self._server.close()
             raise
@@ -124,72 +137,86 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
         return info
 
     async def close(self) -> None:
-        """Disconnect. Leases stay what they are."""
+        """Disconnect. Leases stay in force."""
         await self._server.close()
 
     async def erase(self) -> None:
-        """Remove the job from the server, before it is opened. Workers that are at work on it end."""
+        """Delete the job from the server, before it is opened. Its workers stop."""
         await self._server.connect(patient=False)
         try:
-            await self._job.erase()
+            await self.job.erase()
         finally:
             await self._server.close()
 
     @property
     def politeness(self) -> Politeness:
-        """Which slot a host is in."""
-        return self._job.config.begun_with.politeness()
-
-    async def jobs(self) -> list[str]:
-        """List all jobs of the server, by name; the frontier need not be open."""
-        await self._server.connect(patient=False)
-        try:
-            return await jobs_of(self._server)
-        finally:
-            await self._server.close()
+        """The politeness rules that the job was created with."""
+        return self.job.config.stored.politeness()
 
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Tell which fingerprints are new."""
+        """Return which fingerprints are new."""
         mask: list[bool] = []
-        for start in range(0, len(fingerprints), FINGERPRINTS_AT_ONCE):
-            asked = fingerprints[start : start + FINGERPRINTS_AT_ONCE]
-            answer = await self._run("unknown", b"".join(asked))
-            mask += [is_new == ord("1") for is_new in answer]
+        for start in range(0, len(fingerprints), FINGERPRINTS_BATCH):
+            batch = fingerprints[start : start + FINGERPRINTS_BATCH]
+            mask += _mask(await self.job.run("unknown", b"".join(batch)))
         return mask
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         """Add requests with atomic de-duplication."""
-        size = ENTRIES_AT_ONCE if seeds is None else max(1, len(entries))
-        added = known = banned = 0
-        for start in range(0, max(1, len(entries)), size):
-            result, _ = await self._add(entries[start : start + size], seeds)
-            added, known, banned = added + result.added, known + result.known, banned + result.banned
-        return AddResult(added, known, banned)
+        result, _, _ = await self._add(entries, seeds)
+        return result
+
+    async def add_reported(
+        self, entries: Sequence[Entry], seeds: SeedProgress | None = None
+    ) -> tuple[AddResult, list[bool]]:
+        """Add, and return also which entries were accepted."""
+        result, _, report = await self._add(entries, seeds, wants_report=True)
+        return result, report or [False] * len(entries)
+
+    async def add_seeds(
+        self, entries: Sequence[Entry], seeds: SeedProgress, outbox: Sequence[msgspec.Raw]
+    ) -> AddResult | None:
+        """Add seeds, and keep those of other partitions in the outbox. Return ``None`` if the claim was lost."""
+        result, is_accepted, _ = await self._add(entries, seeds, outbox)
+        return result if is_accepted else None
 
     async def _add(
-        self, entries: Sequence[Entry], seeds: SeedProgress | None, parcels: Sequence[msgspec.Raw] = ()
-    ) -> tuple[AddResult, bool]:
-        """Return also whether the seeds were taken."""
-        if not entries and seeds is None:
-            return AddResult(0, 0), True
-        writer = EntryWriter(self._options.order, self._job.config.policy_of)
-        written = [writer.write(entry) for entry in entries]
-        progress = None
-        if seeds is not None:
-            before = self._seed_positions.get(seeds.token)
-            progress = (str(seeds.token), before, seeds.position, seeds.done, parcels)
-        answer = await self._run_once("add", encode((writer.names, written, progress)))
-        if seeds is not None:
-            self._seed_positions[seeds.token] = seeds.position
-        added, known, banned, taken = answer.split()
-        return AddResult(int(added), int(known), int(banned)), taken == b"1"
+        self,
+        entries: Sequence[Entry],
+        seeds: SeedProgress | None,
+        outbox: Sequence[msgspec.Raw] = (),
+        *,
+        wants_report: bool = False,
+    ) -> tuple[AddResult, bool, list[bool]]:
+        """Return the result, whether the seeds were accepted, and the report if it is wanted."""
+        total, is_accepted = AddResult(0, 0), True
+        report: list[bool] = []
+        # Seeds and their progress are one step.
+        size = ENTRIES_BATCH if seeds is None else max(1, len(entries))
+        for start in range(0, len(entries) if seeds is None else size, size):
+            writer = self.job.entry_writer()
+            written = [writer.write(entry) for entry in entries[start : start + size]]
+            progress = None
+            if seeds is not None:
+                before = self._seed_positions.get(seeds.token)
+                progress = (str(seeds.token), before, seeds.position, seeds.done, outbox)
+            packed = encode((writer.names, written, progress))
+            answer = await self.job.run_once("add", packed, *(("1",) if wants_report else ()))
+            if seeds is not None:
+                self._seed_positions[seeds.token] = seeds.position
+            counts, _, mask = answer.partition(b"|")
+            added, known, banned, accepted = map(int, counts.split())
+            total += AddResult(added, known, banned)
+            is_accepted = accepted == 1
+            report += _mask(mask)
+        return total, is_accepted, report
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        """Take the duty of loading the seeds, if nobody has it."""
+        """Claim the loading of the seeds."""
         token = secrets.randbits(62)
-        position = await self._run("claim_seeds", worker, token)
+        position = await self.job.run("claim_seeds", worker, token)
         if position is None:
             return None
         self._seed_positions = {token: int(position)}
@@ -198,20 +225,47 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
     # --- leases ------------------------------------------------------------------------------------------
 
     async def lease(
-        self, worker: str, limit: int, landed: Sequence[FetchReport] = (), shares: QueueQuotas | None = None
+        self,
+        worker: str,
+        limit: int,
+        reports: Sequence[FetchReport] = (),
+        quotas: QueueQuotas | None = None,
     ) -> LeaseResult:
-        """Hand out what may be fetched now."""
+        """Lease requests that may be fetched now."""
+        return await self._lease(worker, limit, reports, quotas, None)
+
+    async def lease_slots(
+        self,
+        worker: str,
+        slots: Sequence[str],
+        limit: int,
+        reports: Sequence[FetchReport] = (),
+        quotas: QueueQuotas | None = None,
+    ) -> SlotLeases:
+        """Lease the first waiting request of each slot that is ready."""
+        offer = _SlotOffer(slots)
+        result = await self._lease(worker, limit, reports, quotas, offer)
+        return SlotLeases(result, offer.decisions, offer.more_ready)
+
+    async def _lease(
+        self,
+        worker: str,
+        limit: int,
+        reports: Sequence[FetchReport],
+        quotas: QueueQuotas | None,
+        offer: _SlotOffer | None,
+    ) -> LeaseResult:
         leases: list[Lease] = []
-        left = None if shares is None else {queue: min(share, limit) for queue, share in shares.items()}
+        left = None if quotas is None else {queue: min(quota, limit) for queue, quota in quotas.items()}
         while True:
-            wanted = min(limit - len(leases), LEASES_AT_ONCE)
-            answer = await self._lease(worker, wanted, landed, left)
+            wanted = min(limit - len(leases), LEASES_BATCH)
+            answer = await self._ask_for_leases(worker, wanted, reports, left, offer)
             state, reason, now, ready, delayed, late, has_more, revision, found, capacity = answer
-            given = [read_lease(data) for data in found]
-            leases += given
-            landed = ()
+            batch = [read_lease(data) for data in found]
+            leases += batch
+            reports = ()
             if left is not None:
-                for lease in given:
+                for lease in batch:
                     queue = queue_of(lease.slot)
                     left[queue] = share_of(left, queue, limit) - 1
             if len(leases) >= limit or not (has_more or len(found) == wanted):
@@ -223,73 +277,158 @@ class RedisFrontier(ByUrl, Steering, LettersOnRedis, SeedKeysOnRedis, Flat):
             leases,
         )
         return LeaseResult(
-            leases, JobState(state.decode()), ask_again, reason.decode(), self._had_data_loss(),
+            leases, JobState(state.decode()), ask_again, reason.decode(), self._take_data_loss(),
             revision=int(revision), capacity=None if capacity < 0 else capacity,
         )  # fmt: skip
 
-    async def _lease(
-        self, worker: str, wanted: int, landed: Sequence[FetchReport], shares: QueueQuotas | None
+    async def _ask_for_leases(
+        self,
+        worker: str,
+        wanted: int,
+        reports: Sequence[FetchReport],
+        quotas: QueueQuotas | None,
+        offer: _SlotOffer | None,
     ) -> Any:
-        # The ids are ours: a server that has lost its last second must not give one of them to anybody else.
-        prefix = bytes((secrets.randbelow(self._id_heads), *secrets.token_bytes(5)))
-        landings = encode([write_landing(landing) for landing in landed])
-        served = b"" if shares is None else encode(shares)
-        return await self._run("lease", worker, wanted, prefix, b"0", landings, served, repeated=7)
+        # The client draws the ids: a server that has lost its last second must not grant one of them again.
+        first = secrets.randbelow(self.job.lease_id_heads)
+        prefix = bytes((first, *secrets.token_bytes(5)))
+        packed = encode([write_report(report) for report in reports])
+        served = b"" if quotas is None else encode(quotas)
+        arguments = (worker, wanted, prefix, b"0", packed, served)
+        if offer is None:
+            return await self.job.run("lease", *arguments, repeated=7)
+        answer = await self.job.run("lease", *arguments, offer.packed(), repeated=7)
+        offer.note(answer.pop())
+        return answer
 
-    def _had_data_loss(self) -> bool:
-        had = self._restarts != self._server.restarts
+    def _take_data_loss(self) -> bool:
+        """Return whether the server was restarted or replaced since the last call, and may have lost its last second."""
+        has_lost = self._restarts != self._server.restarts
         self._restarts = self._server.restarts
-        return had
+        return has_lost
+
+    async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
+        """List slots that have been ready for some time, with their numbers of waiting requests."""
+        found = await self.job.run("overdue_slots", seconds, SLOTS_BATCH)
+        return [(to_words(slot), int(count)) for slot, count in found]
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
-        """Extend leases; return those that are gone."""
-        gone: list[int] = []
+        """Extend leases."""
+        lost: list[int] = []
         for ids in packed_ids(lease_ids):
-            gone += [int.from_bytes(lost, "big") for lost in await self._run("renew", worker, ids)]
-        await self._run("tidy", TIDIED_AT_ONCE)
-        return gone
+            lost += [int.from_bytes(lease_id, "big") for lease_id in await self.job.run("renew", worker, ids)]
+        await self.job.run("clean_up", CLEANUP_BATCH)
+        return lost
 
     async def release(self, lease_ids: Sequence[int]) -> None:
-        """Hand leases back untouched."""
+        """Return leases unused."""
         if lease_ids:
             for ids in packed_ids(lease_ids):
-                await self._run("release", ids)
+                await self.job.run("release", ids)
 
     async def abandon(self, worker: str) -> int:
-        """Take back what a dead worker held."""
-        return int(await self._run("abandon", worker))
+        """Take back all leases of a dead worker."""
+        return int(await self.job.run("abandon", worker))
 
     # --- committing --------------------------------------------------------------------------------------
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Close leases, each as a whole or not at all."""
-        return await self._commit(outcomes, {})
+        """Close leases, each atomically with its effects."""
+        accepted, _ = await self._commit(outcomes)
+        return accepted
+
+    async def commit_reported(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
+        """Commit, and return also which entries of each outcome were accepted."""
+        accepted, report = await self._commit(outcomes, wants_report=True)
+        return accepted, _by_outcome(outcomes, accepted, report)
+
+    async def commit_with_outbox(
+        self, outcomes: Sequence[Outcome], outbox: Mapping[int, Sequence[msgspec.Raw]]
+    ) -> list[bool]:
+        """Commit, and keep the new requests of other partitions, by lease id, in the outbox."""
+        accepted, _ = await self._commit(outcomes, outbox)
+        return accepted
 
     async def _commit(
-        self, outcomes: Sequence[Outcome], parcels: Mapping[int, Sequence[msgspec.Raw]]
-    ) -> list[bool]:
+        self,
+        outcomes: Sequence[Outcome],
+        outbox: Mapping[int, Sequence[msgspec.Raw]] | None = None,
+        *,
+        wants_report: bool = False,
+    ) -> tuple[list[bool], list[bool]]:
         accepted: list[bool] = []
-        for batch in batches(outcomes):
-            writer = EntryWriter(self._options.order, self._job.config.policy_of)
-            written = [write_outcome(outcome, writer, parcels.get(outcome.lease_id, ())) for outcome in batch]
-            answer = await self._run_once("commit", encode((writer.names, written, bool(parcels))))
-            accepted += [taken == ord("1") for taken in answer]
-        return accepted
+        report: list[bool] = []
+        outbox = outbox or {}
+        for batch in in_batches(outcomes):
+            writer = self.job.entry_writer()
+            written = [write_outcome(outcome, writer, outbox.get(outcome.lease_id, ())) for outcome in batch]
+            packed = encode((writer.names, written, bool(outbox)))
+            answer = await self.job.run_once("commit", packed, *(("1",) if wants_report else ()))
+            taken, _, mask = answer.partition(b"|")
+            accepted += _mask(taken)
+            report += _mask(mask)
+        return accepted, report
 
     # --- reading -----------------------------------------------------------------------------
 
     async def status(self) -> FrontierStatus:
         """Read all counts at one moment."""
         while True:
-            answer = await self._run("status")
+            answer = await self.job.run("status")
             if not answer[11]:
                 break
         return read_status(answer)
 
-    async def recrawl(self) -> bool:
-        """Begin a finished job again."""
-        return await self._run_once("recrawl") != b"0"
 
-    async def outputs(self) -> dict[str, list[tuple[int, int]]]:
-        """Return committed byte ranges of each part file."""
-        return read_ranges(await self._run("outputs"))
+class RedisCatalog:
+    """Implements :class:`~skitter.frontier.contract.Catalog`."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+
+    async def jobs(self) -> list[str]:
+        """List all jobs on the server."""
+        await self._server.connect(patient=False)
+        try:
+            return await jobs_of(self._server)
+        finally:
+            await self._server.close()
+
+
+class _SlotOffer:
+    """The slots of one call of :meth:`RedisFrontier.lease_slots`, and the decisions on them so far."""
+
+    def __init__(self, slots: Sequence[str]) -> None:
+        self._slots = slots
+        self._open: list[int] = []
+        self.decisions: list[SlotDecision | float] = [SlotDecision.LATER] * len(slots)
+        self.more_ready = False
+
+    def packed(self) -> bytes:
+        """Encode the slots that have not yielded a lease yet, for the script."""
+        self._open = [
+            index for index, decision in enumerate(self.decisions) if decision is not SlotDecision.LEASED
+        ]
+        return encode([text(to_bytes(self._slots[index])) for index in self._open])
+
+    def note(self, answer: tuple[int, Sequence[bytes]]) -> None:
+        """Note the last part of the script's answer."""
+        more_ready, decisions = answer
+        self.more_ready = bool(more_ready)
+        for index, found in zip(self._open, decisions, strict=True):
+            self.decisions[index] = _DECISIONS[found] if found in _DECISIONS else float(found)
+
+
+def _mask(answer: bytes) -> list[bool]:
+    return [flag == ord("1") for flag in answer]
+
+
+def _by_outcome(
+    outcomes: Sequence[Outcome], accepted: Sequence[bool], report: Sequence[bool]
+) -> list[list[bool]]:
+    """Split the report of a commit, which covers the entries of accepted outcomes, by outcome."""
+    left = iter(report)
+    return [
+        [is_accepted and next(left) for _ in outcome.entries]
+        for outcome, is_accepted in zip(outcomes, accepted, strict=True)
+    ]

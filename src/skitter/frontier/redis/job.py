@@ -1,4 +1,4 @@
-"""RedisJob: one job on a server: creating or joining it, and running its scripts."""
+"""One job on a Redis server: its keys, how it is created or joined, and how its scripts are run."""
 
 from __future__ import annotations
 
@@ -13,66 +13,94 @@ from skitter.errors import FrontierError
 from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.options import FrontierOptions, SettingsChanges
 from skitter.frontier.records import JobInfo
-from skitter.frontier.redis.batches import SLOTS_AT_ONCE
 from skitter.frontier.redis.config import JobConfig, StoredJobConfig
-from skitter.frontier.redis.keys import FORMAT_VERSION, SLOTS, keys_of
-from skitter.frontier.redis.records import encode, text, to_words
+from skitter.frontier.redis.records import SLOTS_BATCH, EntryWriter, encode, text, to_words
 from skitter.frontier.redis.server import Argument, RedisServer
 from skitter.request import FINGERPRINT_VERSION
 
+FORMAT_VERSION = "2"
+_KEY_NAMES = (
+    "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
+    "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_task", "banned",
+    "claimed", "outbox", "delivered", "ready_by_queue",
+)  # fmt: skip
+"""In the order that the scripts expect. ``docs/design/redis-frontier.md`` describes each key."""
 _VISITS = {"exact": "an exact seen_filter", "compact": "a compact seen_filter", "timed": "a visited_ttl"}
 _read_changes = msgspec.msgpack.Decoder(SettingsChanges).decode
-_read_begun_with = msgspec.msgpack.Decoder(StoredJobConfig).decode
+_read_stored = msgspec.msgpack.Decoder(StoredJobConfig).decode
 
 
-class Place(msgspec.Struct, frozen=True):
-    """What one partition of a job is told of the others when it is opened."""
+def keys_of(tag: str) -> list[str]:
+    """Return all keys under a hash tag: those of a job, or of one partition of it."""
+    return [f"skitter:{{{tag}}}:{name}" for name in _KEY_NAMES]
+
+
+def is_job_key(key: str) -> bool:
+    """Return whether a key is one of :func:`keys_of` any job."""
+    head, _, name = key.rpartition("}:")
+    return head.startswith("skitter:{") and name in _KEY_NAMES
+
+
+class PartitionSpec(msgspec.Struct, frozen=True):
+    """Which partition of a job is opened."""
 
     shape: str
-    """Fixed when the job is begun: which of how many partitions it is, and what the slots are."""
+    """Fixed when the job is created: number of the partition, number of partitions, and unit of politeness."""
     generation: bytes = b""
-    """That of the first partition; empty for the first itself."""
+    """Generation of the first partition; empty for the first partition itself."""
     must_exist: bool = False
 
 
-WHOLE = Place("")
-"""The job is not divided."""
+UNPARTITIONED = PartitionSpec("")
+"""For a job that has all its keys on one server."""
 
 
 class RedisJob:
-    """A job's keys on a server. ``clock`` replaces that of the server, for tests."""
+    """The keys of a job on a server, and its configuration. ``clock`` replaces the clock of the server, for tests."""
 
     def __init__(
         self, server: RedisServer, name: str, config: JobConfig, clock: Callable[[], float] | None = None
     ) -> None:
         self._server = server
         self.name = self.title = name
-        """The title is its name for people."""
+        """``title``: the name in messages, without the number of the partition."""
         self.config = config
         self._clock = clock
         self.keys = keys_of(name)
+        self._key_by_name = dict(zip(_KEY_NAMES, self.keys, strict=True))
         self.generation: bytes = b""
-        """Tells this job from one of the same name that was begun later."""
+        """Distinguishes this job from a later one of the same name."""
         self.is_complete = False
-        """Whether all its partitions were there before."""
+        """Whether all its partitions existed before this call."""
         self.recrawls = 0
-        """How often it was begun again."""
+        """How often the job was recrawled."""
+        self.lease_id_heads = 128
+        """Lease ids have 63 bits: their first byte is below this."""
         self._client_name = secrets.token_bytes(8)
         self._calling = asyncio.Lock()
-        """One call at a time of those whose answer the server keeps."""
+        """The server keeps one answer per client: calls of :meth:`run_once` come one after the other."""
+
+    @property
+    def options(self) -> FrontierOptions:
+        """The options that the job was created with."""
+        return self.config.stored.options
+
+    def entry_writer(self) -> EntryWriter:
+        """Return a writer for the entries of one call."""
+        return EntryWriter(self.options.order, self.config.policy_of)
 
     # --- opening -----------------------------------------------------------------------------------------
 
-    async def join(self, lease_seconds: float, place: Place, *, patient: bool) -> JobInfo:
-        """Create the job, or find it as it is. Raises :class:`~skitter.errors.FrontierError`."""
-        generation = place.generation or secrets.token_hex(8).encode()
+    async def join(self, partition: PartitionSpec, *, patient: bool) -> JobInfo:
+        """Create the job, or join it. Raise :class:`~skitter.errors.FrontierError` if that fails."""
+        generation = partition.generation or secrets.token_hex(8).encode()
         while True:
             config = self.config
             answer = await self._server.run(
                 "open", self.keys,
                 (FORMAT_VERSION, generation, secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
-                 config.rules, config.visits, encode(config.changes), encode(config.begun_with),
-                 place.shape, int(place.must_exist), int(place.generation != b"")),
+                 config.rules, config.visits, encode(config.changes), encode(config.stored),
+                 partition.shape, int(partition.must_exist), int(partition.generation != b"")),
                 patient=patient,
             )  # fmt: skip
             if answer[0] != b"changed":
@@ -81,114 +109,123 @@ class RedisJob:
         if answer[0] != b"ok":
             raise self._refusal(*(word.decode() for word in answer))
         _, self.generation, seed, version, has_other_rules, is_complete, recrawls = answer
-        if place.generation and self.generation != place.generation:
+        if partition.generation and self.generation != partition.generation:
             raise self._refusal("headless")
         self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
         if has_other_rules == b"1":
             await self._assign_policies(config)
-        return JobInfo(int(seed), int(version), lease_seconds)
+        return JobInfo(int(seed), int(version), self.options.lease_seconds)
 
-    async def attach(self, place: Place) -> tuple[JobInfo, FrontierOptions]:
-        """Find the job as it is and learn its options. Raises :class:`~skitter.errors.FrontierError`."""
+    async def attach(self, partition: PartitionSpec) -> JobInfo:
+        """Join an existing job and take its options. Raise :class:`~skitter.errors.FrontierError` if that fails."""
         answer = await self._server.run("attach", self.keys, (FORMAT_VERSION,), patient=False)
         if answer[0] != b"ok":
             kind, *detail = (word.decode() for word in answer)
-            raise self._refusal("headless" if kind == "none" and place.must_exist else kind, *detail)
-        _, self.generation, seed, version, begun_with, changes, is_complete, recrawls = answer
+            raise self._refusal("headless" if kind == "none" and partition.must_exist else kind, *detail)
+        _, self.generation, seed, version, stored_config, changes, is_complete, recrawls = answer
         self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
-        begun = _read_begun_with(begun_with)
-        self.config = JobConfig(begun.politeness(), begun.options, _read_changes(changes))
-        return JobInfo(int(seed), int(version), begun.options.lease_seconds), begun.options
+        stored = _read_stored(stored_config)
+        self.config = JobConfig(stored.politeness(), stored.options, _read_changes(changes))
+        return JobInfo(int(seed), int(version), self.options.lease_seconds)
 
     async def changes(self) -> SettingsChanges:
-        """Return the settings that were changed while it ran."""
-        return _read_changes(await self.run("changes"))
+        """Return the settings that were changed while the job ran."""
+        return _read_changes(await self.run("settings_changes"))
 
     async def change(self, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
-        """Let other settings hold."""
+        """Change settings; repeated until no other client changes them at the same time."""
         while True:
             before = await self.changes()
             config = self.config.changed(changes if reset else changes.over(before))
             given = encode(before), encode(config.changes), config.packed(), config.rules
-            if await self.run_once("change", *given) == b"1":
+            if await self.run_once("change_settings", *given) == b"1":
                 break
         before_config, self.config = self.config.changed(before), config
         await self._assign_policies(before_config)
         return config.changes
 
     def _refusal(self, kind: str, detail: str = "") -> FrontierError:
-        place = f"job {self.title!r} on {self._server.where}"
+        """Return the error for what the server answered to ``open`` or ``attach``."""
+        job = f"job {self.title!r} on {self._server.where}"
         if kind == "format":
             return FrontierError(
-                f"{place} has frontier format {detail}, this skitter reads {FORMAT_VERSION}",
-                remedy="use the skitter that wrote it, or start anew with --fresh",
+                f"{job} has frontier format {detail}; this version of skitter reads format {FORMAT_VERSION}",
+                remedy="use the version of skitter that created the job, or start over with --fresh",
+                field="format",
             )
         if kind == "visits":
             return FrontierError(
-                f"{place} was begun with {_VISITS[detail]} and cannot go on with {_VISITS[self.config.visits]}",
-                remedy="set visited_ttl and seen_filter as before, or start anew with --fresh",
+                f"{job} was created with {_VISITS[detail]} and cannot continue with {_VISITS[self.config.visits]}",
+                remedy="set visited_ttl and seen_filter as before, or start over with --fresh",
+                field="seen_filter",
             )
         if kind == "shape":
-            return self._other_shape(detail)
+            partitions = detail.partition(" ")[0].partition("/")[2]
+            return FrontierError(
+                f"{job} was created with {partitions} partitions and another unit of politeness or other units in rules",
+                remedy=f"write ?partitions={partitions} and the rules' units as before, or start over with --fresh",
+                field="partitions",
+            )
         if kind == "none":
             return NoSuchJob(
-                f"there is no {place}", remedy="`skitter top --frontier URL` shows the jobs there"
+                f"{job} does not exist", remedy="run `skitter top --frontier URL` to list the jobs"
             )
         if kind == "headless":
             return FrontierError(
-                f"{place} has lost its head: something removed a part of its keys",
-                remedy="set maxmemory-policy noeviction on the server, and start anew with --fresh",
+                f"{job} is incomplete: some of its keys were removed",
+                remedy="set maxmemory-policy noeviction on the server, and start over with --fresh",
+                field="keys",
             )
         return FrontierError(
-            f"{self.keys[0]} on {self._server.where} is no frontier of skitter",
-            remedy="choose another database or another --job",
-        )
-
-    def _other_shape(self, shape: str) -> FrontierError:
-        """Say that the job is divided otherwise; ``shape`` is its own."""
-        partitions = shape.partition(" ")[0].partition("/")[2]
-        return FrontierError(
-            f"job {self.title!r} on {self._server.where} was begun with {partitions} partitions and its own unit of"
-            " politeness",
-            remedy=f"write ?partitions={partitions} and the rules' units as before, or start anew with --fresh",
+            f"key {self.keys[0]} on {self._server.where} does not hold a skitter frontier",
+            remedy="choose another database, or another name with --job",
+            field="job",
         )
 
     async def _assign_policies(self, before: JobConfig) -> None:
-        """Tell the slots that are there which policy the new rules give them, and whether it is slower."""
+        """Set the policies of all slots after the rules were changed."""
         config = self.config
         cursor = 0
         while True:
             cursor, slots = await self._server.command(
-                "HSCAN", self.keys[SLOTS], cursor, "COUNT", SLOTS_AT_ONCE
+                "HSCAN", self.key("slots"), cursor, "COUNT", SLOTS_BATCH
             )
             names = [
                 (text(name), config.policy_of(to_words(name)), config.slows(before, to_words(name)))
                 for name in slots
             ]
-            for start in range(0, len(names), SLOTS_AT_ONCE):
-                await self.run("assign", encode(names[start : start + SLOTS_AT_ONCE]))
+            for start in range(0, len(names), SLOTS_BATCH):
+                await self.run("assign_policies", encode(names[start : start + SLOTS_BATCH]))
             if not cursor:
                 return
 
     async def erase(self) -> None:
-        """Remove it from the server."""
+        """Delete the job from the server."""
         await self._server.command("UNLINK", *self.keys)
 
     # --- calling -----------------------------------------------------------------------------------------
 
+    def key(self, name: str) -> str:
+        """Return the full name of one key."""
+        return self._key_by_name[name]
+
     async def run(
         self, script: str, *arguments: Argument, repeated: int | None = None, more_keys: Sequence[str] = ()
     ) -> Any:
-        """Run a script that may be repeated blindly; ``repeated`` as in :meth:`RedisServer.run`."""
+        """Run a script that may safely run twice. ``repeated``: as in :meth:`RedisServer.run`."""
         keys = [*self.keys, *more_keys] if more_keys else self.keys
         return await self._server.run(script, keys, self._given(b"", arguments), repeated=repeated)
 
     async def run_once(self, script: str, *arguments: Argument) -> bytes:
-        """Run a script whose answer the server keeps, so that a lost one is answered again."""
+        """Run a script once: the server keeps the answer, and repeats it if it was lost on the way."""
         async with self._calling:
             given = self._given(secrets.token_bytes(8), arguments)
             answer: bytes = await self._server.run(script, self.keys, given)
             return answer
+
+    async def command(self, *words: Argument) -> Any:
+        """Run one command that only reads."""
+        return await self._server.command(*words)
 
     def _given(self, call: bytes, arguments: tuple[Argument, ...]) -> list[Argument]:
         now = "" if self._clock is None else repr(self._clock())
@@ -200,7 +237,7 @@ async def jobs_of(server: RedisServer) -> list[str]:
     found, cursor = set[str](), 0
     head, tail = keys_of("*")[0].encode().split(b"*")
     while True:
-        # Kvrocks knows no patterns but beginnings.
+        # Kvrocks supports no patterns but prefixes.
         cursor, keys = await server.command("SCAN", cursor, "MATCH", head + b"*", "COUNT", 1000)
         found |= {to_words(key[len(head) : -len(tail)]) for key in keys if key.endswith(tail)}
         if not cursor:

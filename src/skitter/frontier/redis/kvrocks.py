@@ -1,4 +1,4 @@
-"""Kvrocks: what is otherwise on a server that keeps its data on disk. ``docs/redis-frontier.md`` says how it was found."""
+"""Differences of Kvrocks, which keeps its data on disk. ``docs/design/redis-frontier.md`` gives the reasons."""
 
 from __future__ import annotations
 
@@ -9,42 +9,46 @@ from redis.asyncio import Redis
 
 from skitter.errors import FrontierError
 
-_OLDEST = (2, 10)
+MIN_VERSION = (2, 10)
 _END = b"end of transaction"
 
 
 def is_kvrocks(info: Mapping[str, Any]) -> bool:
-    """Tell by what a server says of itself whether it is one. Its ``redis_version`` says nothing."""
+    """Return whether a server is Kvrocks, from what it reports. Its ``redis_version`` does not tell."""
     return "kvrocks_version" in info
 
 
 def check_kvrocks(info: Mapping[str, Any], where: str, database: int) -> None:
-    """Find out whether it can serve. Raises :class:`~skitter.errors.FrontierError`.
+    """Check that the server is suitable. Raise :class:`~skitter.errors.FrontierError` if it is not.
 
-    ``where``: the server's name for people.
+    ``where``: the server in messages.
     """
     version = str(info["kvrocks_version"])
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < _OLDEST:
-        raise FrontierError(f"frontier {where} is Kvrocks {version}", remedy="use Kvrocks 2.10 or later")
+    if numbers < MIN_VERSION:
+        raise FrontierError(
+            f"frontier {where} is Kvrocks {version}", remedy="use Kvrocks 2.10 or later", field="version"
+        )
     if info.get("cluster_enabled"):
         raise FrontierError(
             f"frontier {where} is a cluster of Kvrocks",
             remedy="use one Kvrocks server (redis://HOST), or a cluster of Valkey or Redis",
+            field="frontier",
         )
-    if database:  # it says OK to any number, and goes on where it was
+    if database:  # Kvrocks answers OK to any number, and stays in the same namespace
         raise FrontierError(
-            f"frontier {where} is Kvrocks, which has no numbered databases",
+            f"frontier {where} is Kvrocks, which has no numbered databases (got {database})",
             remedy="write /0, or the password of a namespace of its own: redis://:PASSWORD@HOST",
+            field="frontier",
         )
 
 
 async def in_transaction(client: Redis, words: Sequence[Any]) -> Any:
-    """Run a script so that all of its writes are kept, or none. Raises redis errors.
+    """Run a script so that all of its writes are kept, or none. Raise redis errors.
 
-    It writes each command of a script to its disk by itself, so one that is killed would leave half a script behind;
-    the commands of a transaction it writes together. What it answers to ``EXEC`` it has said before it
-    writes: if that fails, an error comes after the answer.
+    Kvrocks writes each command of a script to disk separately, so a killed server would keep half of a script. It writes
+    the commands of a transaction together. It answers ``EXEC`` before it writes: if the write fails, the error follows
+    the answer. The last command of the pipeline waits for that.
     """
     async with client.pipeline(transaction=False) as pipe:
         for command in (("MULTI",), words, ("EXEC",), ("ECHO", _END)):
@@ -59,24 +63,23 @@ async def in_transaction(client: Redis, words: Sequence[Any]) -> Any:
     return answer
 
 
-async def life_behind(connection: Any) -> bytes:
-    """Return what changes with each life of the server behind a connection: where it is, its process and its start.
+async def kvrocks_life(connection: Any) -> bytes:
+    """Return an id that changes when the server behind a connection restarts: host, process and start time.
 
-    It has no ``run_id``. The second in which it started is known for certain if its clock stands in one second while it
-    says how old it is; a server that was set right by hand passes for another one, which does no harm.
+    Kvrocks has no ``run_id``. The second of its start is certain if the clock shows the same second before and after the
+    server reports its uptime. A server whose clock was set counts as another server, which does no harm.
     """
     while True:
-        before, age, after = [
+        before, report, after = [
             await _ask(connection, *words) for words in (("TIME",), ("INFO", "server"), ("TIME",))
         ]
         if before[0] == after[0]:
             break
-    told = dict(line.split(b":", 1) for line in age.split(b"\r\n") if b":" in line)
-    started = int(before[0]) - int(told[b"uptime_in_seconds"])
-    host = str(
-        getattr(connection, "host", "")
-    )  # of two behind a sentinel, which may have been started together
-    return b"%s/%s/%d" % (host.encode(), told[b"process_id"], started)
+    fields = dict(line.split(b":", 1) for line in report.split(b"\r\n") if b":" in line)
+    started = int(before[0]) - int(fields[b"uptime_in_seconds"])
+    # Two servers behind a sentinel may have been started together.
+    host = str(getattr(connection, "host", ""))
+    return b"%s/%s/%d" % (host.encode(), fields[b"process_id"], started)
 
 
 async def _ask(connection: Any, *words: str) -> Any:

@@ -1,4 +1,4 @@
-"""Seed keys: where foreign programs put seeds with plain LPUSH, SADD or ZADD."""
+"""Seeds that other programs put into keys of the server, with plain LPUSH, SADD or ZADD."""
 
 from __future__ import annotations
 
@@ -8,54 +8,54 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, ExternalSeed, SeedBatch
 from skitter.frontier.redis.job import RedisJob
-from skitter.frontier.redis.records import EntryWriter, encode, text, to_bytes, to_words
+from skitter.frontier.redis.records import encode, text, to_bytes, to_words
 
-_ENOUGH_QUEUED = 10_000
-"""While so many requests are queued, what is in the keys stays there: it can still be overtaken and counted."""
+MAX_QUEUED = 10_000
+"""With this many queued requests, seeds stay in their keys: other programs can still see, count and overtake them."""
 _LOWEST, _HIGHEST = 1 - 2**63, 2**63 - 1
 
 _read_elements = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, float]]).decode
 
 
-class SeedKeysOnRedis:
-    """Moves elements of the seed keys to the queue; each is in a key, taken by one worker, or settled."""
+class RedisSeedKeys:
+    """Implements :class:`~skitter.frontier.contract.SeedKeys`.
 
-    _job: RedisJob
-    _options: FrontierOptions
+    An element is in its key, claimed by one worker, or settled.
+    """
 
-    async def take_seeds(self, limit: int) -> SeedBatch | None:
-        """Take elements out of the keys."""
+    def __init__(self, job: RedisJob) -> None:
+        self._job = job
+
+    async def take(self, limit: int) -> SeedBatch | None:
+        """Take elements from the keys."""
         token = secrets.randbits(62)
-        packed = await self._job.run(
-            "take_seeds", token, limit, _ENOUGH_QUEUED, len(self._job.keys), more_keys=self._options.seed_keys
-        )
+        arguments = (token, limit, MAX_QUEUED, len(self._job.keys))
+        packed = await self._job.run("take_seeds", *arguments, more_keys=self._job.options.seed_keys)
         if not packed:
             return None
         return SeedBatch(token, [_seed(*element) for element in _read_elements(packed)])
 
-    async def settle_seeds(
+    async def settle(
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
     ) -> bool:
         """Turn a batch into requests and dead letters."""
-        return await self._settle(token, entries, rejected, [])
+        return await self.settle_with_outbox(token, entries, rejected, [])
 
-    async def _settle(
+    async def settle_with_outbox(
         self,
         token: int,
         entries: Sequence[Entry],
         rejected: Sequence[tuple[Entry, str]],
-        parcels: Sequence[msgspec.Raw],
+        outbox: Sequence[msgspec.Raw],
     ) -> bool:
-        writer = EntryWriter(self._options.order, self._job.config.policy_of)
+        """Settle, and keep the requests of other partitions in the outbox."""
+        writer = self._job.entry_writer()
         written = [writer.write(entry) for entry in entries]
-        letters = [(writer.write(entry), text(to_bytes(error))) for entry, error in rejected]
-        answer = await self._job.run_once(
-            "settle_seeds", str(token), encode((writer.names, written, letters, parcels))
-        )
-        return answer == b"1"
+        dead = [(writer.write(entry), text(to_bytes(error))) for entry, error in rejected]
+        packed = encode((writer.names, written, dead, outbox))
+        return await self._job.run_once("settle_seeds", str(token), packed) == b"1"
 
 
 def _seed(key: msgspec.Raw, value: msgspec.Raw, score: float) -> ExternalSeed:
@@ -69,7 +69,7 @@ def _priority(score: float) -> int:
 
 
 def _bytes(packed: msgspec.Raw) -> bytes:
-    """Return the bytes of a MessagePack text, which need be no valid text: Lua packs them as one."""
+    """Return the bytes of a MessagePack string; Lua packs all bytes as a string, valid Unicode or not."""
     data = bytes(packed)
     head = {0xD9: 2, 0xDA: 3, 0xDB: 5}.get(data[0], 1)
     return data[head:]

@@ -1,4 +1,4 @@
-"""Troubles: what may be wrong with the server, in words, and whether waiting helps."""
+"""Errors of a server: which ones pass if the call is repeated, and their messages."""
 
 from __future__ import annotations
 
@@ -12,63 +12,63 @@ from skitter.secrets import FRONTIER_PASSWORD
 
 
 class ServerErrorRule(NamedTuple):
-    """Something that passes by itself, or by an operator's hand."""
+    """A problem that passes, by itself or because the operator solves it."""
 
     kind: type[kinds.RedisError]
-    mark: str
-    """What the server's answer holds, where the client has no class for it."""
-    what: str
+    pattern: str
+    """Part of the server's answer, if the client has no class for the error."""
+    problem: str
     remedy: str
 
 
-_AWAY = "start it, or correct the URL of --frontier"
-_TROUBLES = (
+START_SERVER = "start the server, or correct the URL of --frontier"
+_RULES = (
     ServerErrorRule(kinds.OutOfMemoryError, "OOM command not allowed", "its memory is full (maxmemory)",
-            "raise maxmemory of the server; nothing is lost meanwhile"),
+            "raise maxmemory of the server; no data is lost"),
     ServerErrorRule(kinds.ReadOnlyError, "READONLY ", "it is a read-only replica", "name its primary with --frontier"),
     ServerErrorRule(kinds.ResponseError, "MISCONF ", "it cannot write its data to its disk",
-            "free some space there; nothing is lost meanwhile"),
+            "free disk space on the server; no data is lost"),
     ServerErrorRule(kinds.ResponseError, "IO error: ", "it cannot write its data to its disk",
-            "free some space there; nothing is lost meanwhile"),
-    ServerErrorRule(kinds.ResponseError, "reached max-db-size", "it may take no more of its disk (max-db-size)",
-            "raise max-db-size of the server; nothing is lost meanwhile"),
+            "free disk space on the server; no data is lost"),
+    ServerErrorRule(kinds.ResponseError, "reached max-db-size", "its data has reached max-db-size",
+            "raise max-db-size of the server; no data is lost"),
     ServerErrorRule(kinds.BusyLoadingError, "LOADING ", "it is loading its data", "wait until it has started"),
-    ServerErrorRule(kinds.MasterDownError, "MASTERDOWN ", "it has lost its primary",
+    ServerErrorRule(kinds.MasterDownError, "MASTERDOWN ", "its primary does not answer",
             "start the primary, or name another server with --frontier"),
     ServerErrorRule(kinds.ResponseError, "NOREPLICAS ", "it has too few replicas", "start its replicas"),
-    ServerErrorRule(kinds.ResponseError, "BUSY ", "it is busy with a script", "see what SLOWLOG says on the server"),
+    ServerErrorRule(kinds.ResponseError, "BUSY ", "it is busy with a script", "run SLOWLOG GET on the server"),
     ServerErrorRule(kinds.ClusterDownError, "CLUSTERDOWN ", "its cluster is down", "start the nodes of the cluster"),
     ServerErrorRule(kinds.TryAgainError, "TRYAGAIN ", "its cluster moves keys", "wait until it has moved them"),
     ServerErrorRule(kinds.ClusterError, "", "its cluster moves keys", "wait until it has moved them"),
-    ServerErrorRule(kinds.ConnectionError, "", "it does not answer", _AWAY),
-    ServerErrorRule(kinds.TimeoutError, "", "it does not answer in time", _AWAY),
+    ServerErrorRule(kinds.ConnectionError, "", "it does not answer", START_SERVER),
+    ServerErrorRule(kinds.TimeoutError, "", "it does not answer in time", START_SERVER),
 )  # fmt: skip
 _REFUSALS = (kinds.AuthenticationError, kinds.AuthorizationError, kinds.NoPermissionError)
 _FORBIDDEN = ("ACL failure in script", "The user executing the script can't")
-"""What servers say of a command that a script may not run: Valkey, and Redis up to 7.0."""
+"""Answers of Valkey, and of Redis up to 7.0, if the user may not run a command of a script."""
 _KVROCKS_REFUSALS = ("Invalid password", "wrong number of arguments")
-"""What Kvrocks says of a wrong password, and of a user's name: it knows passwords alone."""
+"""Answers of Kvrocks to a wrong password, and to a user name: it has passwords only."""
 _CAUSE = re.compile(r"> - (.+?)(?=, <|$)")
-"""Why one sentinel named no primary, behind what the client says of itself."""
+"""The reason of one sentinel, in the client's error."""
 _UNKNOWN = re.compile(r"unknown (\w+ )?command", re.IGNORECASE)
 
 
 class JobGone(FrontierError):
-    """The job that was opened is no longer on the server."""
+    """The job was removed from the server after it was opened."""
 
 
-def broken(error: RuntimeError) -> kinds.ConnectionError:
-    """Return as a broken connection what uvloop says of a write to one; raise the error if it is about anything else.
+def as_connection_error(error: RuntimeError) -> kinds.ConnectionError:
+    """Return uvloop's error for a write to a broken connection as a connection error. Raise any other error again.
 
-    The client hands it on as it is, where it does not look at a connection before it uses it (on a cluster).
+    The cluster client passes uvloop's error on, because it does not check a connection before it uses it.
     """
     if "the handler is closed" not in str(error):
         raise error
     return kinds.ConnectionError("Connection closed before the command was sent.")
 
 
-def said(error: kinds.RedisError) -> str:
-    """Return the text of an error, without the innards of the client that it may hold."""
+def text_of(error: kinds.RedisError) -> str:
+    """Return the text of an error, without internals of the client."""
     text = str(error) or type(error).__name__
     if not text.startswith("No master found"):
         return text
@@ -77,66 +77,76 @@ def said(error: kinds.RedisError) -> str:
     return f"{head}: {', '.join(causes)}" if causes else head
 
 
-def trouble_of(error: kinds.RedisError) -> ServerErrorRule | None:
-    """Return the trouble that an error tells of, if it is one that passes."""
+def rule_of(error: kinds.RedisError) -> ServerErrorRule | None:
+    """Return the rule for an error; ``None`` if the problem does not pass."""
     if isinstance(error, _REFUSALS):
         return None
     text = str(error)
-    for trouble in _TROUBLES:
-        if trouble.kind is not kinds.ResponseError and isinstance(error, trouble.kind):
-            return trouble
-        if trouble.mark and isinstance(error, kinds.ResponseError) and trouble.mark in text:
-            return trouble
+    for rule in _RULES:
+        if rule.kind is not kinds.ResponseError and isinstance(error, rule.kind):
+            return rule
+        if rule.pattern and isinstance(error, kinds.ResponseError) and rule.pattern in text:
+            return rule
     return None
 
 
 def explained(error: kinds.RedisError, where: str) -> FrontierError:
-    """Return what is wrong in words, and what to do about it."""
-    text = said(error)
+    """Return an error as a :class:`~skitter.errors.FrontierError` with a remedy. ``where``: the server in messages."""
+    text = text_of(error)
     refused = _refused(error, text, where)
     if refused is not None:
         return refused
     if text.startswith("GONE "):
         return JobGone(
-            f"the job on {where} was removed, or begun anew by somebody else",
-            remedy="run the same command again to work on the job that is there now",
+            f"the job on {where} was removed, or created again by another process",
+            remedy="run the same command again to work on the new job",
         )
     if text.startswith("SEEDKEY "):
         return SeedKeyError(
             f"seed key {text.removeprefix('SEEDKEY ')} on {where}",
-            remedy="seeds are taken from a list, a set or a sorted set",
+            remedy="use a list, a set or a sorted set as seed key",
+            field="seed_keys",
         )
-    trouble = trouble_of(error)
-    if trouble is not None:
-        detail = f": {text}" if trouble.remedy == _AWAY else ""
-        return FrontierError(f"frontier {where}: {trouble.what}{detail}", remedy=trouble.remedy)
+    rule = rule_of(error)
+    if rule is not None:
+        detail = f": {text}" if rule.remedy == START_SERVER else ""
+        return FrontierError(
+            f"frontier {where}: {rule.problem}{detail}", remedy=rule.remedy, field="frontier"
+        )
     return FrontierError(
         f"{where} answers: {text}",
-        remedy="use Valkey, or Redis 6.2 or later, and let nothing else write to skitter's keys",
+        remedy="use Valkey, or Redis 6.2 or later, and let no other program write to the keys of skitter",
     )
 
 
 def _refused(error: kinds.RedisError, text: str, where: str) -> FrontierError | None:
-    """Return what the server refuses as long as nobody sets it right."""
+    """Return the error for a refusal that does not pass; ``None`` for other errors."""
     if isinstance(error, (kinds.AuthenticationError, kinds.AuthorizationError)) or text in _KVROCKS_REFUSALS:
         return FrontierError(
             f"{where} refuses the user or the password: {text}",
             remedy=f"set {FRONTIER_PASSWORD}, or write them into the URL: redis://USER:PASSWORD@HOST",
+            field="password",
         )
     if isinstance(error, kinds.NoPermissionError) or any(mark in text for mark in _FORBIDDEN):
         return FrontierError(
-            f"{where} does not permit what a frontier does: {text}",
+            f"{where} denies a command that the frontier needs: {text}",
             remedy="give the user ~skitter:* (and the seed keys) and +@all -@dangerous +info",
+            field="permission",
         )
     if "DB index is out of range" in text:
-        return FrontierError(f"{where} has no such database", remedy="choose a smaller number, such as 0")
+        return FrontierError(
+            f"{where} does not have this database",
+            remedy="choose a smaller number, such as 0",
+            field="database",
+        )
     if _UNKNOWN.search(text) and "SENTINEL" in text:
         return FrontierError(
-            f"{where}: this is no sentinel", remedy="name the sentinels, or write redis://HOST"
+            f"{where} is not a sentinel", remedy="name the sentinels, or write redis://HOST", field="frontier"
         )
     if _UNKNOWN.search(text):
         return FrontierError(
             f"{where} lacks a command: {text}",
-            remedy="use Valkey, or Redis 6.2 or later, with no command renamed (rename-command) and no proxy before it",
+            remedy="use Valkey, or Redis 6.2 or later, without renamed commands (rename-command) and without a proxy",
+            field="command",
         )
     return None

@@ -1,0 +1,150 @@
+"""The partitions of a job: which partition holds what, and what this worker knows of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from skitter.frontier.cluster.partition import Partition
+from skitter.frontier.contract import Frontier
+from skitter.frontier.records import FetchReport, JobState, Lease, LeaseResult
+from skitter.queues import QueueQuotas, queue_of, share_of, without_queue
+
+
+class PartitionClient:
+    """One partition, and what this worker knows of it. ``clock``: the clock that due times refer to."""
+
+    def __init__(self, number: int, partition: Partition, clock: Callable[[], float]) -> None:
+        self.number = number
+        self.partition = partition
+        self._clock = clock
+        self.due = float("-inf")
+        """When asking the partition for leases may give some."""
+        self.state: JobState | None = None
+        """The state in its last answer, ``FINISHED`` if it was quiet; ``None`` if that may have changed since."""
+        self.reports: list[FetchReport] = []
+        """Reports to send with the next request for leases."""
+        self.request: asyncio.Task[Any] | None = None
+        """The last request for leases."""
+        self.revision = 0
+        """Revision of the settings, in its last answer."""
+        self.gave_all = False
+        """Whether its last answer had as many leases as were wanted."""
+        self._answers: list[tuple[str, float, LeaseResult]] = []
+
+    @property
+    def frontier(self) -> Frontier:
+        """The requests of the partition."""
+        return self.partition.frontier
+
+    def touch(self) -> None:
+        """Note that the partition may have something new."""
+        self.due = min(self.due, self._clock())
+        self.state = None
+
+    def is_free(self) -> bool:
+        """Return whether the last request for leases was answered."""
+        return self.request is None or self.request.done()
+
+    async def ask(self, worker: str, wanted: int, quotas: QueueQuotas | None = None) -> None:
+        """Ask for leases; :meth:`collect` returns them."""
+        reports, self.reports = self.reports, []
+        asked_at = asyncio.get_running_loop().time()
+        self.due, self.state = float("inf"), None
+        result = await self.frontier.lease(worker, wanted, reports, quotas)
+        self._answers.append((worker, asked_at, result))
+        self.revision = result.revision
+        self.gave_all = len(result.leases) == wanted > 0
+        if self.due == float("inf"):  # not touched during the call
+            self.state = result.state
+            may_have_more = self.gave_all or not wanted or _used_up_a_quota(result.leases, quotas)
+            self.due = self._clock() + (0.0 if may_have_more else result.ask_again)
+
+    def collect(self, worker: str, since: float, limit: int) -> tuple[list[Lease], list[int], bool]:
+        """Return the leases that have come for a worker, the ids of those that came too late, and whether data was lost.
+
+        ``since``: loop time at which the present call began. ``start_within`` is counted from there.
+        """
+        leases: list[Lease] = []
+        late: list[int] = []
+        data_loss = False
+        answers, self._answers = self._answers, []
+        for asker, asked_at, result in answers:
+            if asker != worker or len(leases) + len(result.leases) > max(limit, 0):
+                self._answers.append((asker, asked_at, result))
+                continue
+            data_loss |= result.data_loss
+            for lease in result.leases:
+                within = lease.start_within
+                if within is not None and asked_at < since:
+                    within -= since - asked_at
+                if within is not None and within < 0:
+                    late.append(lease.id)
+                else:
+                    leases.append(msgspec.structs.replace(lease, start_within=within))
+        return leases, late, data_loss
+
+
+def _used_up_a_quota(leases: list[Lease], quotas: QueueQuotas | None) -> bool:
+    """Return whether a queue gave as many leases as its quota, so that it may have more."""
+    if quotas is None:
+        return False
+    counts = Counter(queue_of(lease.slot) for lease in leases)
+    return any(count >= share_of(quotas, queue, count + 1) for queue, count in counts.items())
+
+
+class PartitionMap:
+    """All partitions of a job, by number. It is filled when the job is opened.
+
+    The first partition also holds what belongs to the job as a whole.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.clients: list[PartitionClient] = []
+
+    def fill(self, partitions: Sequence[Partition]) -> None:
+        """Set the partitions."""
+        self.clients = [
+            PartitionClient(number, partition, self._clock) for number, partition in enumerate(partitions)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def first(self) -> Partition:
+        """The first partition."""
+        return self.clients[0].partition
+
+    def global_id(self, number: int, local_id: int) -> int:
+        """Return the id of a lease or dead letter in the whole job."""
+        return local_id * len(self.clients) + number
+
+    def local_ids(self, ids: Iterable[int]) -> dict[PartitionClient, list[int]]:
+        """Return the ids of leases or dead letters within their partitions."""
+        found: dict[PartitionClient, list[int]] = defaultdict(list)
+        for global_id in ids:
+            local_id, number = divmod(global_id, len(self.clients))
+            found[self.clients[number]].append(local_id)
+        return found
+
+    def of_slot(self, slot: str) -> PartitionClient:
+        """Return the partition of a slot. All queues of a host share one partition, which knows whether it is banned."""
+        return self.of_key(without_queue(slot))
+
+    def of_key(self, key: str) -> PartitionClient:
+        """Return the partition of a note."""
+        # A change of this function is a change of the format.
+        digest = xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogatepass"))
+        return self.clients[digest % len(self.clients)]
+
+    def touch(self) -> None:
+        """Note that any partition may have something new."""
+        for client in self.clients:
+            client.touch()

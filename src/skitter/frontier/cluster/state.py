@@ -1,0 +1,167 @@
+"""State, limits and end of a job as a whole: each partition knows only its own part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+from skitter.frontier.cluster.background import BackgroundTasks, gather_all
+from skitter.frontier.cluster.forwarder import Forwarder
+from skitter.frontier.cluster.partition import PartitionStatus
+from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
+from skitter.frontier.options import CrawlLimits, FrontierOptions
+from skitter.frontier.records import FrontierStatus, JobState
+from skitter.queues import DEFAULT_QUEUE
+
+BUSIEST_SLOTS = 20
+DELIVERY_TIMEOUT = 2.0
+"""Seconds within which delivered requests are normally safe: replicas report their offsets every second."""
+POLL_INTERVAL = 0.05
+
+
+class ClusterBudget:
+    """The limits of a job over all its partitions.
+
+    Workers that read the counts at the same time may each lease what is left. So the job can exceed a limit of pages by
+    what its workers lease within one reading. It never misses a limit.
+    """
+
+    def __init__(self, options: FrontierOptions) -> None:
+        self._options = options
+        self.has_limits = options.limits != CrawlLimits()
+        self.bounds_queue = options.max_queued is not None
+
+    def reached(self, parts: Sequence[PartitionStatus]) -> str:
+        """Name the limit that is reached; empty if there is none."""
+        return self._options.limits.reached(_counters(parts), sum(part.failed for part in parts))
+
+    def remaining(self, parts: Sequence[PartitionStatus], wanted: int) -> int:
+        """Return how many requests may be leased."""
+        return self._options.limits.remaining(_counters(parts), sum(part.leased for part in parts), wanted)
+
+    def capacity(self, parts: Sequence[PartitionStatus]) -> int | None:
+        """Return how many new requests may be sent; ``None``: any number."""
+        return self._options.capacity(
+            sum(part.queued for part in parts),
+            sum(part.delayed for part in parts),
+            sum(part.leased for part in parts),
+            _counters(parts),
+        )
+
+
+def _counters(parts: Sequence[PartitionStatus]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part.counters)
+    return total
+
+
+class ClusterState:
+    """State, limits and settings of the job over all partitions."""
+
+    def __init__(self, partitions: PartitionMap, tasks: BackgroundTasks, forwarder: Forwarder) -> None:
+        self._partitions = partitions
+        self._tasks = tasks
+        self._forwarder = forwarder
+        self.budget = ClusterBudget(FrontierOptions())
+        self.revision = 0
+
+    async def read(self) -> list[PartitionStatus]:
+        """Read all partitions, each at some moment within the call."""
+        return await read_all(self._partitions.clients)
+
+    async def load_settings(self, revision: int) -> None:
+        """Take the limits in force from the first partition, if the settings have changed since."""
+        first = self._partitions.first
+        if revision > self.revision and not first.is_away:
+            changes = await first.frontier.control.settings_changes()
+            self.budget = ClusterBudget(changes.of_options(first.options))
+            self.revision = revision
+
+    async def job_state(self, reason: str = "") -> JobState:
+        """Return the state of the job. ``reason``: the limit that was reached."""
+        if any(client.partition.is_away for client in self._partitions.clients):
+            return JobState.STOPPING if reason else JobState.RUNNING
+        parts = await self.read()
+        if parts[0].seeds_done and not any(part.left or part.waits for part in parts):
+            parts = await self._wait_for_deliveries(parts)
+            if await is_finished(self._partitions.clients, parts):
+                return JobState.FINISHED
+        return JobState.STOPPING if reason else parts[0].state
+
+    async def _wait_for_deliveries(self, parts: list[PartitionStatus]) -> list[PartitionStatus]:
+        """Deliver forwarded requests if nothing else is left. Return the contents after that."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + DELIVERY_TIMEOUT
+        while any(part.outbox for part in parts) and loop.time() < until:
+            await self._forwarder.confirm()
+            parts = await self.read()
+            for client, part in zip(self._partitions.clients, parts, strict=True):
+                if part.outbox:
+                    await self._forwarder.collect(client, DELIVERY_TIMEOUT)
+            if any(part.left for part in parts):
+                break
+            if any(part.outbox for part in parts):
+                await asyncio.sleep(POLL_INTERVAL)
+        return parts
+
+    async def status(self) -> FrontierStatus:
+        """Read all counts: of each partition at one moment, of all partitions at almost the same moment."""
+        self._tasks.check()
+        statuses = await gather_all(client.frontier.status() for client in self._partitions.clients)
+        parts = await self.read()
+        await self.load_settings(parts[0].revision)
+        reason = self.budget.reached(parts)
+        return aggregate_status(statuses, await self.job_state(reason), reason)
+
+
+def aggregate_status(parts: Sequence[FrontierStatus], state: JobState, reason: str) -> FrontierStatus:
+    """Add up the counts of all partitions."""
+    counters: Counter[str] = Counter()
+    queues: Counter[str] = Counter()
+    for part in parts:
+        counters.update(part.counters)
+        queues.update(part.queues or {DEFAULT_QUEUE: part.queued})
+    busiest = sorted((slot for part in parts for slot in part.busiest), key=lambda slot: -slot.queued)
+    return FrontierStatus(
+        state=state,
+        added=sum(part.added for part in parts),
+        queued=sum(part.queued for part in parts),
+        delayed=sum(part.delayed for part in parts),
+        leased=sum(part.leased for part in parts),
+        done=sum(part.done for part in parts),
+        failed=sum(part.failed for part in parts),
+        seeds_loading=parts[0].seeds_loading,
+        counters=dict(counters),
+        slots=sum(part.slots for part in parts),
+        busiest=busiest[:BUSIEST_SLOTS],
+        oldest_lease=max(part.oldest_lease for part in parts),
+        reason=reason,
+        queues=dict(queues) if any(part.queues for part in parts) else {},
+    )
+
+
+async def read_all(clients: Sequence[PartitionClient]) -> list[PartitionStatus]:
+    """Read all partitions, each at some moment within the call."""
+    return await gather_all(client.partition.partition_status() for client in clients)
+
+
+def is_quiet(parts: Sequence[PartitionStatus]) -> bool:
+    """Return whether every partition was quiet when it was read. The first partition knows about the seeds."""
+    return parts[0].seeds_done and not any(part.left or part.outbox or part.waits for part in parts)
+
+
+async def is_finished(clients: Sequence[PartitionClient], first: Sequence[PartitionStatus]) -> bool:
+    """Return whether the job is finished: whether a second reading is equal to the first.
+
+    All partitions were read once before any is read again. A partition that was quiet in both readings with equal
+    ``changes`` was quiet all the time between them. So at the moment between the readings all partitions were quiet.
+    A forwarded request stays in the outbox of its source until it is in its target, so none can appear later.
+    """
+    if not is_quiet(first):
+        return False
+    second = await read_all(clients)
+    return is_quiet(second) and all(
+        early.changes == late.changes for early, late in zip(first, second, strict=True)
+    )

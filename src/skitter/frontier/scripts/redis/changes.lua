@@ -1,2 +1,0 @@
--- changes: the settings that were changed while the job ran.
-return call('HGET', JOB, 'changes')

@@ -1,5 +1,0 @@
--- take_out: forget requests of the outbox that are safe in their partitions.
--- ARGV[5]: ids
-begin(false)
-call_with_many('HDEL', OUTBOX, decode(ARGV[5]))
-return 1
