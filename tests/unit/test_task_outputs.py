@@ -86,7 +86,7 @@ def test_an_output_of_a_task_that_is_taken_or_of_no_kind_is_refused_before_anyth
     (tmp_path / "items.jsonl").write_text('{"somebody": "else"}\n')
     assert "did not write" in complaint(*RUN, "-o", "other.jsonl", cwd=tmp_path)
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="two", url="http://x/", more=""))
-    assert "is of no known kind" in complaint(
+    assert "unknown kind of output" in complaint(
         "task", "add", "task_file", "r.yaml", "-o", "items.xyz", cwd=tmp_path
     )
     assert site.visits == []
