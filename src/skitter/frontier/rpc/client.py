@@ -17,10 +17,10 @@ from skitter.frontier.records import JobInfo
 from skitter.frontier.rpc.protocol import (
     CONNECT,
     CONNECT_OPERATION,
-    Answer,
-    Call,
+    CallRequest,
+    CallResult,
     Contract,
-    FrameReader,
+    MessageSplitter,
     Operation,
     encode,
     error_from,
@@ -29,7 +29,7 @@ from skitter.frontier.rpc.protocol import (
     parts_of,
 )
 
-_read_answer = msgspec.msgpack.Decoder(Answer).decode
+_read_answer = msgspec.msgpack.Decoder(CallResult).decode
 _read_error = msgspec.msgpack.Decoder(tuple[str, str, str]).decode
 
 
@@ -133,7 +133,7 @@ class _Connection(asyncio.Protocol):
     """The connection to the owner."""
 
     def __init__(self) -> None:
-        self._reader = FrameReader()
+        self._reader = MessageSplitter()
         self._transport: asyncio.Transport | None = None
         self._numbers = itertools.count()
         self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
@@ -151,7 +151,7 @@ class _Connection(asyncio.Protocol):
         self._answers.clear()
 
     async def call(self, operation: str, arguments: bytes) -> msgspec.Raw:
-        """Call an operation and return its encoded result.
+        """CallRequest an operation and return its encoded result.
 
         Raises the error that the owner raised, and :class:`OwnerGone` if it has ended.
         """
@@ -159,7 +159,7 @@ class _Connection(asyncio.Protocol):
             raise OwnerGone("the owner of the frontier has ended")
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self._transport.write(frame(Call(number, operation, msgspec.Raw(arguments))))
+        self._transport.write(frame(CallRequest(number, operation, msgspec.Raw(arguments))))
         try:
             result: msgspec.Raw = await answer
             return result

@@ -86,7 +86,7 @@ def _operation(name: str, method: Callable[..., Any]) -> Operation:
     return Operation(name, parameters, hints["return"])
 
 
-class Call(msgspec.Struct, array_like=True):
+class CallRequest(msgspec.Struct, array_like=True):
     """A call of an operation."""
 
     number: int
@@ -94,7 +94,7 @@ class Call(msgspec.Struct, array_like=True):
     arguments: msgspec.Raw
 
 
-class Answer(msgspec.Struct, array_like=True):
+class CallResult(msgspec.Struct, array_like=True):
     """A result, or an error with the name of its class."""
 
     number: int
@@ -102,13 +102,13 @@ class Answer(msgspec.Struct, array_like=True):
     result: msgspec.Raw
 
 
-def frame(message: Call | Answer) -> bytes:
+def frame(message: CallRequest | CallResult) -> bytes:
     """Return a message as it is sent."""
     payload = encode(message)
     return _LENGTH.pack(len(payload)) + payload
 
 
-class FrameReader:
+class MessageSplitter:
     """Splits a stream of bytes into messages."""
 
     def __init__(self) -> None:

@@ -19,10 +19,10 @@ from skitter.frontier.records import JobInfo, LeaseResult
 from skitter.frontier.rpc.protocol import (
     CONNECT,
     CONNECT_OPERATION,
-    Answer,
-    Call,
+    CallRequest,
+    CallResult,
     Contract,
-    FrameReader,
+    MessageSplitter,
     all_operations,
     encode,
     frame,
@@ -30,7 +30,7 @@ from skitter.frontier.rpc.protocol import (
 
 log = logging.getLogger(__name__)
 
-_read_call = msgspec.msgpack.Decoder(Call).decode
+_read_call = msgspec.msgpack.Decoder(CallRequest).decode
 
 
 def _bind(path: Path) -> socket.socket:
@@ -119,7 +119,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, server: FrontierServer) -> None:
         self._server = server
-        self._reader = FrameReader()
+        self._reader = MessageSplitter()
         self._transport: asyncio.Transport | None = None
         self.worker: str | None = None
         """Name of the connected worker; ``None`` for the command line."""
@@ -144,21 +144,21 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: CallRequest) -> None:
         try:
             result = await self._perform(call)
-            answer = Answer(call.number, "", msgspec.Raw(encode(result)))
+            answer = CallResult(call.number, "", msgspec.Raw(encode(result)))
         except SkitterError as error:
             details = msgspec.Raw(encode([str(error), error.remedy, error.field]))
-            answer = Answer(call.number, type(error).__name__, details)
+            answer = CallResult(call.number, type(error).__name__, details)
         except Exception as error:  # the caller must not wait without limit
             log.exception("the call %s of a worker failed", call.operation)
             details = msgspec.Raw(encode([ascii(error), "report this defect of skitter", ""]))
-            answer = Answer(call.number, type(error).__name__, details)
+            answer = CallResult(call.number, type(error).__name__, details)
         if self._transport is not None:
             self._transport.write(frame(answer))
 
-    async def _perform(self, call: Call) -> object:
+    async def _perform(self, call: CallRequest) -> object:
         arguments = msgspec.structs.astuple(self._server.readers[call.operation](call.arguments))
         method = self._own_methods.get(call.operation)
         if method is None:
