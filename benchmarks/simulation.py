@@ -16,13 +16,13 @@ import xxhash
 
 from skitter.frontier.embedded.scheduler import SlotScheduler
 from skitter.frontier.records import FetchReport
-from skitter.frontier.scheduling import LONGEST_WAIT
+from skitter.frontier.scheduling import MAX_WAIT
 from skitter.politeness import SlotPolicy
 
 BATCH_US, PAGE_US, EMPTY_US = 500.0, 95.0, 130.0
 """CPU of a server: for a batch of pages from its lease to its commit, for each page in it, and for a question for work
 that is answered with none. From ``redis_load.py --batch N``; see docs/design/capacity.md."""
-AGAIN, AGAIN_PARTS = LONGEST_WAIT, 0.5
+AGAIN, AGAIN_PARTS = MAX_WAIT, 0.5
 """Seconds after which a server, or one of many partitions, that had nothing is asked again at the latest."""
 LATENCY = 0.5
 """Mean seconds of a fetch; exponentially distributed."""
@@ -205,7 +205,7 @@ class Simulation:
     def run(self):
         self._reveal()
         for worker in range(self._fleet.workers):
-            self._ask_at(worker, self._rng.uniform(0, LONGEST_WAIT))
+            self._ask_at(worker, self._rng.uniform(0, MAX_WAIT))
         marks, times = [self._pages // 2, self._pages * 99 // 100, self._pages], []
         worked = []
         while self._landed < self._pages:

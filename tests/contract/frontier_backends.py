@@ -23,7 +23,7 @@ from skitter.brokers.pending import BrokerTuning
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.rpc.client import RemoteFrontier
+from skitter.frontier.rpc.client import remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.politeness import Politeness
 
@@ -116,7 +116,7 @@ class OverSocket(OnSqlite):
         owner = await super().start(politeness, options, clock)
         self.server = FrontierServer(owner, self.info, self.folder / "socket")
         await self.server.start()
-        self.client = RemoteFrontier(self.folder / "socket")
+        self.client = remote_frontier(self.folder / "socket")
         await self.client.open()
         return self.client
 

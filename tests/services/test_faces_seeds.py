@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from cli_command import lines_of, skitter
-from engine_bench import QUICK, Scripted
+from crawl_harness import QUICK, Scripted
 from skitter.frontends.lifecycle import Analyzer, CrawlArguments, ManagedCrawl
 
 SEEDS = ["/1", "/2", "/3", "/4"]
@@ -47,7 +47,7 @@ def read(context):
     yield context.follow_all("a")
 
 class Face(TaskSpider):
-    tasks = (Task("one", root=[], trunk={"page": read}), Task("two", root=[], trunk={"page": read}))
+    tasks = (Task("one", start=[], rules={"page": read}), Task("two", start=[], rules={"page": read}))
 """,
 }
 ORDERS = {"fifo": [*SEEDS, "/1/a"], "lifo": [*reversed(SEEDS), "/1/a"]}

@@ -33,7 +33,9 @@ async def kept(request, tmp_path):
     if request.param == "memory":
         frontier, count = EmbeddedFrontier(clock=clock), notes_of_memory
     else:
-        frontier = EmbeddedFrontier(Politeness(), FrontierOptions(), clock=clock, path=tmp_path / "frontier.db")
+        frontier = EmbeddedFrontier(
+            Politeness(), FrontierOptions(), clock=clock, path=tmp_path / "frontier.db"
+        )
         count = notes_of_sqlite
     await frontier.open()
     yield frontier, clock, lambda: count(frontier)

@@ -5,7 +5,7 @@ import pytest
 from skitter.brokers.address import parse_address as parse_broker
 from skitter.brokers.nsq import RULES
 from skitter.errors import FrontierError, SkitterError, UsageError
-from skitter.frontends.tasks.book import TaskBook
+from skitter.frontends.tasks.task_file import TaskFile
 from skitter.frontier.redis.address import parse_address, parse_cluster
 from skitter.run.job import JobFolder, JobSpec
 from skitter.secrets import output_variable, shown_url, without_secrets
@@ -158,7 +158,7 @@ def test_another_password_means_the_same_output(monkeypatch):
 
 def test_a_book_of_tasks_takes_no_password(tmp_path):
     recipe = "name: one\nstart: http://h.test/\npages: {p: {items: {fields: {a: {value: b}}}}}\n"
-    book = TaskBook(tmp_path / "book")
+    book = TaskFile(tmp_path / "book")
     for text, outputs in (
         (recipe, ["mongodb://me:hidden@h/d/c"]),
         (f"{recipe}outputs: ['s3://b/x.csv?secret=hidden']\n", []),

@@ -256,7 +256,10 @@ def test_the_slots_are_looked_at_again_only_when_their_number_has_doubled(monkey
         lambda table, slot: slot.grant(BEGIN),
         lambda table, slot: table.set_min_delay(slot, 1.0, BEGIN),
         lambda table, slot: table.pause(slot, BEGIN + 1e6),
-        lambda table, slot: (slot.grant(BEGIN), slot.end_fetch(BEGIN, BEGIN, FetchReport(1, 0.1, refused=True))),
+        lambda table, slot: (
+            slot.grant(BEGIN),
+            slot.end_fetch(BEGIN, BEGIN, FetchReport(1, 0.1, refused=True)),
+        ),
     ],
     ids=["waiting", "on disk", "in flight", "minimum delay", "paused", "backing off"],
 )

@@ -1,9 +1,10 @@
-"""Registry: frontiers by URL scheme, found by the entry point group ``skitter.frontiers``."""
+"""Finds the frontier of a URL by its scheme: built-in frontiers, and entry points of the group ``skitter.frontiers``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
@@ -45,12 +46,13 @@ FRONTIERS = PluginKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError
 
 
 def make_frontier(url: str, context: FrontierContext) -> Frontier:
-    """Return the frontier that a URL names; nothing is opened yet.
+    """Return the frontier of a URL, not yet open.
 
-    Another package offers one by an entry point named like the scheme, which points to a class with
-    ``from_url(url, context)``; ``package.module:Class`` names such a class outright. Raises
-    :class:`~skitter.errors.FrontierError` for an unknown scheme.
+    Another package adds a frontier with an entry point that is named like the scheme. The entry point is a class with a
+    class method ``from_url(url, context)``, or a function with the same parameters. A URL can also name such a class as
+    ``package.module:Class``. Raises :class:`~skitter.errors.FrontierError` for an unknown scheme.
     """
-    part, _ = FRONTIERS.find(url)
-    make: Callable[[str, FrontierContext], Frontier] = getattr(part, "from_url", part)
+    part: Any = FRONTIERS.find(url)[0]
+    is_class = isinstance(part, type)
+    make: Callable[[str, FrontierContext], Frontier] = part.from_url if is_class else part
     return make(url, context)

@@ -178,11 +178,11 @@ class ServiceConfig(msgspec.Struct, frozen=True):
             return f"{self.recipe_file(run)}:Recipe"
         if job.spider:
             return self.allowed_spider(job.spider)
-        return "skitter.frontends.tasks.book_spider:BookSpider"
+        return "skitter.frontends.tasks:TaskFileSpider"
 
     def _arguments(self, job: JobRecord, run: JobRun) -> dict[str, object]:
         if job.tasks:
-            return {"book": str(self.task_file(run)), "watch": "yes", "rounds": "given"}
+            return {"task_file": str(self.task_file(run)), "watch": "yes", "recrawls": "given"}
         return job.arguments
 
     def allowed_spider(self, name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from skitter.frontends.tasks.entry import Entry
+from skitter.frontends.tasks.changes import TaskChange
 from skitter.service.config import ServiceConfig, check_settings
 from skitter.service.errors import Conflict, Missing, Refusal, too_busy
 from skitter.service.models import JobRecord, JobRun, Records, StoredRecipe, decode, new_run
@@ -36,7 +36,7 @@ class JobService:
     async def put_recipe(self, recipe: StoredRecipe) -> bool:
         """Store a recipe and return whether it is new. Current runs keep the text that they started with.
 
-        Raises :class:`~skitter.frontends.recipe.problems.RecipeError` with all mistakes in the recipe.
+        Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all mistakes in the recipe.
         """
         await asyncio.to_thread(check_recipe, recipe, None)
         recipe.stored = time.time()
@@ -240,7 +240,7 @@ class JobService:
         async with self._files_lock:
             await asyncio.to_thread(self._write_files, job, run, entries)
 
-    def _write_files(self, job: JobRecord, run: JobRun, entries: list[Entry]) -> None:
+    def _write_files(self, job: JobRecord, run: JobRun, entries: list[TaskChange]) -> None:
         self.config.sources.mkdir(parents=True, exist_ok=True)
         if run.recipe is not None:
             path = self.config.recipe_file(run)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from skitter.errors import FrontierError, did_you_mean
-from skitter.frontends.tasks.entry import Entry
+from skitter.frontends.tasks.changes import TaskChange
 from skitter.service.errors import Missing, Refusal
 from skitter.service.storage import KeyValueStore
 
@@ -95,7 +95,7 @@ class JobRecord(Record, kw_only=True):
 class TaskList(Record, kw_only=True):
     """The lines of a job's task file. Lines are only added."""
 
-    entries: list[Entry] = []
+    entries: list[TaskChange] = []
 
 
 class NodeError(msgspec.Struct, kw_only=True):

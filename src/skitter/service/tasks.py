@@ -10,11 +10,17 @@ from typing import Any
 import msgspec
 
 from skitter.errors import SkitterError
-from skitter.frontends.recipe.plan import make_plan
-from skitter.frontends.recipe.source import Source
-from skitter.frontends.tasks.entry import Entry, Standing, change_of, standings, type_of_change
-from skitter.frontends.tasks.recipe_task import new_entry
-from skitter.frontends.tasks.schedule import Schedule
+from skitter.frontends.recipe.compiled_recipe import compile_recipe
+from skitter.frontends.recipe.source import RecipeSource
+from skitter.frontends.tasks.changes import (
+    ChangeKind,
+    Schedule,
+    TaskChange,
+    TaskState,
+    change_for,
+    task_states,
+)
+from skitter.frontends.tasks.recipe_task import new_task_change
 from skitter.service.config import ServiceConfig, check_settings
 from skitter.service.errors import Conflict, Missing, Refusal, too_busy
 from skitter.service.models import JobRecord, Records, StoredRecipe, TaskList
@@ -30,12 +36,12 @@ class TaskService:
         self._config = config
         self._records = records
 
-    async def all(self, job: str) -> list[Standing]:
+    async def all(self, job: str) -> list[TaskState]:
         """Return the tasks of a job. Raises :class:`Conflict` if the job does not hold tasks."""
         await self._job_with_tasks(job)
-        return [*standings((await self._records.tasks(job))[0].entries).values()]
+        return [*task_states((await self._records.tasks(job))[0].entries).values()]
 
-    async def get(self, job: str, task: str) -> Standing:
+    async def get(self, job: str, task: str) -> TaskState:
         """Return a task of a job. Raises :class:`Missing`."""
         for standing in await self.all(job):
             if standing.task == task:
@@ -60,7 +66,7 @@ class TaskService:
         self._config.outputs_of_task(new.task, outputs, holder, None)
         new.outputs = list(dict.fromkeys(outputs))
 
-        def entry(known: TaskList) -> Entry:
+        def entry(known: TaskList) -> TaskChange:
             if any(entry.task == new.task for entry in known.entries):
                 raise Conflict(
                     f"job {job!r} already has, or had, a task {new.task!r}",
@@ -72,7 +78,7 @@ class TaskService:
         await self._add_line(job, entry)
         return new.task
 
-    async def change(self, job: str, task: str, change: type_of_change) -> Standing:
+    async def change(self, job: str, task: str, change: ChangeKind) -> TaskState:
         """Pause, resume or close a task; return its new state.
 
         Closing a task drops its queued requests; requests in progress are finished. Raises :class:`Missing`, and
@@ -80,9 +86,9 @@ class TaskService:
         """
         await self._job_with_tasks(job)
 
-        def entry(known: TaskList) -> Entry | None:
+        def entry(known: TaskList) -> TaskChange | None:
             try:
-                return change_of(task, known.entries, change, time.time())
+                return change_for(task, known.entries, change, time.time())
             except KeyError:
                 raise _no_task(job, task) from None
             except ValueError:
@@ -91,15 +97,15 @@ class TaskService:
                     remedy="add it again under another name",
                 ) from None
 
-        return standings((await self._add_line(job, entry)).entries)[task]
+        return task_states((await self._add_line(job, entry)).entries)[task]
 
     async def start_due_rounds(self, job: str, now: float) -> None:
         """Add a line for each task whose next round is due."""
         known, data = await self._records.tasks(job)
         due = [
-            Entry(task=task, round=number)
-            for task, standing in standings(known.entries).items()
-            if (number := standing.due_round(now)) is not None
+            TaskChange(task=task, recrawl=number)
+            for task, standing in task_states(known.entries).items()
+            if (number := standing.due_recrawl(now)) is not None
         ]
         if due:
             known.entries += due
@@ -111,7 +117,7 @@ class TaskService:
             raise Conflict(f"job {name!r} does not hold tasks", remedy='create a job with "tasks": true')
         return job
 
-    async def _add_line(self, job: str, make: Callable[[TaskList], Entry | None]) -> TaskList:
+    async def _add_line(self, job: str, make: Callable[[TaskList], TaskChange | None]) -> TaskList:
         """Add a line, made from the lines before it; return all lines."""
         for _ in range(MAX_TRIES):
             known, data = await self._records.tasks(job)
@@ -139,9 +145,9 @@ def next_start(schedule: str, now: float) -> float | None:
 def check_recipe(recipe: StoredRecipe, arguments: dict[str, Any] | None) -> None:
     """Check that a caller may run a recipe. With ``None``, the variables are not checked.
 
-    Raises :class:`~skitter.frontends.recipe.problems.RecipeError`, or :class:`Refusal` for fields reserved to the operator.
+    Raises :class:`~skitter.frontends.recipe.source.RecipeError`, or :class:`Refusal` for fields reserved to the operator.
     """
-    plan = make_plan(_source_of(recipe), arguments or {}, complete=arguments is not None)
+    plan = compile_recipe(_source_of(recipe), arguments or {}, complete=arguments is not None)
     check_settings(plan.recipe.settings, "settings")
     if plan.recipe.outputs:
         raise Refusal(
@@ -151,15 +157,15 @@ def check_recipe(recipe: StoredRecipe, arguments: dict[str, Any] | None) -> None
         )
 
 
-def _new_task(recipe: StoredRecipe, arguments: dict[str, Any], schedule: str) -> Entry:
+def _new_task(recipe: StoredRecipe, arguments: dict[str, Any], schedule: str) -> TaskChange:
     """Check a recipe and return the line that makes it a task."""
     check_recipe(recipe, arguments)
     naming_field("schedule", lambda: next_start(schedule, 0.0))
-    return new_entry(_source_of(recipe), recipe.text, arguments, schedule=schedule)
+    return new_task_change(_source_of(recipe), recipe.text, arguments, schedule=schedule)
 
 
-def _source_of(recipe: StoredRecipe) -> Source:
-    return Source.of_text(recipe.text, f"{recipe.name}.{recipe.syntax}")
+def _source_of(recipe: StoredRecipe) -> RecipeSource:
+    return RecipeSource.of_text(recipe.text, f"{recipe.name}.{recipe.syntax}")
 
 
 def naming_field(field: str, check: Callable[[], object]) -> None:

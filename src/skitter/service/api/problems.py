@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from skitter.errors import FrontierError, SkitterError, StoreError
-from skitter.frontends.recipe.problems import RecipeError
+from skitter.frontends.recipe.source import RecipeError
 from skitter.service.errors import Refusal
 
 log = logging.getLogger("skitter.service")

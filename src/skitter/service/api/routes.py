@@ -12,7 +12,7 @@ import msgspec
 from fastapi import FastAPI, Query, Response
 from fastapi.responses import StreamingResponse
 
-from skitter.frontends.tasks.entry import Standing
+from skitter.frontends.tasks.changes import TaskState
 from skitter.service.api.requests import (
     AfterQuery,
     LimitQuery,
@@ -101,7 +101,7 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
         await queries.drop_task(await jobs.records.job(name), task)
 
 
-def _task_view(task: Standing) -> dict[str, Any]:
+def _task_view(task: TaskState) -> dict[str, Any]:
     return {
         "task": task.task,
         "state": task.state,
@@ -109,7 +109,7 @@ def _task_view(task: Standing) -> dict[str, Any]:
         "outputs": task.outputs,
         "schedule": task.schedule,
         "reload": task.reload,
-        "rounds": len(task.rounds),
+        "rounds": len(task.recrawls),
         "due": next_start(task.schedule, time.time()) if task.state == "open" else None,
     }
 

@@ -1,0 +1,161 @@
+"""RobotsCache: one fetch for all who ask, shared with the fleet."""
+
+import asyncio
+import time
+
+import pytest
+
+from skitter.fetch.contract import ConnectError, FetcherCapabilities
+from skitter.fetch.robots import (
+    Deferred,
+    RobotsRecord,
+    RobotsSettings,
+    RobotsState,
+    decode_record,
+    encode_record,
+)
+from skitter.fetch.robots_cache import RobotsCache
+from skitter.response import Response
+
+URL = "http://site.test/private/x"
+RULES = b"User-agent: *\nDisallow: /private/"
+
+
+class GatedFetcher:
+    """Counts fetches; each waits until the gate is open."""
+
+    def __init__(self, answer=RULES):
+        self.answer = answer
+        self.asked = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.begun = asyncio.Event()
+
+    async def open(self): ...
+
+    async def close(self): ...
+
+    capabilities = FetcherCapabilities()
+
+    async def fetch(self, request, *, permit, on_headers=None):
+        self.asked.append(request.url)
+        self.begun.set()
+        await self.gate.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return Response(request.url, 200, body=self.answer, request=request)
+
+
+class Notes(dict):
+    """The shared notes of a frontier."""
+
+    async def get(self, key):
+        return super().get(key, (None, 0))[0]
+
+    async def put(self, key, value, ttl):
+        self[key] = value, ttl
+
+
+def desk(fetcher, notes=None, **settings):
+    shared = {} if notes is None else {"notes": notes}
+    return RobotsCache(fetcher, "skitter/1", RobotsSettings(**settings), **shared)
+
+
+async def test_a_verdict_is_fetched_once_and_then_at_hand():
+    fetcher = GatedFetcher()
+    robots = desk(fetcher)
+    assert robots.known(URL) is None
+    policy = await robots.verdict(URL)
+    assert not policy.allowed(URL)
+    assert robots.known("http://site.test/other") is policy
+    assert await robots.verdict(URL) is policy
+    assert fetcher.asked == ["http://site.test/robots.txt"]
+
+
+async def test_each_scheme_host_and_port_has_a_file_of_its_own():
+    fetcher = GatedFetcher()
+    robots = desk(fetcher)
+    for origin in ("http://site.test", "https://site.test", "http://site.test:81", "http://www.site.test"):
+        await robots.verdict(f"{origin}/x")
+    assert len(set(fetcher.asked)) == 4
+
+
+async def test_many_who_ask_at_once_share_one_fetch_and_one_policy():
+    fetcher = GatedFetcher()
+    robots = desk(fetcher)
+    policies = await asyncio.gather(*(robots.verdict(URL) for _ in range(10)))
+    assert len(fetcher.asked) == 1
+    assert len({id(policy) for policy in policies}) == 1
+
+
+async def test_one_who_stops_waiting_does_not_take_the_file_from_the_others():
+    fetcher = GatedFetcher()
+    fetcher.gate.clear()
+    robots = desk(fetcher)
+    first, second = asyncio.create_task(robots.verdict(URL)), asyncio.create_task(robots.verdict(URL))
+    await fetcher.begun.wait()
+    first.cancel()
+    fetcher.gate.set()
+    assert not (await second).allowed(URL)
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_workers_share_what_one_of_them_fetched():
+    notes, fetcher, other = Notes(), GatedFetcher(), GatedFetcher()
+    await desk(fetcher, notes).verdict(URL)
+    policy = await desk(other, notes).verdict(URL)
+    assert not policy.allowed(URL)
+    assert other.asked == []
+    ((value, ttl),) = notes.values()
+    # Shared for longer than it holds, so that its rules outlive an outage.
+    assert ttl > decode_record(value).ttl
+
+
+async def test_failures_are_counted_over_all_workers_and_over_expiry():
+    notes, fetcher = Notes(), GatedFetcher(ConnectError("refused"))
+    for failures in (1, 2, 3):
+        robots = desk(fetcher, notes, first_deferral=0.000001, max_failures=3)
+        verdict = await robots.verdict(URL)
+        assert isinstance(verdict, Deferred)
+        assert verdict.exhausted is (failures == 3)
+        assert verdict.error == "connect: refused"
+    assert len(fetcher.asked) == 3
+
+
+async def test_while_a_host_is_deferred_it_is_not_asked_and_the_rest_of_the_pause_is_told():
+    notes, fetcher = Notes(), GatedFetcher()
+    record = RobotsRecord(RobotsState.UNREACHABLE, time.time() - 40, 100, failures=1, error="x")
+    await notes.put("robots:http://site.test", encode_record(record), 1000)
+    robots = desk(fetcher, notes)
+    for verdict in (await robots.verdict(URL), await robots.verdict(URL), robots.known(URL)):
+        assert 50 < verdict.seconds <= 60
+    assert fetcher.asked == []
+
+
+async def test_a_file_that_ran_out_is_fetched_again():
+    notes, fetcher = Notes(), GatedFetcher()
+    old = RobotsRecord(RobotsState.RULES, time.time() - 100, 50, b"User-agent: *\nDisallow:")
+    await notes.put("robots:http://site.test", encode_record(old), 1000)
+    assert not (await desk(fetcher, notes).verdict(URL)).allowed(URL)
+    assert len(fetcher.asked) == 1
+
+
+async def test_the_number_of_files_kept_is_bounded():
+    fetcher = GatedFetcher()
+    robots = desk(fetcher, max_cached=2)
+    for host in ("a", "b", "c"):
+        await robots.verdict(f"http://{host}.test/")
+    assert robots.known("http://a.test/") is None
+    assert robots.known("http://c.test/") is not None
+
+
+async def test_closing_gives_up_what_is_under_way():
+    fetcher = GatedFetcher()
+    fetcher.gate.clear()
+    robots = desk(fetcher)
+    waiting = asyncio.create_task(robots.verdict(URL))
+    await fetcher.begun.wait()
+    await robots.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

@@ -1,0 +1,136 @@
+"""Limits: pages exactly, items, errors, bytes and depth; a run with a larger limit goes on."""
+
+import asyncio
+
+import pytest
+
+from crawl_harness import CrawlHarness, Scripted, page
+from skitter import Request, Spider
+from skitter.frontier.records import JobState
+from skitter.run.crawl import Crawl
+from skitter.run.job import JobSpec
+from skitter.testing import Answer
+
+WIDE = {"/": [f"/{number}" for number in range(40)], **{f"/{number}": [] for number in range(40)}}
+CHAIN = {"/": ["/1"], "/1": ["/2", "/2b"], "/2": ["/3"], "/2b": [], "/3": ["/4"], "/4": []}
+
+
+class Follower(Spider):
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        yield {"url": response.url, "depth": response.depth}
+        yield response.follow_all("a")
+
+
+@pytest.fixture
+def bench(serve, tmp_path):
+    def make(pages, spider=Follower, frontier="memory", **settings):
+        site = Scripted(pages)
+        made = CrawlHarness(spider(url=serve(site).url), tmp_path, frontier=frontier, **settings)
+        made.site = site
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize("frontier", ["memory", "sqlite", "socket"])
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_the_limit_of_pages_is_exact(bench, frontier, workers):
+    crawl = bench(WIDE, frontier=frontier, max_pages=17, concurrency_per_slot=8)
+    ran = await crawl.run(workers)
+    assert (len(ran.items), ran.counters["pages"], ran.state) == (17, 17, JobState.STOPPING)
+    assert ran.status.reason == "17 pages"
+    assert ran.status.leased == 0
+    assert sum(crawl.site.counts.values()) == 17, "nothing was fetched in vain"
+
+
+async def test_pages_that_fail_do_not_count_as_pages(bench):
+    pages = {"/": ["/a", "/b", "/c", "/d"], "/a": Answer(status=404), "/b": [], "/c": [], "/d": []}
+    ran = await bench(pages, max_pages=3, concurrency=1).run()
+    assert (ran.counters["pages"], list(ran.letters)) == (3, ["/a"])
+
+
+async def test_a_run_with_a_larger_limit_goes_on(bench, serve, tmp_path):
+    crawl = bench(WIDE, frontier="sqlite", max_pages=5)
+    await crawl.run()
+    more = CrawlHarness(crawl.spider, tmp_path, frontier="sqlite")
+    more.groups = crawl.groups
+    ran = await more.run()
+    assert (ran.state, len(ran.items)) == (JobState.FINISHED, 41)
+    assert set(crawl.site.counts.values()) == {1}
+
+
+async def test_the_limit_of_items_stops_the_crawl(bench):
+    ran = await bench(WIDE, max_items=5, concurrency=2).run()
+    assert ran.status.reason == "5 items"
+    assert 5 <= ran.counters["items"] <= 5 + 2 * 2
+
+
+async def test_the_limit_of_errors_stops_the_crawl(bench):
+    pages = {"/": [f"/gone{number}" for number in range(40)]}
+    ran = await bench(pages, max_errors=4, concurrency=2).run()
+    assert ran.status.reason == "4 errors"
+    assert 4 <= ran.status.failed <= 4 + 2 * 2
+
+
+async def test_the_limit_of_bytes_stops_the_crawl(bench):
+    pages = {**WIDE, **{f"/{number}": Answer(b"x" * 1000) for number in range(40)}}
+    ran = await bench(pages, max_bytes=10_000, concurrency=2).run()
+    assert ran.status.reason == "10000 bytes"
+    assert 10_000 <= ran.counters["bytes"] <= 10_000 + 4 * 1000
+
+
+@pytest.mark.parametrize(("limit", "found"), [(0, 1), (1, 2), (2, 4), (3, 5), (None, 6)])
+async def test_links_are_followed_as_deep_as_the_limit(bench, limit, found):
+    ran = await bench(CHAIN, depth_limit=limit).run()
+    assert len(ran.items) == found
+    assert ran.state is JobState.FINISHED
+    assert ("refused/depth" in ran.counters) == (found < 6)
+
+
+async def test_depth_is_the_parents_plus_one_whatever_a_callback_says(bench):
+    class Liar(Follower):
+        def parse(self, response):
+            yield {"url": response.url, "depth": response.depth}
+            for href in response.hrefs():
+                yield response.follow(href, depth=-7)
+            yield response.follow_all("a", depth=99)
+
+    ran = await bench(CHAIN, Liar).run()
+    assert {item["url"].rpartition("/")[2]: item["depth"] for item in ran.items} == {
+        "": 0, "1": 1, "2": 2, "2b": 2, "3": 3, "4": 4,
+    }  # fmt: skip
+
+
+def test_the_time_limit_stops_a_run_gracefully_and_the_next_one_goes_on(serve, tmp_path, no_blocking_calls):
+    for (
+        function
+    ) in no_blocking_calls.functions.values():  # a run begins and ends with a few calls to the disk
+        function.can_block_in("skitter/run/crawl.py", {"_run"})
+    released = []
+
+    def wait_or_not(visit):
+        return page() if released else Answer(b"", delay=0.2)
+
+    pages = {
+        "/": [f"/{number}" for number in range(20)],
+        **{f"/{number}": wait_or_not for number in range(20)},
+    }
+    server = serve(Scripted(pages))
+    spec = JobSpec(
+        job="timed", spider=f"{__name__}:Follower", arguments={"url": server.url}, home=str(tmp_path / "jobs"),
+        outputs=[str(tmp_path / "items.jsonl")],
+        settings={"robots": False, "delay": 0, "concurrency_per_slot": 2, "time_limit": 0.5},
+    )  # fmt: skip
+    first = asyncio.run(Crawl(spec).run())
+    assert (first.state, first.reason) == (JobState.STOPPING, "time limit of 0.5 s")
+    assert 0 < first.status.done < 21
+    assert first.status.leased == 0
+    assert "leases/lost" not in first.counters
+    released.append(True)
+    spec.settings["time_limit"] = 60
+    second = asyncio.run(Crawl(spec).run())
+    assert (second.state, second.status.done) == (JobState.FINISHED, 21)
+    assert len((tmp_path / "items.jsonl").read_text().splitlines()) == 21

@@ -1,0 +1,145 @@
+"""Worker: undecodable records, robots.txt at the gate, the hand-back of late starts."""
+
+import asyncio
+
+import pytest
+
+from crawl_harness import CrawlHarness, Scripted
+from skitter import Request, Spider
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
+from skitter.frontier.records import Entry, JobState, SeedProgress
+from skitter.testing import Answer
+from skitter.worker.links import LinkCollector
+
+
+class Follower(Spider):
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        yield {"path": "/" + response.url.rpartition("/")[2]}
+        yield response.follow_all("a")
+
+
+@pytest.fixture
+def bench(serve, tmp_path):
+    def make(pages, **settings):
+        site = Scripted(pages)
+        made = CrawlHarness(Follower(url=serve(site).url), tmp_path, **settings)
+        made.site = site
+        return made
+
+    return make
+
+
+def paths(ran):
+    return sorted(item["path"] for item in ran.items)
+
+
+@pytest.mark.parametrize("record", [b"", b"\xff", b"\x01\xff\xff", b"\x01\x81\xa8priority\xa1x"])
+async def test_a_record_that_cannot_be_read_is_a_dead_letter_and_nothing_else_is_hurt(bench, record):
+    crawl = bench({"/": []})
+    context = crawl.frontier_context()
+    crawl.frontier = EmbeddedFrontier(context.politeness, context.options)
+    await crawl.frontier.add([Entry(b"x" * 16, "127.0.0.1", f"{crawl.spider.url}odd", record)])
+    ran = await crawl.run()
+    assert (paths(ran), ran.state) == (["/"], JobState.FINISHED)
+    assert ran.letters["/odd"].startswith("record: " if record else "seed: it is no request")
+    assert crawl.site.counts["/odd"] == 0
+
+
+async def test_what_robots_txt_forbids_is_done_without_a_fetch_and_counted(bench):
+    rules = Answer(b"User-agent: *\nDisallow: /no", content_type="text/plain")
+    crawl = bench({"/": ["/no", "/yes"], "/no": [], "/yes": [], "/robots.txt": rules}, robots=True)
+    ran = await crawl.run()
+    assert crawl.site.counts == {"/robots.txt": 1, "/": 1, "/yes": 1}
+    assert (paths(ran), ran.counters["refused/robots"], ran.status.done) == (["/", "/yes"], 1, 3)
+    assert ran.counters["pages"] == 2
+
+
+async def test_workers_share_a_robots_txt_through_the_frontier(bench):
+    rules = Answer(b"User-agent: *\nDisallow: /no", content_type="text/plain")
+    crawl = bench({"/": [], "/more": ["/no"], "/robots.txt": rules}, robots=True)
+    await crawl.run()
+    info = await crawl.frontier.open()
+    gatherer = LinkCollector(crawl.scope, crawl.settings.politeness(), info.fingerprint_seed)
+    await crawl.frontier.add([gatherer.entry(Request(f"{crawl.spider.url}more"))])
+    ran = await crawl.run()  # by a worker that has never met the host
+    assert (paths(ran), ran.counters["refused/robots"]) == (["/", "/more"], 1)
+    assert crawl.site.counts == {"/robots.txt": 1, "/": 1, "/more": 1}
+
+
+async def test_a_robots_txt_that_fails_costs_its_pages_no_attempt(bench):
+    crawl = bench({"/": [], "/robots.txt": Answer(status=503)}, robots=True)
+    running = asyncio.create_task(crawl.run())
+    while not (crawl.frontier and (await crawl.frontier.status()).delayed):
+        await asyncio.sleep(0.01)
+    status = await crawl.frontier.status()
+    assert status.busiest == []
+    assert not [name for name in status.counters if name.startswith(("retried/", "failed/", "pages"))]
+    await crawl.frontier.control.set_state(JobState.STOPPING)
+    ran = await running
+    assert (ran.letters, ran.status.delayed, crawl.site.counts["/"]) == ({}, 1, 0)
+
+
+async def test_a_fetch_that_cannot_begin_in_time_hands_its_lease_back(bench):
+    """A hook that dawdles makes each start late at first: the distance is kept, and the page still comes."""
+
+    class Dawdling(Follower):
+        late = 2
+
+        async def before_request(self, request):
+            if self.late:
+                self.late -= 1
+                await asyncio.sleep(0.2)
+
+    crawl = bench({"/": []}, delay=0.1)
+    crawl.spider = Dawdling(url=crawl.spider.url)
+    ran = await crawl.run()
+    assert (paths(ran), crawl.site.counts["/"]) == (["/"], 1)
+    assert "leases/lost" not in ran.counters
+
+
+async def test_a_job_that_is_finished_needs_no_work(bench):
+    crawl = bench({"/": []})
+    await crawl.run()
+    again = await crawl.run()
+    assert (again.state, crawl.site.counts["/"]) == (JobState.FINISHED, 1)
+
+
+async def test_a_replayed_dead_letter_is_crawled_again(bench):
+    crawl = bench({"/": (Answer(status=404), [])})
+    first = await crawl.run()
+    assert list(first.letters) == ["/"]
+    assert await crawl.frontier.dead_letters.replay() == 1
+    again = await crawl.run()
+    assert (paths(again), again.letters, again.state) == (["/"], {}, JobState.FINISHED)
+
+
+async def test_delayed_requests_are_fetched_when_their_time_has_come(bench):
+    crawl = bench({"/": [], "/later": []})
+    begun = asyncio.get_running_loop().time()
+
+    class Later(Follower):
+        def parse(self, response):
+            yield {"path": "/" + response.url.rpartition("/")[2], "at": asyncio.get_running_loop().time()}
+            if response.url == self.url:
+                yield response.follow("/later", delay=0.3)
+
+    crawl.spider = Later(url=crawl.spider.url)
+    ran = await crawl.run()
+    assert paths(ran) == ["/", "/later"]
+    assert max(item["at"] for item in ran.items) - begun >= 0.3
+
+
+async def test_the_crawl_waits_for_seeds_that_another_worker_is_loading(bench):
+    crawl = bench({"/": [], "/late": []})
+    context = crawl.frontier_context()
+    crawl.frontier = EmbeddedFrontier(context.politeness, context.options)
+    claim = await crawl.frontier.claim_seeds("somebody else")
+    running = asyncio.create_task(crawl.run())
+    await asyncio.sleep(0.3)
+    assert not running.done()
+    await crawl.frontier.add([], SeedProgress(claim.token, 0, done=True))
+    ran = await running
+    assert (ran.state, ran.items) == (JobState.FINISHED, [])

@@ -1,0 +1,351 @@
+"""Hooks: order, several per point, every signal at every point that it concerns, plain and coroutine functions."""
+
+import pytest
+
+from crawl_harness import CrawlHarness, Scripted, page, redirect
+from skitter import Request, Spider
+from skitter.errors import DeferRequest, SpiderError
+from skitter.frontier.records import JobState
+from skitter.testing import Answer
+from skitter.worker.hooks import POINTS, HookAction, Hooks
+
+PAGES = {"/": ["/a", "/b"], "/a": [], "/b": []}
+
+
+class Hooked(Spider):
+    """One item a page; what its hooks answer is set from outside."""
+
+    def __init__(self, **arguments):
+        self.answers = {}
+        super().__init__(**arguments)
+        self.calls = []
+        self.hooks = [Recorder(self, point) for point in POINTS]
+
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        if response.url.endswith("/raise"):
+            raise ValueError("in the callback")
+        yield {"url": response.url, "status": response.status}
+        yield response.follow_all("a")
+
+
+class Recorder:
+    """A collection with one hook, which tells the spider and answers what that says."""
+
+    def __init__(self, spider, point):
+        async def hook(subject, *_rest):
+            where = getattr(subject, "url", "")
+            spider.calls.append((point, "/" + where.rpartition("/")[2]))
+            answer = spider.answers.get((point, "/" + where.rpartition("/")[2]))
+            if isinstance(answer, list):
+                answer = answer.pop(0) if answer else None
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        setattr(self, point, hook)
+
+
+@pytest.fixture
+def run(serve, tmp_path):
+    async def run_it(answers=None, pages=PAGES, spider_class=Hooked, **settings):
+        site = Scripted(pages)
+        server = serve(site)
+        spider = spider_class(url=server.url, answers=answers or {})
+        bench = CrawlHarness(spider, tmp_path, **settings)
+        ran = await bench.run()
+        ran.site, ran.spider, ran.bench = site, spider, bench
+        return ran
+
+    return run_it
+
+
+def paths(ran):
+    return sorted("/" + item["url"].rpartition("/")[2] for item in ran.items)
+
+
+async def test_the_points_of_a_page_come_in_the_order_of_the_loop(run):
+    ran = await run(pages={"/": []})
+    assert [point for point, _ in ran.spider.calls] == [
+        "on_start", "before_request", "before_send", "on_headers", "after_request", "before_save", "after_save",
+        "on_stop",
+    ]  # fmt: skip
+
+
+async def test_a_failed_attempt_asks_on_error_each_time(run):
+    ran = await run(pages={"/": Answer(status=500)}, max_retries=2)
+    assert [point for point, _ in ran.spider.calls].count("on_error") == 3
+
+
+async def test_hooks_of_one_point_run_in_order_and_the_first_decision_ends_the_round():
+    order = []
+    hooks = Hooks()
+
+    def plain(_request):
+        order.append("plain")
+
+    async def coroutine(_request):
+        order.append("coroutine")
+        return HookAction.DROP
+
+    hooks.register("on_error", plain)
+    hooks.register("on_error", coroutine)
+    hooks.register("on_error", plain)
+    assert await hooks.ask("on_error", None) is HookAction.DROP
+    assert order == ["plain", "coroutine"]
+
+
+async def test_each_hook_gets_the_request_as_the_one_before_it_left_it():
+    hooks = Hooks()
+    hooks.register("before_request", lambda request: request.replace(priority=1))
+
+    async def second(request):
+        return request.replace(depth=request.priority + 1)
+
+    hooks.register("before_request", second)
+    request, signal = await hooks.rewrite(Request("http://h.test/"))
+    assert (request.priority, request.depth, signal) == (1, 2, HookAction.CONTINUE)
+
+
+async def test_the_name_of_a_signal_is_as_good_as_the_signal():
+    hooks = Hooks()
+    hooks.register("on_error", lambda: "retry")
+    assert await hooks.ask("on_error") is HookAction.RETRY
+
+
+async def test_an_answer_that_is_no_signal_names_the_hook():
+    hooks = Hooks()
+    hooks.register("on_error", lambda: 7)
+    with pytest.raises(SpiderError, match=r"<lambda> .*7"):
+        await hooks.ask("on_error")
+
+
+def test_an_unknown_point_is_refused():
+    with pytest.raises(SpiderError, match="before_lunch"):
+        Hooks().register("before_lunch", print)
+
+
+def test_the_spiders_own_methods_are_hooks_before_its_collections():
+    class Own(Spider):
+        def on_error(self, request, error):
+            return None
+
+    hooks = Hooks()
+    spider = Own()
+    hooks.register_all(spider)
+    assert hooks["on_error"] == [spider.on_error]
+    assert not hooks["before_request"]
+
+
+async def test_before_request_may_have_another_request_fetched(run):
+    class Rewriting(Hooked):
+        def before_request(self, request):
+            return request.replace(headers={"X-Mark": "seen"})
+
+    ran = await run(spider_class=Rewriting)
+    assert {visit.headers.get("x-mark") for visit in ran.site.visits} == {"seen"}
+    assert paths(ran) == ["/", "/a", "/b"]
+
+
+async def test_what_before_request_completes_is_fetched_and_the_queue_keeps_the_short_one(run):
+    short = []
+
+    class Completing(Hooked):
+        def before_request(self, request):
+            short.append(request.url.partition("//")[2].partition("/")[2])
+            product = request.url.rpartition("/")[2]
+            return request.replace(url=f"{self.url}catalogue/item?id={product}&full=1") if product else None
+
+    pages = {
+        "/": ["/17", "/18"],
+        "/catalogue/item?id=17&full=1": (Answer(status=500), page()),
+        "/catalogue/item?id=18&full=1": Answer(status=404),
+    }
+    ran = await run(pages=pages, spider_class=Completing)
+    assert sorted(short) == ["", "17", "17", "18"]
+    assert list(ran.letters) == ["/18"]
+    assert {item["url"].rpartition("/")[2] for item in ran.items} == {"", "item?id=17&full=1"}
+
+
+async def test_after_request_may_put_another_response_in_place(run):
+    class Decoding(Hooked):
+        def after_request(self, response):
+            if response.url.endswith("/a"):
+                return response.replace(status=200, body=b'<a href="/hidden">x</a>')
+            return None
+
+    ran = await run(
+        spider_class=Decoding, pages={**PAGES, "/a": Answer(b"secret", status=404), "/hidden": []}
+    )
+    assert paths(ran) == ["/", "/a", "/b", "/hidden"]
+    assert {item["status"] for item in ran.items} == {200}
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "end"),
+    [
+        (404, HookAction.DROP, "dropped"),
+        (404, HookAction.IGNORE, "page"),
+        (403, [HookAction.RETRY], "page"),
+        (404, None, "letter"),
+    ],
+)
+async def test_after_request_decides_over_any_status(run, status, answer, end):
+    pages = {
+        **PAGES,
+        "/a": (page(status=status), page(status=status if answer is HookAction.IGNORE else 200)),
+    }
+    ran = await run({("after_request", "/a"): answer}, pages=pages)
+    assert ("/a" in paths(ran)) == (end == "page")
+    assert (ran.letters != {}) == (end == "letter")
+    assert ran.counters.get("refused/hook", 0) == (end == "dropped")
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])
+async def test_drop_finishes_a_request_without_output(run, point):
+    ran = await run({(point, "/a"): HookAction.DROP})
+    assert paths(ran) == ["/", "/b"]
+    assert (ran.status.done, ran.status.failed, ran.letters) == (3, 0, {})
+    assert ran.counters["refused/hook"] == 1
+    assert ran.site.counts["/a"] == (point != "before_request")
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])
+async def test_retry_tries_again_and_counts_once(run, point):
+    ran = await run({(point, "/a"): [HookAction.RETRY, HookAction.RETRY]})
+    assert paths(ran) == ["/", "/a", "/b"]
+    assert ran.counters[f"retried/hook/{point}"] == 2
+    assert (ran.counters["pages"], ran.counters["items"], ran.counters["links"]) == (3, 3, 2)
+    assert ran.site.counts["/a"] == (1 if point == "before_request" else 3)
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save"])
+async def test_retry_without_end_is_given_up(run, point):
+    ran = await run({(point, "/a"): HookAction.RETRY}, max_retries=2)
+    assert ran.letters == {"/a": f"hook/{point}: asked for a retry"}
+    assert paths(ran) == ["/", "/b"]
+
+
+@pytest.mark.parametrize("slot", [False, True])
+async def test_what_is_postponed_before_its_request_comes_back_and_no_attempt_counts(run, slot):
+    wish = DeferRequest("not now", 0.02, slot=slot)
+    answers = {("before_request", "/a"): [wish, wish, wish]}
+    ran = await run(answers, max_retries=0)
+    assert (ran.letters, ran.site.counts["/a"]) == ({}, 1)
+    assert [call for call in ran.spider.calls if call == ("before_request", "/a")] == [
+        ("before_request", "/a")
+    ] * 4
+    assert sorted(item["url"].rpartition("/")[2] for item in ran.items) == ["", "a", "b"]
+    assert not [name for name in ran.counters if name.startswith("retried")]
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "after_save"])
+async def test_stop_goes_on_with_the_request_and_stops_the_crawl(run, point):
+    ran = await run({(point, "/a"): HookAction.STOP}, pages={**PAGES, "/a": ["/c"], "/c": []}, concurrency=1)
+    assert ran.state is JobState.STOPPING
+    assert "/a" in paths(ran)
+    assert "/c" not in paths(ran)
+    assert ran.status.leased == 0
+    assert ran.failure is None
+
+
+@pytest.mark.parametrize(
+    "point", ["before_request", "after_request", "before_save", "on_error", "after_save"]
+)
+async def test_fail_fails_the_crawl_and_a_rerun_resumes(run, point):
+    pages = {**PAGES, "/a": (Answer(status=500), page())} if point == "on_error" else PAGES
+    ran = await run({(point, "/a"): [HookAction.FAIL]}, pages=pages)
+    assert f"hook {point} at" in str(ran.failure)
+    assert ran.failure.remedy
+    assert (ran.status.leased, ran.state) == (0, JobState.RUNNING)
+    again = await ran.bench.run()
+    assert again.state is JobState.FINISHED
+    assert paths(again) == ["/", "/a", "/b"]
+    assert again.letters == {}
+
+
+async def test_ignore_gives_a_bad_status_to_the_callback(run):
+    ran = await run({("on_error", "/a"): HookAction.IGNORE}, pages={**PAGES, "/a": page(status=404)})
+    assert {"/" + item["url"].rpartition("/")[2]: item["status"] for item in ran.items} == {
+        "/": 200, "/a": 404, "/b": 200,
+    }  # fmt: skip
+    assert ran.letters == {}
+
+
+async def test_ignore_after_a_fetch_gives_any_status_to_the_callback(run):
+    ran = await run({("after_request", "/a"): HookAction.IGNORE}, pages={**PAGES, "/a": page(status=503)})
+    assert paths(ran) == ["/", "/a", "/b"]
+
+
+async def test_ignore_lets_a_failed_callback_pass_without_a_dead_letter(run):
+    pages = {"/": ["/raise"], "/raise": []}
+    ran = await run({("on_error", "/raise"): HookAction.IGNORE}, pages=pages)
+    assert (paths(ran), ran.letters) == (["/"], {})
+    assert (ran.counters["errors/ignored"], ran.status.done) == (1, 2)
+
+
+async def test_drop_in_on_error_spares_the_dead_letters(run):
+    ran = await run({("on_error", "/a"): HookAction.DROP}, pages={**PAGES, "/a": page(status=404)})
+    assert (ran.letters, ran.counters["refused/hook"], ran.status.done) == ({}, 1, 3)
+
+
+async def test_retry_in_on_error_tries_what_would_have_been_given_up(run):
+    pages = {**PAGES, "/a": (Answer(status=404), page())}
+    ran = await run({("on_error", "/a"): [HookAction.RETRY]}, pages=pages)
+    assert (paths(ran), ran.letters) == (["/", "/a", "/b"], {})
+
+
+@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "on_error"])
+async def test_an_exception_in_a_hook_fails_its_request_alone(run, point):
+    pages = {**PAGES, "/a": page(status=404)} if point == "on_error" else PAGES
+    ran = await run({(point, "/a"): RuntimeError("oops")}, pages=pages)
+    assert list(ran.letters) == ["/a"]
+    assert "RuntimeError: oops" in ran.letters["/a"]
+    assert paths(ran) == ["/", "/b"]
+    assert ran.state is JobState.FINISHED
+
+
+async def test_an_exception_after_the_save_is_counted_and_the_items_stay(run):
+    ran = await run({("after_save", "/a"): RuntimeError("oops")})
+    assert (paths(ran), ran.letters, ran.counters["errors/hook"]) == (["/", "/a", "/b"], {}, 1)
+
+
+async def test_before_save_may_change_the_items(run):
+    class Changing(Hooked):
+        def before_save(self, response, items):
+            items[0]["length"] = len(response.body)
+            items.append({"url": response.url, "second": True})
+
+    ran = await run(pages={"/": []}, spider_class=Changing)
+    assert [set(item) for item in ran.items] == [{"url", "status", "length"}, {"url", "second"}]
+    assert ran.counters["items"] == 2
+
+
+async def test_an_exception_at_the_start_fails_the_crawl_before_anything_is_fetched(run):
+    ran = await run({("on_start", "/"): RuntimeError("no database")})
+    assert "hook on_start: RuntimeError: no database" in str(ran.failure)
+    assert ran.site.visits == []
+
+
+async def test_an_error_text_that_is_no_valid_unicode_is_kept_readable(run, caplog):
+    caplog.set_level("CRITICAL", logger="skitter")  # a test runner's report cannot carry it either
+
+    class Odd(Hooked):
+        def before_request(self, request):
+            if request.url.endswith("/a"):
+                raise ValueError("\udc80 half a pair")
+
+    ran = await run(spider_class=Odd)
+    assert "\\udc80 half a pair" in ran.letters["/a"]
+    assert paths(ran) == ["/", "/b"]
+
+
+async def test_on_error_hears_of_what_is_already_decided_and_changes_nothing_about_it(run):
+    """A redirect that leads nowhere; the hook fails besides, and its answer would be an IGNORE."""
+    for answer in (ValueError("in the hook"), HookAction.IGNORE):
+        ran = await run({("on_error", "/loop"): answer}, {"/": ["/loop"], "/loop": redirect("/loop")})
+        assert ("on_error", "/loop") in ran.spider.calls
+        assert ran.letters["/loop"].startswith("redirect/loop: ")
+        assert (ran.state, ran.status.done) == (JobState.FINISHED, 1)

@@ -1,0 +1,145 @@
+"""Pump: leases what there is room for, waits without polling, drains and hands back."""
+
+import asyncio
+
+import pytest
+
+from crawl_harness import CrawlHarness, Scripted
+from skitter import Request, Spider
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
+from skitter.frontier.records import JobState, Lease
+from skitter.testing import Answer, WireAnswer
+from skitter.worker import inflight
+
+
+class Follower(Spider):
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        yield {"url": response.url}
+        yield response.follow_all("a")
+
+
+class Watched(EmbeddedFrontier):
+    """Notes what it is asked."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.asked = []
+        """Room and answered state of each call for work."""
+        self.most_leased = 0
+        self.landed, self.unannounced = set(), []
+
+    async def lease(self, worker, limit, landed=()):
+        self.landed.update(landing.lease_id for landing in landed)
+        result = await super().lease(worker, limit, landed)
+        self.asked.append((limit, result.state))
+        self.most_leased = max(self.most_leased, (await self.status()).leased)
+        return result
+
+    async def commit(self, outcomes):
+        self.unannounced += [one.lease_id for one in outcomes if one.lease_id not in self.landed]
+        return await super().commit(outcomes)
+
+
+@pytest.fixture
+def bench(serve, tmp_path):
+    def make(pages, **settings):
+        site = Scripted(pages)
+        made = CrawlHarness(Follower(url=serve(site).url), tmp_path, **settings)
+        context = made.frontier_context()
+        made.frontier = Watched(context.politeness, context.options)
+        made.site = site
+        return made
+
+    return make
+
+
+def wide(count, answer):
+    return {
+        "/": [f"/{number}" for number in range(count)],
+        **{f"/{number}": answer for number in range(count)},
+    }
+
+
+async def test_a_worker_that_is_busy_does_not_keep_asking(bench):
+    crawl = bench(wide(12, Answer(delay=0.5)), concurrency=4, concurrency_per_slot=8)
+    ran = await crawl.run()
+    assert len(ran.items) == 13
+    assert len(crawl.frontier.asked) < 100
+
+
+async def test_a_paused_job_is_not_asked_all_the_time_and_goes_on_when_it_is_resumed(bench):
+    crawl = bench(wide(8, Answer(delay=0.02)), concurrency=2)
+    running = asyncio.create_task(crawl.run())
+    while not crawl.site.counts["/0"]:
+        await asyncio.sleep(0.005)
+    await crawl.frontier.control.set_state(JobState.PAUSED)
+    before = len(crawl.frontier.asked)
+    await asyncio.sleep(1.0)
+    fetched = sum(crawl.site.counts.values())
+    assert fetched < 9
+    assert len(crawl.frontier.asked) - before < 40
+    await crawl.frontier.control.set_state(JobState.RUNNING)
+    ran = await running
+    assert (len(ran.items), ran.state) == (9, JobState.FINISHED)
+
+
+async def test_a_crawl_at_its_limit_does_not_keep_asking(bench):
+    crawl = bench(wide(12, Answer(delay=0.5)), concurrency=8, concurrency_per_slot=8, max_pages=3)
+    ran = await crawl.run()
+    assert len(ran.items) == 3
+    assert len(crawl.frontier.asked) < 60
+
+
+async def test_no_more_is_in_hand_than_twice_the_concurrency(bench):
+    crawl = bench(wide(60, []), concurrency=4, concurrency_per_slot=100)
+    await crawl.run()
+    assert 4 <= crawl.frontier.most_leased <= 8
+
+
+async def test_the_frontier_hears_how_a_fetch_ended_before_its_commit(bench):
+    """Otherwise a refusal or a latency would be lost: a commit ends the lease."""
+    pages = wide(20, (Answer(status=429, headers={"Retry-After": "0"}), []))
+    crawl = bench(pages, max_throttled=3, concurrency_per_slot=32, retry_delay=0.01)
+    ran = await crawl.run()
+    assert ran.state is JobState.FINISHED
+    assert crawl.frontier.unannounced == []
+
+
+async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_rest(bench):
+    crawl = bench(wide(10, Answer(delay=0.2)), concurrency=2)
+    running = asyncio.create_task(crawl.run())
+    while not crawl.site.counts["/0"]:
+        await asyncio.sleep(0.005)
+    crawl.workers.drain()
+    ran = await running
+    assert ran.status.done == sum(crawl.site.counts.values()) == 3
+    assert (ran.status.leased, ran.status.queued, "leases/lost" in ran.counters) == (0, 8, False)
+
+
+async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopped(bench, monkeypatch):
+    monkeypatch.setattr(inflight, "DRAIN_SECONDS", 0.3)
+    crawl = bench(wide(4, WireAnswer([], end="stall")), timeout=60)
+    running = asyncio.create_task(crawl.run())
+    while not crawl.site.counts["/0"]:
+        await asyncio.sleep(0.005)
+    await crawl.frontier.control.set_state(JobState.STOPPING)
+    ran = await running
+    assert (ran.state, ran.status.leased, ran.status.queued) == (JobState.STOPPING, 0, 4)
+    assert "leases/lost" not in ran.counters
+    letters_and_attempts = (ran.letters, [name for name in ran.counters if name.startswith("retried/")])
+    assert letters_and_attempts == ({}, [])
+
+
+async def test_nothing_is_sent_for_a_turn_that_has_landed():
+    held = inflight.Inflight(1)
+    granted = Lease(1, bytes(16), "h.test", "http://h.test/", b"", 0, 0, 0.0, start_within=60.0)
+    turn = inflight.InflightRequest(held, granted, asyncio.get_running_loop().time())
+    turn.report_connecting(0.5)
+    assert turn.may_send()
+    turn.finish_fetch()
+    turn.report_connecting(0.75)
+    assert not turn.may_send()
+    assert [report.connecting for report in held.take_reports()] == [0.5]

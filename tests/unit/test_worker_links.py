@@ -1,0 +1,220 @@
+"""Gather: what callbacks give becomes items and entries; every refused URL is counted by its reason."""
+
+import pytest
+
+from crawl_harness import CrawlHarness, Scripted
+from skitter import Request, Spider
+from skitter.errors import RequestError, SpiderError
+from skitter.frontier.records import Entry
+from skitter.links import Links
+from skitter.politeness import LimitRule, Politeness
+from skitter.request import decode_request, fingerprint
+from skitter.scope import Scope
+from skitter.web.urls import normalize
+from skitter.worker.links import LinkCollector
+
+BASE = "http://h.test/dir/page.html"
+PARENT = Request(BASE, depth=3)
+
+
+@pytest.fixture
+def gatherer():
+    def make(scope=None, politeness=None):
+        return LinkCollector(scope or Scope(), politeness or Politeness(), 42)
+
+    return make
+
+
+def urls_of(gathered):
+    return [entry.url for entry in entries_of(gathered)]
+
+
+def entries_of(gathered):
+    batched = [batch.entry(index) for batch in gathered.batches for index in range(len(batch.urls))]
+    return gathered.entries + batched
+
+
+def links(*hrefs, **fields):
+    return Links(BASE, list(hrefs), fields)
+
+
+def request_of(entry):
+    return decode_request(entry.url, entry.record)
+
+
+def test_items_requests_and_batches_are_told_apart(gatherer):
+    gathered = gatherer().collect([{"a": 1}, Request("http://h.test/x"), links("y", "z"), None], PARENT)
+    assert gathered.items == [{"a": 1}]
+    assert urls_of(gathered) == ["http://h.test/x", "http://h.test/dir/y", "http://h.test/dir/z"]
+    assert gathered.links == 3
+
+
+@pytest.mark.parametrize("strange", ["text", 7, ["list"], object()])
+def test_what_is_neither_item_nor_request_is_named(gatherer, strange):
+    with pytest.raises(SpiderError, match=type(strange).__name__):
+        gatherer().collect([strange], PARENT)
+
+
+def test_a_batch_gives_the_same_entries_as_its_requests_one_by_one(gatherer):
+    hrefs = ["a.html", "/b?x=1&c=%41", "//other.test/", "../d/./e", "g h", "http.html"]
+    batch = links(*hrefs, priority=5, meta={"k": 1}, callback="item", delay=2.0)
+    together = entries_of(gatherer().collect([batch], PARENT))
+    single = entries_of(gatherer().collect(list(batch), PARENT))
+    assert [(e.fingerprint, e.slot, e.url, e.priority, e.delay, e.dedup) for e in together] == [
+        (e.fingerprint, e.slot, e.url, e.priority, e.delay, e.dedup) for e in single
+    ]
+    assert [request_of(entry) for entry in together] == [request_of(entry) for entry in single]
+
+
+def test_the_fingerprint_of_a_batched_link_is_that_of_its_request(gatherer):
+    for entry in entries_of(gatherer().collect([links("a", "b?y=2&x=1", "c%7e")], PARENT)):
+        assert entry.fingerprint == fingerprint(Request(entry.url), 42)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"method": "POST"}, {"body": b"x"}, {"fingerprint_keys": ("k",), "meta": {"k": 1}}]
+)
+def test_fields_of_the_identity_hold_for_a_batch_too(gatherer, fields):
+    (entry,) = entries_of(gatherer().collect([links("a", **fields)], PARENT))
+    assert entry.fingerprint == fingerprint(Request("http://h.test/dir/a", **fields), 42)
+    assert entry.fingerprint != fingerprint(Request("http://h.test/dir/a"), 42)
+
+
+def test_a_batch_may_skip_the_duplicate_test(gatherer):
+    gathered = gatherer().collect([links("a", dont_filter=True)], PARENT)
+    assert [entry.dedup for entry in entries_of(gathered)] == [False]
+
+
+def test_depth_and_referer_are_set_whatever_is_given(gatherer):
+    given = [Request("http://h.test/x", depth=99), links("y", depth=99)]
+    requests = [request_of(entry) for entry in entries_of(gatherer().collect(given, PARENT))]
+    assert [(request.depth, request.referer) for request in requests] == [(4, BASE), (4, BASE)]
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize(
+    ("href", "scope", "reason"),
+    [
+        ("mailto:me@h.test", Scope(), "scheme"),
+        ("ftp://h.test/", Scope(), "scheme"),
+        ("http://other.test/", Scope(allowed_domains=["h.test"]), "host"),
+        ("http://other.test/", Scope(scope="host", seeds=[BASE]), "host"),
+        ("/elsewhere", Scope(scope="prefix", seeds=[BASE]), "pattern"),
+        ("/denied", Scope(deny=["denied"]), "pattern"),
+        ("/other", Scope(allow=["only"]), "pattern"),
+        ("/" + "x" * 5000, Scope(), "length"),
+        ("/x", Scope(depth_limit=3), "depth"),
+    ],
+)
+def test_a_refused_url_is_counted_by_its_reason(gatherer, href, scope, reason, batched):
+    batch = links(href)
+    gathered = gatherer(scope).collect([batch] if batched else list(batch), PARENT)
+    assert urls_of(gathered) == []
+    assert {name: count for name, count in gathered.refused.items() if count} == {reason: 1}
+
+
+def test_links_that_are_no_urls_are_counted(gatherer):
+    gathered = gatherer().collect([links("http://[::1", "http://a b/", "ok")], PARENT)
+    assert gathered.refused["unparsable"] == 2
+    assert urls_of(gathered) == ["http://h.test/dir/ok"]
+
+
+def test_links_that_mean_something_else_on_another_page_are_looked_at_again(gatherer):
+    """``http.html`` is no absolute URL, and ``?page=2`` belongs to its page."""
+    one = gatherer()
+    hrefs = [
+        "http.html",
+        "https",
+        "http:x.html",
+        "?page=2",
+        "#top",
+        "",
+        " ?page=3",
+        "\x01?page=4",
+        "\n?page=5",
+    ]
+    for folder in ("a", "b"):
+        for page in ("one.html", "two.html"):
+            base = f"http://h.test/{folder}/{page}"
+            gathered = one.collect([Links(base, hrefs, {})], Request(base))
+            one.cache.learn(urls_of(gathered))
+            # A second page that repeats the links makes the memory note them by their text.
+            one.collect([Links(base, hrefs, {})], Request(base))
+    known = one.cache.urls
+    for folder in ("a", "b"):
+        assert {f"http://h.test/{folder}/{name}" for name in ("http.html", "https", "x.html")} <= known
+        for page in ("one.html", "two.html"):
+            assert {f"http://h.test/{folder}/{page}?page={number}" for number in (2, 3, 4, 5)} <= known
+
+
+HOSTS_AND_FOLDERS = [
+    f"{host}{folder}page{number}.html"
+    for number in range(2)
+    for host in ("http://h.test", "http://g.test", "https://h.test", "http://h.test:81")
+    for folder in ("/", "/a/", "/b/", "/a/c/", "/a/d/", "/b/c/", "/a/c/e/")
+]
+
+
+@pytest.mark.parametrize(
+    "href", ["../x.html", "../../x.html", "..//x", "../", "/x", "x", "../a/c/x", "./../x", ".."]
+)
+def test_every_url_is_found_once_whatever_folder_and_host_its_links_stand_in(gatherer, href):
+    one, found, expected = gatherer(), [], set()
+    for base in HOSTS_AND_FOLDERS * 2:
+        gathered = one.collect([Links(base, [href], {})], Request(base))
+        found += urls_of(gathered)
+        one.cache.learn(urls_of(gathered))
+        expected.add(normalize(href, base))
+    assert sorted(found) == sorted(expected)
+
+
+def test_the_slot_comes_from_the_politeness_rules(gatherer):
+    rules = [LimitRule(domain_glob="*.pool.test", unit="rule", delay=1.0)]
+    one = gatherer(politeness=Politeness(rules=rules))
+    gathered = one.collect([links("http://a.pool.test/", "http://b.pool.test:81/", "/here")], PARENT)
+    assert [entry.slot for entry in entries_of(gathered)] == ["rule:0", "rule:0", "h.test"]
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"priority": 2**63}, {"priority": -(2**63) - 1}, {"priority": 10**30}, {"priority": "high"},
+        {"priority": 1.5}, {"delay": float("nan")}, {"delay": "5"}, {"not_before": float("inf")},
+    ],
+)  # fmt: skip
+def test_what_a_frontier_cannot_put_in_order_is_refused_by_name(gatherer, fields, batched):
+    batch = links("x", **fields)
+    with pytest.raises(RequestError) as caught:
+        gatherer().collect([batch] if batched else list(batch), PARENT)
+    assert caught.value.field == next(iter(fields))
+
+
+def test_a_seed_becomes_an_entry_or_a_reason(gatherer):
+    one = gatherer(Scope(allowed_domains=["h.test"]))
+    assert isinstance(one.entry(Request("HTTP://H.test/%7Ea b#part")), Entry)
+    assert one.entry(Request("http://H.test/a b#part")).url == "http://h.test/a%20b"
+    assert one.entry(Request("http://x.test/")) == "host"
+    assert one.entry(Request("nonsense")) == "unparsable"
+
+
+class Everywhere(Spider):
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        yield {"url": response.url}
+        yield response.follow_all("a")
+        for href in response.hrefs():
+            yield Request(href if "://" in href else response.urljoin(href))
+
+
+async def test_a_crawl_counts_all_that_it_refuses(serve, tmp_path):
+    hrefs = ["/a", "/a#x", "/b", "mailto:x@y.test", "ftp://h.test/", "http://outside.invalid/", "/denied"]
+    server = serve(Scripted({"/": hrefs, "/a": [], "/b": []}))
+    bench = CrawlHarness(Everywhere(url=server.url), tmp_path, deny=["denied", "outside"], max_url_length=100)
+    ran = await bench.run()
+    assert len(ran.items) == 3
+    counted = {name: count for name, count in ran.counters.items() if name.startswith("refused/")}
+    assert counted == {"refused/scheme": 4, "refused/pattern": 4, "refused/duplicate": 4}
+    assert ran.counters["links"] == 14

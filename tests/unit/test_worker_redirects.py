@@ -1,0 +1,217 @@
+"""Redirects: new requests through the frontier, by the rules of RFC 9110, scope checked at each hop."""
+
+import pytest
+
+from crawl_harness import CrawlHarness, Scripted, page, redirect
+from skitter import Request, Response, Spider
+from skitter.frontier.records import JobState
+from skitter.testing import Answer
+from skitter.worker.retry import RedirectError, redirected
+
+
+def follow(status=302, location="/b", url="http://h.test/a", limit=5, set_cookie="", **fields):
+    request = Request(url, **fields)
+    headers = {"Location": location, **({"Set-Cookie": set_cookie} if set_cookie else {})}
+    return redirected(request, Response(url, status, headers=headers, request=request), limit)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_301_302_and_303_turn_a_post_into_a_get_without_body(status):
+    request = follow(status, method="POST", body="x")
+    assert (request.method, request.body, request.url) == ("GET", b"", "http://h.test/b")
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_307_and_308_keep_method_and_body(status):
+    request = follow(status, method="POST", body="x")
+    assert (request.method, request.body) == ("POST", b"x")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_head_stays_head(status):
+    assert follow(status, method="HEAD").method == "HEAD"
+
+
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        ("b", "http://h.test/dir/b"),
+        ("../b", "http://h.test/b"),
+        ("//other.test/x", "http://other.test/x"),
+        ("?q=1", "http://h.test/dir/a?q=1"),
+        ("/b#part", "http://h.test/b"),
+        ("HTTPS://H.test/B", "https://h.test/B"),
+    ],
+)
+def test_the_location_may_be_relative(location, url):
+    assert follow(location=location, url="http://h.test/dir/a").url == url
+
+
+def test_what_belongs_to_the_request_goes_along():
+    request = follow(meta={"a": 1}, cb_kwargs={"b": 2}, callback="item", priority=3, session="s", depth=4)
+    assert (request.meta, request.cb_kwargs, request.callback) == ({"a": 1}, {"b": 2}, "item")
+    assert (request.priority, request.session, request.depth) == (3, "s", 4)
+    assert request.redirects == ("http://h.test/a",)
+
+
+def test_waiting_times_do_not_go_along():
+    request = follow(delay=5, not_before=10**10)
+    assert (request.delay, request.not_before) == (0, 0)
+
+
+def test_credentials_stay_with_their_host():
+    headers = {"Authorization": "secret", "COOKIE": "a=b", "X-Other": "kept"}
+    same = follow(headers=headers, cookies={"c": "d"})
+    other = follow(location="http://other.test/", headers=headers, cookies={"c": "d"})
+    assert (same.headers, same.cookies) == (headers, {"c": "d"})
+    assert (other.headers, other.cookies) == ({"X-Other": "kept"}, {})
+
+
+@pytest.mark.parametrize(
+    ("location", "error"),
+    [("", "redirect/location"), ("http://[::1/", "redirect/location"), ("ftp://h.test/", "redirect/scheme")],
+)
+def test_a_location_that_leads_nowhere_is_an_error(location, error):
+    with pytest.raises(RedirectError, match=f"^{error}: "):
+        follow(location=location)
+
+
+def test_a_loop_is_an_error_at_its_first_repetition():
+    with pytest.raises(RedirectError, match=r"^redirect/loop: "):
+        follow(location="/start", redirects=("http://h.test/start",))
+
+
+def test_a_redirect_to_itself_that_sets_a_cookie_is_tried_again():
+    request = follow(location="/a", set_cookie="seen=1")
+    assert (request.url, request.dont_filter) == ("http://h.test/a", True)
+
+
+def test_a_page_is_no_loop_if_any_hop_since_its_last_visit_set_a_cookie():
+    first = follow(url="http://h.test/a", location="/b", set_cookie="seen=1")
+    second = redirected(first, Response(first.url, 302, headers={"Location": "/a"}, request=first), 9)
+    assert (second.url, second.dont_filter, second.redirects) == (
+        "http://h.test/a", True, ("http://h.test/a", "http://h.test/b"),
+    )  # fmt: skip
+    with pytest.raises(RedirectError, match=r"^redirect/loop: http://h\.test/b "):
+        redirected(second, Response(second.url, 302, headers={"Location": "/b"}, request=second), 9)
+
+
+def test_a_hop_goes_on_in_the_session_that_was_used_for_the_one_before():
+    request = Request("http://h.test/a")
+    sent = request.replace(session="chosen")
+    response = Response("http://h.test/a", 302, headers={"Location": "/b"}, request=sent)
+    assert redirected(request, response, 9).session == "chosen"
+
+
+def test_a_chain_may_be_as_long_as_the_limit():
+    chain = tuple(f"http://h.test/{number}" for number in range(4))
+    assert len(follow(redirects=chain, limit=5).redirects) == 5
+    with pytest.raises(RedirectError, match=r"^redirect/limit: more than 4"):
+        follow(redirects=chain, limit=4)
+
+
+class Collector(Spider):
+    async def start(self):
+        yield Request(self.url, headers={"Authorization": "secret"})
+
+    def parse(self, response):
+        yield {"url": response.url, "depth": response.depth}
+        yield response.follow_all("a")
+
+
+@pytest.fixture
+def run(serve, tmp_path):
+    async def run_it(pages, hosts=1, **settings):
+        site = Scripted({})
+        server = serve(site, hosts=hosts)
+        site._pages.update(pages(server) if callable(pages) else pages)
+        ran = await CrawlHarness(Collector(url=server.url), tmp_path, **settings).run()
+        assert ran.state is JobState.FINISHED
+        ran.site, ran.server = site, server
+        return ran
+
+    return run_it
+
+
+async def test_a_redirect_leads_to_the_page_at_the_same_depth(run):
+    ran = await run({"/": ["/old"], "/old": redirect("/older", 301), "/older": redirect("new"), "/new": []})
+    new = ran.server.url_of("/new")
+    assert ran.items == [{"url": ran.server.url, "depth": 0}, {"url": new, "depth": 1}]
+    assert (ran.counters["redirects"], ran.counters["pages"], ran.status.done) == (2, 2, 4)
+
+
+async def test_a_target_that_is_known_is_not_fetched_again(run):
+    ran = await run({"/": ["/a", "/b"], "/a": redirect("/b"), "/b": redirect("/")})
+    assert ran.site.counts == {"/": 1, "/a": 1, "/b": 1}
+    assert len(ran.items) == 1
+
+
+async def test_a_page_behind_its_own_cookie_is_obtained(run):
+    def wall(visit):
+        return (
+            page()
+            if "seen=1" in visit.headers.get("cookie", "")
+            else redirect("/", **{"Set-Cookie": "seen=1"})
+        )
+
+    ran = await run({"/": wall})
+    assert [item["url"] for item in ran.items] == [ran.server.url]
+    assert ran.letters == {}
+
+
+async def test_a_page_behind_a_cookie_that_another_page_sets_is_obtained(run):
+    def wall(visit):
+        return page() if "seen=1" in visit.headers.get("cookie", "") else redirect("/gate")
+
+    ran = await run(
+        {
+            "/": ["/in"],
+            "/in": wall,
+            "/gate": redirect("/pass"),
+            "/pass": redirect("/in", **{"Set-Cookie": "seen=1"}),
+        }
+    )
+    assert {item["url"][-3:] for item in ran.items} >= {"/in"}
+    assert (ran.letters, ran.site.counts["/in"]) == ({}, 2)
+
+
+async def test_a_cookie_set_by_the_first_hop_lets_its_page_be_asked_for_again(run):
+    def wall(visit):
+        if "seen=1" in visit.headers.get("cookie", ""):
+            return page()
+        return redirect("/check", **{"Set-Cookie": "seen=1"})
+
+    ran = await run({"/": wall, "/check": redirect("/")})
+    assert [item["url"] for item in ran.items] == [ran.server.url]
+    assert ran.letters == {}
+
+
+async def test_a_page_that_sets_cookies_for_ever_is_given_up(run):
+    ran = await run({"/": redirect("/", **{"Set-Cookie": "again=1"})}, max_redirects=3)
+    assert ran.letters == {"/": "redirect/limit: more than 3 redirects"}
+    assert ran.site.counts["/"] == 4
+
+
+async def test_a_redirect_out_of_scope_is_counted_and_not_followed(run):
+    ran = await run({"/": ["/a", "/b"], "/a": redirect("http://127.0.0.9:1/x"), "/b": []}, deny=[":1/"])
+    assert ran.counters["refused/pattern"] == 1
+    assert (ran.letters, ran.status.done) == ({}, 3)
+
+
+async def test_another_host_never_sees_the_credentials(run):
+    ran = await run(lambda server: {"/": redirect(server.url_of("/x", 1)), "/x": []}, hosts=2)
+    seen = {visit.target: visit.headers.get("authorization") for visit in ran.site.visits}
+    assert seen == {"/": "secret", "/x": None}
+
+
+async def test_a_redirect_without_location_is_a_dead_letter(run):
+    ran = await run({"/": Answer(status=302)})
+    assert ran.letters["/"].startswith("redirect/location: status 302 without a Location")
+    assert ran.counters["failed/redirect/location"] == 1
+
+
+async def test_304_and_300_are_no_redirects(run):
+    ran = await run({"/": ["/a", "/b"], "/a": Answer(status=304), "/b": redirect("/c", 300)})
+    assert {path: error.partition(":")[0] for path, error in ran.letters.items()} == {
+        "/a": "status/304", "/b": "status/300",
+    }  # fmt: skip
