@@ -228,8 +228,8 @@ def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(ser
             "skitter.testing.demo_site:DemoSite",
             "cannot listen on 127.0.0.1, port {port}: Address already in use; choose",
         ),
-        ("skitter.testing.nowhere:Site", "there is no site skitter.testing.nowhere:Site"),
-        ("skitter.testing:Nobody", "there is no site skitter.testing:Nobody"),
+        ("skitter.testing.nowhere:Site", "skitter.testing.nowhere:Site"),
+        ("skitter.testing:Nobody", "skitter.testing:Nobody"),
         ("nothing", "write MODULE:NAME"),
     ],
 )
