@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from operator import attrgetter
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
@@ -52,5 +53,7 @@ def make_frontier(url: str, context: FrontierContext) -> Frontier:
     ``package.module:Class``. Raises :class:`~skitter.errors.FrontierError` for an unknown scheme.
     """
     part, _ = FRONTIERS.find(url)
-    make: Callable[[str, FrontierContext], Frontier] = part.from_url if isinstance(part, type) else part
+    make: Callable[[str, FrontierContext], Frontier] = part
+    if isinstance(part, type):
+        make = attrgetter("from_url")(part)  # entry points are not typed
     return make(url, context)

@@ -119,6 +119,4 @@ class StatsTable:
 
 def in_order(rows: Iterable[StatsRow], limit: int) -> list[StatsRow]:
     """Sort counts: most pages first, then by key; :data:`OTHERS` last."""
-    return sorted(rows, key=lambda row: (row.key == OTHERS, -row.pages, -row.items, row.key))[
-        :limit
-    ]
+    return sorted(rows, key=lambda row: (row.key == OTHERS, -row.pages, -row.items, row.key))[:limit]

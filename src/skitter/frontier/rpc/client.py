@@ -17,8 +17,8 @@ from skitter.frontier.records import JobInfo
 from skitter.frontier.rpc.protocol import (
     CONNECT,
     CONNECT_OPERATION,
-    CallResult,
     CallRequest,
+    CallResult,
     Contract,
     MessageSplitter,
     Operation,

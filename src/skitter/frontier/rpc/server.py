@@ -19,8 +19,8 @@ from skitter.frontier.records import JobInfo, LeaseResult
 from skitter.frontier.rpc.protocol import (
     CONNECT,
     CONNECT_OPERATION,
-    CallResult,
     CallRequest,
+    CallResult,
     Contract,
     MessageSplitter,
     all_operations,
