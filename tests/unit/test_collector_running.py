@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cli_command import SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
-from engine_bench import QUICK, Scripted
+from crawl_harness import QUICK, Scripted
 from skitter import Collector, JobSpec, Request
-from skitter.errors import NoSeeds, SpiderError, UsageError
+from skitter.errors import SkitterError, SpiderError, UsageError
 from skitter.frontends.collector.spider import pack_request, unpack_request
 from skitter.frontier.records import JobState
 from skitter.run.job import JobFolder
@@ -102,7 +102,7 @@ def test_a_second_run_crawls_what_was_visited_since(site):
         crawler.visit(server.url)
         assert crawler.run().state is JobState.FINISHED
     assert seen == [server.url, server.url]
-    with pytest.raises(NoSeeds):
+    with pytest.raises(SkitterError, match="start requests"):
         crawler.run()
 
 

@@ -10,9 +10,10 @@ from itertools import count
 
 import pytest
 
-from engine_bench import QUICK, Scripted
+from crawl_harness import QUICK, Scripted
 from manual import ROOT
 from skitter.errors import FrontierError, SpiderError, UsageError
+from skitter.fetch.contract import FetcherCapabilities
 from skitter.frontends.lifecycle import (
     Analyzer,
     CrawlArguments,
@@ -227,7 +228,7 @@ async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve)
     assert (summary.queued, summary.in_flight, summary.idle, await crawl.idle()) == (0, 1, False, False)
     assert await Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda *_: go_on.set()).run() >= 1
     assert (site.counts["/late"], crawl.status, await crawl.idle()) == (1, Status.STOPPED, True)
-    assert (await crawl.summary()).reason == "nothing is left to do"
+    assert (await crawl.summary()).reason == "idle"
 
 
 async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_text(made, serve):
@@ -352,7 +353,9 @@ class Stuck:
             self._reached.set()
             await asyncio.Event().wait()
 
-    async def fetch(self, request):
+    capabilities = FetcherCapabilities()
+
+    async def fetch(self, request, *, permit, on_headers=None):
         return Response(request.url, request=request)
 
     async def close(self):

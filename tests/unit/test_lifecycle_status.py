@@ -123,7 +123,7 @@ async def test_before_initialize_a_crawl_refuses_its_calls_and_can_be_summed_up(
 @pytest.mark.parametrize(
     ("wrong", "field", "detail"),
     [
-        ({}, "spider", ""),
+        ({}, "spider", "spider"),
         ({"job": "a/b", "spider": "x.py"}, "", "a/b"),
         ({"analyzers": [print]}, "analyzers", "print"),
         ({"spider": "x.py", "downloaders": [print]}, "downloaders", "print"),

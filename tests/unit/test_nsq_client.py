@@ -3,6 +3,7 @@
 import asyncio
 import json
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -232,8 +233,8 @@ async def test_no_more_is_allowed_than_nsqd_allows(peer, connection):
     await peer.hear(b"RDY 2500\n")
 
 
-async def open_consumer(peer, **options) -> Consumer:
-    consumer = Consumer("t", "c", [("127.0.0.1", peer.port)], options=QUICK, **options)
+async def open_consumer(peer, client_options=QUICK, **options) -> Consumer:
+    consumer = Consumer("t", "c", [("127.0.0.1", peer.port)], options=client_options, **options)
     opening = asyncio.create_task(consumer.open())
     await peer.hear(b"SUB t c\n")
     peer.say(frame(0, b"OK"))
@@ -295,7 +296,7 @@ async def test_closing_requeues_unanswered_messages(peer):
 
 
 async def test_failures_pause_a_consumer_which_then_tries_one_message(peer):
-    consumer = await open_consumer(peer, max_in_flight=5, max_backoff=0.05)
+    consumer = await open_consumer(peer, replace(QUICK, max_backoff=0.05), max_in_flight=5)
     peer.say(message(number=1))
     (one,) = await consumer.receive(1)
     peer.heard = b""

@@ -39,14 +39,14 @@ def set_(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -
 
 async def _set(folder: JobFolder, changes: SettingsChanges, *, reset: bool, ask: bool) -> None:
     from skitter.cli.tables import change_texts
-    from skitter.run.control import change_by_hand, open_frontier
+    from skitter.run.control import change_settings, open_frontier
 
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
         now = (
             await frontier.control.settings_changes()
             if ask
-            else await change_by_hand(frontier, changes, reset=reset)
+            else await change_settings(frontier, changes, reset=reset)
         )
     texts = change_texts(now)
     say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "nothing is changed"))
@@ -116,11 +116,11 @@ def counters(job: str, prefix: str, by: str | None, limit: int, as_json: bool, f
     """Show the counters of a job whose names begin with PREFIX, or (--by) those per worker, host or task."""
     from skitter.cli.tables import counter_lines, tally_lines, to_json
     from skitter.frontier.stats import StatsGroup
-    from skitter.run.control import job_status, tallies
+    from skitter.run.control import job_status, stats
 
     folder = folder_of(job, frontier)
     if by is not None:
-        found = asyncio.run(tallies(folder, StatsGroup(by), 10**9 if prefix else limit))
+        found = asyncio.run(stats(folder, StatsGroup(by), 10**9 if prefix else limit))
         found = [tally for tally in found if tally.key.startswith(prefix)][:limit]
         click.echo(to_json(found) if as_json else tally_lines(by, found))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from operator import attrgetter
+from typing import Any
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
@@ -52,8 +52,7 @@ def make_frontier(url: str, context: FrontierContext) -> Frontier:
     class method ``from_url(url, context)``, or a function with the same parameters. A URL can also name such a class as
     ``package.module:Class``. Raises :class:`~skitter.errors.FrontierError` for an unknown scheme.
     """
-    part, _ = FRONTIERS.find(url)
-    make: Callable[[str, FrontierContext], Frontier] = part
-    if isinstance(part, type):
-        make = attrgetter("from_url")(part)  # entry points are not typed
+    part: Any = FRONTIERS.find(url)[0]
+    is_class = isinstance(part, type)
+    make: Callable[[str, FrontierContext], Frontier] = part.from_url if is_class else part
     return make(url, context)

@@ -54,6 +54,9 @@ class NsqOptions:
     auth_secret: str = ""
     lookup_interval: float = 60.0
     """Seconds between two requests to each nsqlookupd, varied at random by a third."""
+    max_backoff: float = 0.0
+    """Longest pause in seconds of a consumer after :meth:`Consumer.failed`; 0: none. The pause begins with one second,
+    and doubles with each failure in a row. After it, one message is delivered to try."""
 
     def identification(self) -> bytes:
         """Return the JSON text of IDENTIFY."""

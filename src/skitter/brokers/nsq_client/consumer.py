@@ -30,9 +30,6 @@ class Consumer:
     Each connection may have its messages in flight plus a share of the rest. If there are more connections than
     messages to share out, the connections take turns.
 
-    ``max_backoff``: after :meth:`failed` nothing is delivered for a while, then one message to try. The pause doubles
-    with each failure in a row, from one second up to this number of seconds. 0: no pause.
-
     ``prompt``: let nsqd buffer messages while many arrive, and send each at once while few arrive. By itself, nsqd
     sends its buffer when no more messages may be in flight, and else only after ``output_buffer_timeout``. So, after a
     lull, each connection allows only one more message, and its whole share again when one arrives.
@@ -49,7 +46,6 @@ class Consumer:
         options: NsqOptions | None = None,
         *,
         max_in_flight: int = 1,
-        max_backoff: float = 0.0,
         prompt: bool = False,
     ) -> None:
         if not is_topic(topic):
@@ -57,20 +53,21 @@ class Consumer:
         if not is_channel(channel):
             raise CommandRefused("E_BAD_CHANNEL", f"invalid channel name: {channel!r}")
         self.topic, self.channel = topic, channel
-        self._pool = ConnectionPool(self, nsqds, lookups, options if options is not None else NsqOptions())
+        options = options if options is not None else NsqOptions()
+        self._pool = ConnectionPool(self, nsqds, lookups, options)
         self._max_in_flight = max_in_flight
         self._turn = 0
         self._inbox: deque[NsqMessage] = deque()
         self._arrived = asyncio.Event()
         self._sharing: asyncio.Task[None] | None = None
-        self._backoff = _Backoff(max_backoff)
+        self._backoff = _Backoff(options.max_backoff)
         self._pause_timer: asyncio.TimerHandle | None = None
         self._is_prompt = self._is_lull = prompt
         """Whether few messages arrive, so that each connection allows only one besides those in flight."""
         self._lull_timer: asyncio.TimerHandle | None = None
         self._received = 0
 
-    # --- opening and closing --------------------------------------------------------------------------------------------
+    # --- opening and closing -----------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Connect and subscribe.
@@ -174,7 +171,7 @@ class Consumer:
             self._share()
 
     def failed(self, message: NsqMessage, delay: float = 0.0) -> None:
-        """Return a message for ``delay`` seconds, and pause the delivery (``max_backoff``)."""
+        """Return a message for ``delay`` seconds, and pause the delivery (``NsqOptions.max_backoff``)."""
         message.requeue(delay)
         pause = self._backoff.fail()
         if pause > 0 and self._pause_timer is None:
