@@ -151,7 +151,7 @@ def test_unwritable_summary(here):
 
 def test_frontier_file_that_is_no_database(here):
     (here / "junk.db").write_text("this is a letter to my aunt, and longer than a header" * 100)
-    assert "junk.db is no frontier" in complaint("crawl", URL, "--frontier", "sqlite:junk.db", cwd=here)
+    assert "junk.db" in complaint("crawl", URL, "--frontier", "sqlite:junk.db", cwd=here)
 
 
 def test_frontier_file_that_is_no_frontier_is_not_deleted_by_fresh_either(here):
