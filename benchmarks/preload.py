@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 
-from skitter.frontier.embedded.frontier import SqliteFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry
 from skitter.request import Request, encode_request, fingerprint_of_url
 
@@ -26,7 +26,7 @@ def entry(number, seed):
 
 async def preload(path, count):
     """Add ``count`` requests to the frontier at ``path``, which is made if need be."""
-    frontier = SqliteFrontier(path)
+    frontier = EmbeddedFrontier(path=path)
     job = await frontier.open()
     try:
         await frontier.control.pause_slot(OTHER_HOST, _YEAR)

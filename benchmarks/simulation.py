@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import xxhash
 
-from skitter.frontier.embedded.scheduler import SlotTable
+from skitter.frontier.embedded.scheduler import SlotScheduler
 from skitter.frontier.records import FetchReport
-from skitter.frontier.scheduling import LONGEST_WAIT
+from skitter.frontier.scheduling import MAX_WAIT
 from skitter.politeness import SlotPolicy
 
 BATCH_US, PAGE_US, EMPTY_US = 500.0, 95.0, 130.0
 """CPU of a server: for a batch of pages from its lease to its commit, for each page in it, and for a question for work
 that is answered with none. From ``redis_load.py --batch N``; see docs/design/capacity.md."""
-AGAIN, AGAIN_PARTS = LONGEST_WAIT, 0.5
+AGAIN, AGAIN_PARTS = MAX_WAIT, 0.5
 """Seconds after which a server, or one of many partitions, that had nothing is asked again at the latest."""
 LATENCY = 0.5
 """Mean seconds of a fetch; exponentially distributed."""
@@ -149,7 +149,7 @@ class Partition:
     """A server's part of the frontier."""
 
     def __init__(self, policy):
-        self.table = SlotTable(lambda _: policy)
+        self.table = SlotScheduler(lambda _: policy)
         self.left = {}
         """Pages of each host that do not wait in its slot yet: only the next one does, to save memory."""
         self.free_at = 0.0
@@ -162,7 +162,7 @@ class Partition:
 
     def lease(self, limit, now):
         """Hand out what may be fetched; returns it with the time of the answer."""
-        self.table.tidy(now)
+        self.table.evict_idle(now)
         begun, slots = max(now, self.free_at), []
         while len(slots) < limit and (taken := self.table.take(begun)) is not None:
             slots.append(taken[0])
@@ -205,7 +205,7 @@ class Simulation:
     def run(self):
         self._reveal()
         for worker in range(self._fleet.workers):
-            self._ask_at(worker, self._rng.uniform(0, LONGEST_WAIT))
+            self._ask_at(worker, self._rng.uniform(0, MAX_WAIT))
         marks, times = [self._pages // 2, self._pages * 99 // 100, self._pages], []
         worked = []
         while self._landed < self._pages:
@@ -279,8 +279,8 @@ class Simulation:
 
     def _land(self, worker, landed, now):
         partition, slot, granted = landed
-        slot.land(now, granted, FetchReport(0, now - granted))
-        partition.table.arm(slot)
+        slot.end_fetch(now, granted, FetchReport(0, now - granted))
+        partition.table.reschedule(slot)
         self._landed += 1
         self._free[worker] += 1
         if self._ranks:

@@ -45,7 +45,7 @@ def no_blocking_calls():
         for function in guard.functions.values():
             function.can_block_in("skitter/testing/server.py", {"__enter__", "__exit__"})
             # An event loop that is there to be blocked, in a thread of its own.
-            function.can_block_in("skitter/service/counter.py", {"_on_own_loop"})
+            function.can_block_in("skitter/service/queries.py", {"_on_own_loop"})
             # Drivers that look at a file or two, once a connection.
             function.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_arguments"})
             function.can_block_in("pymongo/pool_options.py", {"get_container_env_info"})

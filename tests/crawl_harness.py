@@ -4,9 +4,8 @@ import asyncio
 from collections import Counter
 
 from skitter.errors import CrawlFailed, StoreError
-from skitter.frontier.embedded.frontier import SqliteFrontier
-from skitter.frontier.embedded.memory import MemoryFrontier
-from skitter.frontier.rpc.client import RemoteFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
+from skitter.frontier.rpc.client import remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.item import encode_item
 from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
@@ -55,6 +54,8 @@ def redirect(location, status=302, **headers):
 
 class MemoryStore:
     """A store in memory, shared by all workers: items by page."""
+
+    buffering = None
 
     def __init__(self, groups):
         self._groups = groups
@@ -115,12 +116,12 @@ class CrawlHarness(JobBuilder):
         """Run a number of workers until they end. A second call continues the same job."""
         context = self.frontier_context()
         if self._kind == "memory":
-            self.frontier = self.frontier or MemoryFrontier(context.politeness, context.options)
+            self.frontier = self.frontier or EmbeddedFrontier(context.politeness, context.options)
             info = await self.frontier.open()
             return await self._finish(await self._work([self.frontier] * workers, info))
         await asyncio.to_thread(self.folder.path.mkdir, parents=True, exist_ok=True)
         path = self.folder.path / "frontier.db"
-        self.frontier = SqliteFrontier(path, context.politeness, context.options)
+        self.frontier = EmbeddedFrontier(context.politeness, context.options, path=path)
         info = await self.frontier.open()
         try:
             if self._kind == "sqlite":
@@ -132,7 +133,7 @@ class CrawlHarness(JobBuilder):
     async def _over_socket(self, workers, info):
         server = FrontierServer(self.frontier, info, self.folder.path / "s")
         await server.start()
-        links = [RemoteFrontier(server.path, f"w{number}") for number in range(workers)]
+        links = [remote_frontier(server.path, f"w{number}") for number in range(workers)]
         try:
             for link in links:
                 await link.open()

@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 
 
-class AuditFrontier(MemoryFrontier):
+class AuditFrontier(EmbeddedFrontier):
     @classmethod
     def from_url(cls, url, context):
         frontier = cls(context.politeness, context.options)

@@ -7,6 +7,8 @@ from skitter.item import encode_item
 
 
 class FolderStore:
+    buffering = None  # pages need not wait for others
+
     def __init__(self, folder):
         self.folder = folder
 

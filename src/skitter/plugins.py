@@ -53,7 +53,7 @@ class PluginKind(msgspec.Struct, frozen=True):
             except (ImportError, AttributeError) as error:
                 raise self.error(
                     f"{self.what} kind {name!r} cannot be loaded from {point.value}: {error}",
-                    remedy="install the package that brings it again, with its dependencies",
+                    remedy="install the package that provides it again, with its dependencies",
                 ) from error
         return None
 
@@ -89,7 +89,8 @@ class PluginKind(msgspec.Struct, frozen=True):
         if found is None:
             raise self.error(
                 f"{self.what} {text!r} is of no known kind",
-                remedy=f"known are {', '.join(self.known())}; or write package.module:Name",
+                remedy=f"known are {', '.join(self.known())}; or write package.module:Name. If an installed package"
+                f" provides {name!r}, its installation is out of date: install it again",
             )
         return found
 

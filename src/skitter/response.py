@@ -10,8 +10,13 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from skitter.errors import RequestError, UsageError
-from skitter.html.parsel_adapter import is_parsel
-from skitter.html.selector import Selector, SelectorList, foreign_selector, from_parsel
+from skitter.html.selector import (
+    Selector,
+    SelectorList,
+    from_parsel,
+    is_parsel,
+    parsel_backed_selector,
+)
 from skitter.links import Links
 from skitter.request import Request
 from skitter.web import media_types
@@ -205,9 +210,9 @@ class Response:
         if self._selector is None:
             text = self.text
             if self.is_xml:
-                self._selector = foreign_selector(text, "xml")
+                self._selector = parsel_backed_selector(text, "xml")
             elif media_types.is_json(self.content_type):
-                self._selector = foreign_selector(text, "json")
+                self._selector = parsel_backed_selector(text, "json")
             else:
                 self._selector = Selector(text)
         return self._selector

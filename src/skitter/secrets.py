@@ -26,7 +26,8 @@ _OPTION = re.compile(
     re.IGNORECASE,
 )
 _URL_IN_OPTION = re.compile(r"(?<==)[^&#]*%3A%2F%2F[^&#]*", re.IGNORECASE)
-_BROKERS = ("nsq:", "nats:")
+_BROKER = re.compile(r"(?:nsq|nats):|.*?[?&]state=", re.DOTALL)
+"""URL of a frontier with its queue in a broker: other packages may bring more kinds, which all name a state."""
 
 
 def output_variable(kind: str, what: str = "password") -> str:
@@ -115,5 +116,5 @@ def _given(found: re.Match[str]) -> str:
 
 
 def _is_secret(url: str, found: re.Match[str]) -> bool:
-    """Tell whether all that stands before the hosts of a broker is one secret; its state is another URL behind it."""
-    return url.startswith(_BROKERS) and found.start() == url.index("://") + 3
+    """Return whether the text before the hosts is a secret as a whole, as in the URL of a broker (not in that of its state)."""
+    return _BROKER.match(url) is not None and found.start() == url.index("://") + 3

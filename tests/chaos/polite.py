@@ -20,7 +20,7 @@ class PoliteSite:
 
     def __call__(self, visit):
         if visit.path == "/robots.txt":
-            return self._robots_txt(visit.place)
+            return self._robots_txt(visit.origin_index)
         if visit.path == self._throttled:
             self._throttled = None
             return Answer(b"slowly!", status=429, headers={"Retry-After": "1"})

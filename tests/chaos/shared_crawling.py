@@ -121,6 +121,6 @@ class Machines:
 
 
 def url_of(letter):
-    from skitter.frontier.redis.records import read_letter
+    from skitter.frontier.redis.records import read_dead_letter
 
-    return read_letter(letter).url
+    return read_dead_letter(letter).url

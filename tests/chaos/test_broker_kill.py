@@ -152,7 +152,7 @@ def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, st
     assert crawl.counters()["leases/lost"] > 0
 
 
-def test_nothing_is_lost_or_doubled_when_messages_time_out_in_work(job, site, truth, redis_url):
+def test_nothing_is_lost_or_doubled_when_messages_time_out_during_the_work(job, site, truth, redis_url):
     """A worker that hangs is taken for dead, by the broker and by the state; what it does afterwards comes late."""
     crawl = job(redis_url, workers=3).start()
     at_work = []

@@ -14,7 +14,7 @@ import pytest
 
 from cli_command import skitter, urls_of
 from crawl_harness import Scripted
-from skitter.frontends.tasks.book import TaskBook
+from skitter.frontends.tasks.task_file import TaskFile
 from skitter.testing import Answer
 
 PAGES = 60
@@ -72,11 +72,11 @@ def test_each_output_has_exactly_the_items_of_its_tasks_after_kills(serve, tmp_p
     striker.start()
     site = Trees(sorted(rng.sample(range(10, 3 * PAGES), 5)), lambda: due.put(True))
     url = serve(site).url
-    book = TaskBook(tmp_path / "book")
+    task_file = TaskFile(tmp_path / "task_file")
     for name, more in OUTPUTS.items():
-        book.add(RECIPE.format(name=name, url=url, more=more), f"{name}.yaml")
+        task_file.add(RECIPE.format(name=name, url=url, more=more), f"{name}.yaml")
     command = [
-        sys.executable, "-m", "skitter", "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "--job", "job",
+        sys.executable, "-m", "skitter", "run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=task_file", "--job", "job",
         "-o", "job.jsonl", "--delay", "0", "-s", "concurrency_per_slot=8", "--no-robots", "-q", "--workers", "2",
     ]  # fmt: skip
     try:

@@ -1,4 +1,4 @@
-"""Exact truth: the items are the pages that an independent breadth-first walk finds, each once."""
+"""Exact truth: the items are the pages that the reference crawler finds, each once."""
 
 from functools import cache
 from urllib.parse import urlsplit
@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from crawling import check_exact
 
-from skitter.testing import walk
+from skitter.testing import reference_crawl
 
 pytestmark = pytest.mark.chaos
 
@@ -16,11 +16,11 @@ SETTINGS = {"robots": "no", "delay": 0, "concurrency_per_slot": 32, "deny": "out
 
 @cache
 def walked(start, origins):
-    """The walk of a site, done once for all crawls of it."""
-    return walk(start, scope=lambda url: urlsplit(url).netloc in origins)
+    """The reference crawl of a site, done once for all crawls of it."""
+    return reference_crawl(start, scope=lambda url: urlsplit(url).netloc in origins)
 
 
-def check_against_walk(crawl, found):
+def check_against_reference(crawl, found):
     pages = {url: page for url, page in found.items() if page.status == 200}
     check_exact(crawl, pages, set(found) - set(pages))
     for item in crawl.items():
@@ -40,7 +40,7 @@ def generated(request, start_site):
         "page_bytes": 3000,
         "links_per_page": 24,
     }
-    return start_site("holey:HoleySite", arguments, hosts=request.param)
+    return start_site("dead_link_site:DeadLinkSite", arguments, hosts=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_generated_site_is_obtained_exactly(crawling, generated, workers):
     assert crawl.run() == 0, crawl.errors
     found = walked(generated.url, generated.origins)
     assert len(found) == PAGES
-    check_against_walk(crawl, found)
+    check_against_reference(crawl, found)
 
 
 @pytest.mark.timeout(180)
@@ -68,4 +68,4 @@ def test_a_real_site_is_obtained_exactly(crawling, docs, workers):
     assert crawl.run() == 0, crawl.errors
     found = walked(docs.url_of("/index.html"), docs.origins)
     assert len(found) > 400
-    check_against_walk(crawl, found)
+    check_against_reference(crawl, found)

@@ -18,14 +18,12 @@ from services.as_on_disk import AsOnDisk
 from services.redis_cluster import running_cluster
 from services.redis_servers import KVROCKS, running
 from skitter.brokers.address import parse_address
-from skitter.brokers.by_queue import BrokerFrontierByQueue
+from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
-from skitter.brokers.sqlite_state import SqliteState
 from skitter.errors import FrontierError
-from skitter.frontier.embedded.frontier import SqliteFrontier
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
-from skitter.frontier.rpc.client import RemoteFrontier
+from skitter.frontier.rpc.client import remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.politeness import Politeness
 
@@ -75,7 +73,7 @@ class InMemory(Backend):
     name = "memory"
 
     async def start(self, politeness, options, clock):
-        self.frontier = MemoryFrontier(politeness, options, clock=clock)
+        self.frontier = EmbeddedFrontier(politeness, options, clock=clock)
         await self.frontier.open()
         return self.frontier
 
@@ -88,7 +86,7 @@ class OnSqlite(Backend):
     durable = True
 
     async def start(self, politeness, options, clock):
-        self.owner = SqliteFrontier(self.folder / "frontier.db", politeness, options, clock=clock)
+        self.owner = EmbeddedFrontier(politeness, options, clock=clock, path=self.folder / "frontier.db")
         self.info = await self.owner.open()
         return self.owner
 
@@ -118,7 +116,7 @@ class OverSocket(OnSqlite):
         owner = await super().start(politeness, options, clock)
         self.server = FrontierServer(owner, self.info, self.folder / "socket")
         await self.server.start()
-        self.client = RemoteFrontier(self.folder / "socket")
+        self.client = remote_frontier(self.folder / "socket")
         await self.client.open()
         return self.client
 
@@ -187,9 +185,14 @@ class OnCluster(Backend):
         await self.frontier.erase()
 
 
-# Everything stays in hand and is offered at each call, because the clock of the tests is not that of the broker.
+# All messages stay pending and are offered at each call, because the clock of the tests is not that of the broker.
 EAGER = BrokerTuning(
-    hold=float("inf"), room=1_000_000, again=0.0, dry_after=0.5, ready_for=0.0, patience=20.0
+    hold=float("inf"),
+    max_pending=1_000_000,
+    offer_interval=0.0,
+    dry_after=0.5,
+    overdue_after=0.0,
+    max_wait=20.0,
 )
 
 
@@ -204,11 +207,11 @@ class OverBroker(Backend):
         raise NotImplementedError
 
     async def start(self, politeness, options, clock):
-        known_for_ever = options.visited_ttl is None and options.failed_stay_known
+        restore_lost = options.visited_ttl is None and options.failed_stay_known
         self.channel = f"c{uuid.uuid4().hex}"
-        self.frontier = BrokerFrontierByQueue(
+        self.frontier = BrokerFrontier(
             self.state(politeness, options, clock), self.brokers(options),
-            known_for_ever=known_for_ever, pace=EAGER, clock=clock,
+            restore_lost=restore_lost, tuning=EAGER, clock=clock,
         )  # fmt: skip
         await self.frontier.open()
         return self.frontier
@@ -222,20 +225,22 @@ class OverNsq(OverBroker):
         from skitter.brokers import nsq
 
         url = f"nsq://127.0.0.1:{nsq_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
-        address = parse_address(url, "job", nsq.RULE)
+        address = parse_address(url, "job", nsq.RULES)
         return lambda queue: nsq.NsqBroker(address.of_queue(queue), options.lease_seconds)
 
 
 class OnSqliteState(OverBroker):
     def state(self, politeness, options, clock):
-        return SqliteState(self.folder / "frontier.db", politeness, options, clock=clock)
+        return EmbeddedFrontier(politeness, options, path=self.folder / "frontier.db", clock=clock)
 
 
 class OnValkeyState(OverBroker):
     def state(self, politeness, options, clock):
-        from skitter.brokers.redis_state import RedisState
+        from skitter.frontier.redis.frontier import RedisFrontier
 
-        return RedisState(running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+        return RedisFrontier(
+            running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock
+        )
 
     async def stop(self):
         await super().stop()
@@ -257,7 +262,7 @@ class JetStreamOnSqlite(OnSqliteState):
         from skitter.brokers import jetstream
 
         url = f"nats://127.0.0.1:{nats_servers.running().port}/contract?channel={self.channel}&state=sqlite:"
-        address = parse_address(url, "job", jetstream.RULE)
+        address = parse_address(url, "job", jetstream.RULES)
         return lambda queue: jetstream.JetStreamBroker(address.of_queue(queue), options.lease_seconds)
 
 

@@ -306,9 +306,9 @@ async def test_a_job_may_be_given_other_options_in_its_next_life(job):
 
 
 async def test_a_second_owner_is_refused_with_a_remedy(job, backend):
-    from skitter.frontier.embedded.frontier import SqliteFrontier
+    from skitter.frontier.embedded.frontier import EmbeddedFrontier
 
-    second = SqliteFrontier(backend.folder / "frontier.db")
+    second = EmbeddedFrontier(path=backend.folder / "frontier.db")
     with pytest.raises(FrontierError, match="being run by process") as refusal:
         await second.open()
     assert refusal.value.remedy

@@ -82,7 +82,7 @@ async def test_dropped_letters_are_gone_and_no_longer_counted(job):
 @pytest.mark.parametrize("action", ["replay", "drop"])
 async def test_asking_twice_at_once_acts_once(job, action):
     await give_up(job, *range(5))
-    act = getattr(job.frontier, action)
+    act = getattr(job.frontier.dead_letters, action)
     assert sum(await asyncio.gather(act(), act(), act())) == 5
     assert await job.counts() == ({"queued": 5} if action == "replay" else {})
 

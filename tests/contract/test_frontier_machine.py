@@ -188,7 +188,7 @@ class FrontierMachine(RuleBasedStateMachine):
         picked = list({number % len(letters): None for number in chosen}) if letters else []
         wanted = [letters[number] for number in picked]
         ids = {letter.record: letter.id for letter in self.run(self.job.frontier.dead_letters.list())}
-        act = getattr(self.job.frontier, action)
+        act = getattr(self.job.frontier.dead_letters, action)
         settled = self.run(act([ids[one.entry.record] for one in wanted]))
         assert settled == getattr(self.model, action)(wanted)
 
@@ -294,8 +294,8 @@ class FrontierMachine(RuleBasedStateMachine):
 
 def test_whatever_happens_frontier_and_model_agree(backend, job_kind, monkeypatch):
     """With heads of two requests, so that those of the file come and go as well."""
-    monkeypatch.setattr(backlog, "_SMALLEST_HEAD", 2)
-    monkeypatch.setattr(backlog, "_LARGEST_HEAD", 2)
+    monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
     run_state_machine_as_test(
         type("Machine", (FrontierMachine,), {"backend_kind": type(backend), "job_kind": job_kind}),
         settings=settings(

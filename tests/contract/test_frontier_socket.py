@@ -2,12 +2,15 @@
 
 import asyncio
 import stat
+from collections.abc import Sequence
+from typing import Protocol
 
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.records import Outcome, Resolution
-from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier
+from skitter.frontier.contract import Control, Frontier
+from skitter.frontier.records import Entry, Outcome, Resolution
+from skitter.frontier.rpc.client import OwnerGone, remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 
 pytestmark = pytest.mark.parametrize("backend", ["socket"], indirect=True)
@@ -16,7 +19,7 @@ pytestmark = pytest.mark.parametrize("backend", ["socket"], indirect=True)
 @pytest.fixture
 async def worker(job, backend):
     """A second connection, of a worker process."""
-    frontier = RemoteFrontier(backend.folder / "socket", "worker")
+    frontier = remote_frontier(backend.folder / "socket", "worker")
     await frontier.open()
     yield frontier
     await frontier.close()
@@ -71,7 +74,7 @@ async def test_a_worker_learns_that_the_owner_has_gone(job, worker, backend):
 
 async def test_a_worker_that_finds_no_owner_says_so(tmp_path, backend):
     with pytest.raises(OwnerGone, match="no frontier listens"):
-        await RemoteFrontier(tmp_path / "nothing").open()
+        await remote_frontier(tmp_path / "nothing").open()
 
 
 async def test_errors_of_the_owner_reach_the_worker_with_their_remedy(job, worker, backend):
@@ -117,3 +120,51 @@ async def test_a_defect_of_the_owner_is_an_answer_too(job, worker, backend, capl
         await worker.status()
     assert "the call status of a worker failed" in caplog.text
     del backend.owner.status
+
+
+class LargerControl(Control, Protocol):
+    async def rename_slot(self, old: str, new: str = "unnamed") -> list[str]: ...
+
+
+class LargerFrontier(Frontier, Protocol):
+    @property
+    def control(self) -> LargerControl: ...
+
+    async def peek(self, count: int, entries: Sequence[Entry] = ()) -> dict[str, Entry | None]: ...
+
+
+async def test_a_new_method_of_the_contract_can_be_called_without_further_ado(job, backend, tmp_path):
+    async def peek(count, entries):
+        return {"first": entries[0] if entries else None, "last": job.entry(f"{count}")}
+
+    async def rename_slot(old, new):
+        return [old, new]
+
+    backend.owner.peek, backend.owner.control.rename_slot = peek, rename_slot
+    server = FrontierServer(backend.owner, backend.info, tmp_path / "larger", LargerFrontier)
+    await server.start()
+    client = remote_frontier(tmp_path / "larger", contract=LargerFrontier)
+    assert await client.open() == backend.info
+    assert await client.peek(7) == {"first": None, "last": job.entry("7")}
+    assert await client.peek(count=7, entries=[job.entry("a")]) == {
+        "first": job.entry("a"),
+        "last": job.entry("7"),
+    }
+    assert await client.control.rename_slot("old") == ["old", "unnamed"]
+    assert await client.control.rename_slot("old", new="new") == ["old", "new"]
+    assert (await client.add([job.entry("b")])).added == 1
+    with pytest.raises(TypeError):
+        await client.peek()
+    await client.close()
+    await server.close()
+
+
+async def test_errors_of_the_owner_keep_their_field(job, worker, backend):
+    async def fail(lease_ids):
+        raise FrontierError("no", field="lease_ids")
+
+    backend.owner.release = fail
+    with pytest.raises(FrontierError) as error:
+        await worker.release([1])
+    assert error.value.field == "lease_ids"
+    del backend.owner.release

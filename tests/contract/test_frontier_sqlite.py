@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.embedded import backlog, seen_disk
+from skitter.frontier.embedded import backlog, seen
 from skitter.politeness import SlotPolicy
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 @pytest.fixture
 def small_heads(monkeypatch):
     """Heads of two requests, so that nearly all wait in the file."""
-    monkeypatch.setattr(backlog, "_SMALLEST_HEAD", 2)
-    monkeypatch.setattr(backlog, "_LARGEST_HEAD", 2)
+    monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
 
 
 async def while_reading(job, backend, act):
@@ -105,14 +105,14 @@ async def test_many_workers_at_once_get_each_request_once(start, small_heads):
 
 async def test_a_value_that_no_file_can_hold_is_an_error_and_no_wait_for_ever(job, backend):
     await job.add("kept")
-    with pytest.raises(FrontierError, match="cannot hold a value"):
+    with pytest.raises(FrontierError, match="cannot store a value"):
         await backend.owner.add(job.entries("bad", priority=2**64))
     await job.kill()
     assert await job.counts() == {"queued": 1}
 
 
 async def test_a_seen_set_on_disk_stays_exact_while_its_recent_keys_change(start, monkeypatch):
-    monkeypatch.setattr(seen_disk, "_RECENT", 4)
+    monkeypatch.setattr(seen, "RECENT_KEYS", 4)
     job = await start(seen_memory_limit=5)
     await job.add(*range(10))
     for first in range(0, 60, 3):
@@ -157,9 +157,9 @@ async def test_after_an_orderly_end_nothing_says_that_the_owner_was_killed(job, 
     await job.add("a", "b")
     await job.lease(1)
     await job.reopen()
-    assert not backend.owner._careful
+    assert not backend.owner._is_careful
     await job.kill()
-    assert backend.owner._careful
+    assert backend.owner._is_careful
 
 
 async def test_a_note_that_cannot_be_written_is_an_error_of_the_next_call(job, backend, monkeypatch):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from skitter.frontier.embedded import control
+from skitter.frontier.embedded import requests
 from skitter.frontier.records import Outcome, Resolution
 from skitter.politeness import SlotPolicy
 from skitter.request import Request, encode_request
@@ -61,7 +61,7 @@ async def test_a_task_may_be_called_anything(job, task):
 
 async def test_a_task_is_dropped_from_the_midst_of_a_queue_that_others_fill_and_empty(job, monkeypatch):
     """Whatever comes and goes meanwhile: no request of another task is lost, and each is handed out once."""
-    monkeypatch.setattr(control, "_LOOKED_AT_ONCE", 50)
+    monkeypatch.setattr(requests, "SEARCH_BATCH_SIZE", 50)
     red, blue = of_task("red"), of_task("blue")
     for start_at in range(0, 2000, 100):
         await job.add(*range(start_at, start_at + 50), record=red)

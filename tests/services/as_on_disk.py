@@ -1,14 +1,21 @@
 """A server that is treated as one that keeps its data on disk: the scripts for such, each in a transaction of its own."""
 
 from skitter.frontier.redis.address import parse_address
-from skitter.frontier.redis.server import RedisServer
+from skitter.frontier.redis.server import RedisServer, SingleConnection
+
+
+class ConnectionAsOnDisk(SingleConnection):
+    """Takes a Valkey or Redis server for a Kvrocks."""
+
+    async def info(self):
+        info = await super().info() | {"kvrocks_version": "2.10.1"}
+        self.in_transactions = True
+        return info
 
 
 class AsOnDisk(RedisServer):
-    """Takes a Valkey or Redis server for a Kvrocks."""
+    """A Valkey or Redis server that is used like a Kvrocks."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(parse_address(url))
-
-    async def _info(self):
-        return await super()._info() | {"kvrocks_version": "2.10.1"}
+        address = parse_address(url)
+        super().__init__(address, ConnectionAsOnDisk(address))

@@ -7,6 +7,7 @@ import pytest
 
 from services.cluster_jobs import eventually, finish_all, host_in
 from services.requests import counts, done, entries
+from skitter.frontier.cluster.frontier import divide
 from skitter.frontier.options import CrawlLimits
 from skitter.frontier.records import JobState, SeedProgress
 
@@ -20,7 +21,7 @@ async def one_lease(frontier, *names, worker="w"):
 
 
 async def has_empty_outbox(frontier):
-    return (await partition_of(frontier, HERE).pulse()).outbox == 0
+    return (await partition_of(frontier, HERE).partition_status()).outbox == 0
 
 
 async def no_seeds(frontier):
@@ -34,16 +35,16 @@ async def frontier(cluster, join_cluster, job_name):
 
 
 def partition_of(frontier, number):
-    return frontier._parts.lanes[number].partition
+    return frontier._partitions.clients[number].partition
 
 
 async def commit_without_delivery(frontier, lease, children):
     """Commit as a worker does that dies before it delivers."""
-    _, parcels = frontier._parted(children, HERE)
-    inner = lease.id // len(frontier._parts.lanes)
+    _, forwarded = divide(frontier._partitions, children, HERE)
+    inner = lease.id // len(frontier._partitions.clients)
     (outcome,) = done(lease)
     outcome = msgspec.structs.replace(outcome, lease_id=inner)
-    return await partition_of(frontier, HERE).commit_with([outcome], {inner: parcels})
+    return await partition_of(frontier, HERE).commit([outcome], {inner: forwarded})
 
 
 async def test_children_of_all_partitions_are_there_when_the_commit_returns(frontier):
@@ -108,7 +109,7 @@ async def test_seeds_of_all_partitions_come_with_their_progress(cluster, join_cl
 async def test_outboxes_are_empty_once_the_replicas_have_everything(frontier):
     lease = await one_lease(frontier, "parent")
     await frontier.commit(done(lease, entries=entries("x", host=host_in(THERE))))
-    assert (await partition_of(frontier, HERE).pulse()).outbox == 1
+    assert (await partition_of(frontier, HERE).partition_status()).outbox == 1
     await eventually(lambda: has_empty_outbox(frontier))
     assert await counts(frontier) == {"queued": 1, "done": 1}
 

@@ -7,6 +7,7 @@ from services.cluster_jobs import keys_of, node_of
 from services.redis_servers import running
 from skitter.errors import FrontierError
 from skitter.frontier.redis.frontier import RedisFrontier
+from skitter.frontier.redis.server_errors import START_SERVER
 from skitter.politeness import LimitRule, Politeness, SlotPolicy
 
 
@@ -28,21 +29,22 @@ async def test_a_cluster_url_that_means_nothing_is_refused(url):
 
 async def test_a_server_that_stands_alone_is_no_cluster(join_cluster, job_name):
     server = running("valkey")
-    with pytest.raises(FrontierError, match="is no cluster") as refusal:
+    with pytest.raises(FrontierError, match=f"127.0.0.1:{server.port}") as refusal:
         await join_cluster(f"redis+cluster://127.0.0.1:{server.port}/", job_name)
     assert "redis://HOST" in refusal.value.remedy
 
 
 async def test_a_node_of_a_cluster_is_no_single_server(cluster, job_name):
     frontier = RedisFrontier(f"redis://127.0.0.1:{cluster.masters[0].port}/0", job_name)
-    with pytest.raises(FrontierError, match="is a node of a cluster") as refusal:
+    with pytest.raises(FrontierError, match=f"127.0.0.1:{cluster.masters[0].port}") as refusal:
         await frontier.open()
     assert "redis+cluster://" in refusal.value.remedy
 
 
 async def test_a_cluster_that_is_not_there_is_told_at_once(free_port, join_cluster, job_name):
-    with pytest.raises(FrontierError, match=f"127.0.0.1:{free_port}.*does not answer"):
+    with pytest.raises(FrontierError, match=f"127.0.0.1:{free_port}") as refusal:
         await join_cluster(f"redis+cluster://user:hidden@127.0.0.1:{free_port}/", job_name)
+    assert refusal.value.remedy == START_SERVER
 
 
 async def test_one_node_that_is_there_is_enough(cluster, free_port, join_cluster, job_name):
@@ -53,8 +55,9 @@ async def test_one_node_that_is_there_is_enough(cluster, free_port, join_cluster
 async def test_another_number_of_partitions_is_refused(cluster, join_cluster, job_name):
     await join_cluster(cluster.url, job_name, partitions=4)
     for other in (3, 5):
-        with pytest.raises(FrontierError, match="was begun with 4 partitions") as refusal:
+        with pytest.raises(FrontierError, match=job_name) as refusal:
             await join_cluster(cluster.url, job_name, partitions=other)
+        assert refusal.value.field == "partitions"
         assert "?partitions=4" in refusal.value.remedy
 
 
@@ -68,15 +71,17 @@ async def test_rules_that_make_other_slots_are_refused_and_other_limits_are_not(
         Politeness(unit="domain"),
         Politeness(rules=[LimitRule(domain_glob="*.test", unit="rule")]),
     ):
-        with pytest.raises(FrontierError, match="unit of politeness"):
+        with pytest.raises(FrontierError, match=job_name) as refusal:
             await join_cluster(cluster.url, job_name, politeness=politeness)
+        assert refusal.value.field == "partitions"
 
 
 async def test_a_partition_that_was_removed_is_not_begun_anew(cluster, join_cluster, job_name):
     await join_cluster(cluster.url, job_name)
     node_of(cluster, job_name, 2).ask("UNLINK", keys_of(job_name, 2))
-    with pytest.raises(FrontierError, match="has lost its head") as refusal:
+    with pytest.raises(FrontierError, match=job_name) as refusal:
         await join_cluster(cluster.url, job_name)
+    assert refusal.value.field == "keys"
     assert "--fresh" in refusal.value.remedy
 
 

@@ -47,7 +47,7 @@ def read(context):
     yield context.follow_all("a")
 
 class Face(TaskSpider):
-    tasks = (Task("one", root=[], trunk={"page": read}), Task("two", root=[], trunk={"page": read}))
+    tasks = (Task("one", start=[], rules={"page": read}), Task("two", start=[], rules={"page": read}))
 """,
 }
 ORDERS = {"fifo": [*SEEDS, "/1/a"], "lifo": [*reversed(SEEDS), "/1/a"]}

@@ -8,18 +8,19 @@ import trustme
 
 from services.nsq_servers import Nsqd, NsqLookupd
 from skitter.brokers.nsq_client import (
+    CommandRefused,
     Connection,
     ConnectionFailed,
     Consumer,
     LookupFailed,
     NsqLookup,
-    Options,
+    NsqOptions,
     Producer,
-    Refused,
 )
 
-QUICK = Options(output_buffer_size=-1)
-SHORT = Options(output_buffer_size=-1, msg_timeout=1.0)
+QUICK = NsqOptions(output_buffer_size=-1)
+SHORT = NsqOptions(output_buffer_size=-1, msg_timeout=1.0)
+POLLING = NsqOptions(output_buffer_size=-1, lookup_interval=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ async def test_what_is_published_is_received_once(nsqd, topic, open_all):
 
 async def test_a_prompt_consumer_gets_few_messages_at_once_though_nsqd_gathers(nsqd, topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
-    gathers = Options(output_buffer_size=16384, output_buffer_timeout=30.0)
+    gathers = NsqOptions(output_buffer_size=16384, output_buffer_timeout=30.0)
     consumer = await open_all(
         Consumer(topic, "c", [nsqd.address], options=gathers, max_in_flight=50, prompt=True)
     )
@@ -116,7 +117,7 @@ async def test_no_more_than_allowed_are_in_flight(nsqd, topic, open_all):
     assert len(await consumer.receive(10, timeout=20.0)) == 1
 
 
-async def test_a_message_put_back_comes_again_after_its_delay(nsqd, old_topic, open_all):
+async def test_a_requeued_message_comes_again_after_its_delay(nsqd, old_topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
     consumer = await open_all(Consumer(old_topic, "c", [nsqd.address], options=QUICK))
     await producer.publish(old_topic, [b"x"])
@@ -160,7 +161,7 @@ async def test_touching_keeps_a_message_and_not_touching_loses_it(nsqd, old_topi
     assert consumer.connections[0].is_open
 
 
-async def test_what_a_dead_client_held_is_delivered_to_another_when_its_time_is_over(
+async def test_the_messages_of_a_dead_client_are_delivered_to_another_after_their_timeout(
     nsqd, old_topic, open_all
 ):
     producer = await open_all(Producer([nsqd.address]))
@@ -178,7 +179,7 @@ async def test_what_a_dead_client_held_is_delivered_to_another_when_its_time_is_
 
 @pytest.mark.parametrize("feature", [{"deflate": 6}, {"snappy": True}], ids=["deflate", "snappy"])
 async def test_compressed_connections_carry_the_same(nsqd, topic, open_all, feature):
-    options = Options(output_buffer_timeout=0.025, **feature)
+    options = NsqOptions(output_buffer_timeout=0.025, **feature)
     producer = await open_all(Producer([nsqd.address], options=options))
     consumer = await open_all(Consumer(topic, "c", [nsqd.address], options=options, max_in_flight=20))
     bodies = [b"%d" % number * 200 for number in range(200)]
@@ -197,34 +198,33 @@ async def test_encrypted_connections_carry_the_same(start_nsqd, tmp_path, topic,
     server = start_nsqd(f"--tls-cert={tmp_path / 'cert'}", f"--tls-key={tmp_path / 'key'}", "--tls-required")
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    options = Options(tls=context, output_buffer_timeout=0.025, **feature)
+    options = NsqOptions(tls=context, output_buffer_timeout=0.025, **feature)
     producer = await open_all(Producer([server.address], options=options))
     consumer = await open_all(Consumer(topic, "c", [server.address], options=options, max_in_flight=20))
     bodies = [b"%d" % number * 100 for number in range(100)]
     await producer.publish(topic, bodies)
     assert sorted(await collect(consumer, 100)) == sorted(bodies)
     with pytest.raises(ConnectionFailed):  # nobody vouches for this server
-        await Connection.open(*server.address, Options(tls=ssl.create_default_context()))
+        await Connection.open(*server.address, NsqOptions(tls=ssl.create_default_context()))
 
 
-async def test_tls_that_is_not_offered_is_no_plain_connection(nsqd):
-    with pytest.raises(ConnectionFailed, match="offers no TLS"):
-        await Connection.open(*nsqd.address, Options(tls=ssl.create_default_context()))
+async def test_a_server_without_tls_gets_no_plain_connection(nsqd):
+    with pytest.raises(ConnectionFailed, match="TLS"):
+        await Connection.open(*nsqd.address, NsqOptions(tls=ssl.create_default_context()))
 
 
-async def test_a_name_that_nsqd_refuses_is_an_error_of_its_word(nsqd):
+async def test_a_name_that_nsqd_refuses_is_an_error_with_its_code(nsqd):
     connection = await Connection.open(*nsqd.address)
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CommandRefused) as refusal:
         await connection.publish("no/topic", [b"x"])
     assert refusal.value.code.startswith("E_")
     await connection.wait_closed()
 
 
-async def test_after_asking_for_no_more_what_is_in_hand_can_be_finished(nsqd, topic, open_all):
+async def test_messages_in_flight_can_be_finished_after_a_stop(nsqd, topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
-    connection = await Connection.open(*nsqd.address, QUICK)
     got = asyncio.Queue()
-    connection.on_message = got.put_nowait
+    connection = await Connection.open(*nsqd.address, QUICK, on_message=got.put_nowait)
     await connection.subscribe(topic, "c")
     connection.allow(1)
     await producer.publish(topic, [b"a", b"b"])
@@ -263,9 +263,7 @@ async def test_several_nsqd_are_found_by_nsqlookupd_and_their_messages_shared_ou
         producer = await open_all(Producer(lookups=[lookup]))
         assert len(producer.connections) == 2
         assert await lookup.producers(topic) == []
-        consumer = await open_all(
-            Consumer(topic, "c", lookups=[lookup], options=QUICK, max_in_flight=4, poll=0.05)
-        )
+        consumer = await open_all(Consumer(topic, "c", lookups=[lookup], options=POLLING, max_in_flight=4))
         for number in range(4):
             await producer.publish(topic, [b"%d" % number])
         assert sorted(await collect(consumer, 4)) == [b"0", b"1", b"2", b"3"]
@@ -285,15 +283,13 @@ async def test_one_message_in_flight_is_shared_by_two_nsqd(start_nsqd, topic, op
     assert sorted(await collect(consumer, 2)) == [b"0", b"1"]
 
 
-async def test_a_lookupd_that_is_not_there_is_one_clear_error(free_port):
+async def test_a_missing_lookupd_is_one_clear_error(free_port):
     consumer = Consumer("t", "c", lookups=[NsqLookup("127.0.0.1", free_port)])
     with pytest.raises(LookupFailed, match=f"nsqlookupd 127.0.0.1:{free_port}"):
         await consumer.open()
 
 
-async def test_a_lookupd_that_is_not_there_does_no_harm_where_nsqd_are_named(
-    nsqd, topic, open_all, free_port
-):
+async def test_a_missing_lookupd_does_no_harm_if_nsqd_are_named(nsqd, topic, open_all, free_port):
     nobody = NsqLookup("127.0.0.1", free_port)
     producer = await open_all(Producer([nsqd.address], [nobody]))
     consumer = await open_all(Consumer(topic, "c", [nsqd.address], [nobody], QUICK))

@@ -37,7 +37,7 @@ def tls_url(authority, free_port):
 async def test_a_connection_by_tls_checks_the_certificate(tls_url, authority, join):
     frontier = await join(f"{tls_url}?ssl_ca_certs={authority / 'ca.pem'}")
     assert (await frontier.add(entries("a"))).added == 1
-    with pytest.raises(FrontierError, match=r"does not answer.*certificate verify failed"):
+    with pytest.raises(FrontierError, match="certificate verify failed"):
         await join(tls_url)
 
 
@@ -66,7 +66,7 @@ async def test_sentinels_tell_where_the_primary_is(watched, join):
     await frontier.add(entries("a"))
     directly = await join(f"{primary.url.removesuffix('/0')}/2")
     assert await counts(directly) == {"queued": 1}
-    with pytest.raises(FrontierError, match=r"does not answer: No master found for 'other'$"):
+    with pytest.raises(FrontierError, match=r": No master found for 'other'$"):
         await join(url.replace("main", "other"))
 
 
@@ -84,7 +84,7 @@ async def test_a_job_goes_on_at_the_replica_that_the_sentinels_promote(watched, 
     await frontier.add(entries("a", "b", "c"))
     first, second = (await frontier.lease("w", 2)).leases
     assert await frontier.commit(done(first, entries=entries("d"))) == [True]
-    job = f"skitter:{{{frontier._job.name}}}:job"
+    job = f"skitter:{{{frontier.job.name}}}:job"
     await asyncio.to_thread(replica.wait_for, lambda: replica.ask("HGET", job, "done") == b"1")
     sentinel.ask("SENTINEL", "SET", "main", "down-after-milliseconds", 500)
     primary.kill()

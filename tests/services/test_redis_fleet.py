@@ -1,11 +1,11 @@
 """Several workers of one job, and what is left of it on the server."""
 
 import pytest
-from skitter.frontier.redis.keys import keys_of
 
 from services.requests import counts, done, entries
-from skitter.errors import FrontierError
 from skitter.frontier.redis.frontier import RedisFrontier
+from skitter.frontier.redis.job import keys_of
+from skitter.frontier.redis.server_errors import JobGone
 from skitter.politeness import LimitRule, Politeness, SlotPolicy
 
 
@@ -23,12 +23,12 @@ async def test_each_end_of_the_fleet_sees_what_the_others_do(server, join):
 async def test_a_job_that_was_erased_is_gone_for_its_workers(server, join):
     frontier = await join(server.url)
     await frontier.add(entries("a"))
-    other = RedisFrontier(server.url, frontier._job.name)
+    other = RedisFrontier(server.url, frontier.job.name)
     await other.erase()
-    with pytest.raises(FrontierError, match="begun anew by somebody else"):
+    with pytest.raises(JobGone):
         await frontier.add(entries("b"))
     await join(server.url)
-    with pytest.raises(FrontierError, match="begun anew by somebody else"):
+    with pytest.raises(JobGone):
         await frontier.lease("w", 1)
 
 
@@ -65,8 +65,8 @@ async def test_hosts_and_notes_that_say_nothing_any_more_are_forgotten(server, j
     await frontier.notes.put("long", b"x", 1000.0)
     await frontier.control.pause_slot("held.test", 1000.0)
     await frontier.renew("w", [])
-    assert await ask.hkeys(f"skitter:{{{frontier._job.name}}}:slots") == [b"held.test"]
-    assert await ask.hkeys(f"skitter:{{{frontier._job.name}}}:notes") == [b"long"]
+    assert await ask.hkeys(f"skitter:{{{frontier.job.name}}}:slots") == [b"held.test"]
+    assert await ask.hkeys(f"skitter:{{{frontier.job.name}}}:notes") == [b"long"]
 
 
 async def test_a_finished_job_leaves_only_what_it_has_to_remember(server, join, ask):
@@ -74,7 +74,7 @@ async def test_a_finished_job_leaves_only_what_it_has_to_remember(server, join, 
     await frontier.add(entries(*range(100)))
     await frontier.commit(done(*(await frontier.lease("w", 100)).leases))
     await frontier.renew("w", [])
-    left = {key.rpartition(b":")[2] for key in await ask.keys(f"skitter:{{{frontier._job.name}}}:*")}
+    left = {key.rpartition(b":")[2] for key in await ask.keys(f"skitter:{{{frontier.job.name}}}:*")}
     assert left == {b"job", b"seen", b"answers"}
 
 

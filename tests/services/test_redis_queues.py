@@ -5,7 +5,6 @@ import uuid
 import pytest
 
 from services.redis_servers import running
-from skitter.brokers.redis_state import RedisState
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
@@ -70,13 +69,13 @@ async def test_a_host_of_a_queue_with_limits_of_its_own_is_forgotten_when_it_is_
 
 @pytest.mark.parametrize("slot", ["a.test", "detail|a.test"])
 async def test_a_slot_that_is_ready_at_this_very_moment_is_stranded_without_a_message(job, slot):
-    state, _ = await job({}, kind=RedisState)
+    state, _ = await job({})
     await state.add([entry(slot, name, priority=-(2**63)) for name in "ab"])
-    assert await state.stranded(0.0) == [(slot, 2)]
-    result = (await state.take_turns("w", [slot], 1, ())).result
+    assert await state.overdue_slots(0.0) == [(slot, 2)]
+    result = (await state.lease_slots("w", [slot], 1, ())).result
     assert len(result.leases) == 1
-    assert await state.stranded(0.0) == [(slot, 1)], "its next one may be fetched now, too"
-    assert await state.stranded(0.001) == []
+    assert await state.overdue_slots(0.0) == [(slot, 1)], "its next one may be fetched now, too"
+    assert await state.overdue_slots(0.001) == []
 
 
 async def test_what_was_delayed_finds_the_limits_of_its_queue_although_its_slot_was_forgotten(job):
@@ -101,7 +100,7 @@ async def test_a_url_of_a_queue_is_kept_without_its_origin_and_comes_back_whole(
 
 async def test_who_joins_without_knowing_the_spider_learns_the_limits_of_queues(job):
     frontier, _ = await job(rules=[LimitRule(domain_glob="slow.test", delay=60.0)])
-    other = RedisFrontier(running("valkey").url, frontier._job.name, attach=True)
+    other = RedisFrontier(running("valkey").url, frontier.job.name, attach=True)
     await other.open()
     assert other.politeness.queues == QUEUES
     assert other.politeness.policy_of("detail|slow.test").delay == 60.0
@@ -113,7 +112,7 @@ async def test_other_limits_of_a_queue_hold_for_the_hosts_that_are_there_when_th
     await frontier.add([entry("detail|a.test", name) for name in "abc"])
     await finish(frontier)
     assert await finish(frontier) == []
-    again, _ = await job({"detail": QueueLimits(delay=0.0)}, frontier._job.name)
+    again, _ = await job({"detail": QueueLimits(delay=0.0)}, frontier.job.name)
     assert len(await finish(again)) == 2
 
 

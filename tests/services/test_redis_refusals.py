@@ -5,6 +5,7 @@ import pytest
 from services.redis_servers import PASSWORD
 from services.requests import counts, entries
 from skitter.errors import FrontierError
+from skitter.frontier.redis.server_errors import START_SERVER
 
 
 async def test_a_unix_socket_and_a_database_can_be_named(server, join):
@@ -22,8 +23,9 @@ async def test_user_and_password_are_taken_from_the_url(own_server, join):
     frontier = await join(f"redis://:{PASSWORD.replace(' ', '%20')}@{place}")
     assert (await frontier.add(entries("a"))).added == 1
     for url in (server.url, f"redis://:wrong@{place}", f"redis://nobody:wrong@{place}"):
-        with pytest.raises(FrontierError, match="refuses the user or the password") as refusal:
+        with pytest.raises(FrontierError, match=place) as refusal:
             await join(url)
+        assert refusal.value.field == "password"
         assert "USER:PASSWORD" in refusal.value.remedy
 
 
@@ -50,13 +52,15 @@ async def test_a_url_that_means_nothing_is_refused(url, join):
 
 
 async def test_a_database_that_the_server_does_not_have_is_told(server, join):
-    with pytest.raises(FrontierError, match="has no such database"):
+    with pytest.raises(FrontierError, match="/9999") as refusal:
         await join(f"{server.url.removesuffix('/0')}/9999")
+    assert refusal.value.field == "database"
 
 
 async def test_a_server_that_is_no_sentinel_is_told(server, join):
-    with pytest.raises(FrontierError, match="this is no sentinel"):
+    with pytest.raises(FrontierError, match=f"127.0.0.1:{server.port}/main") as refusal:
         await join(f"redis+sentinel://127.0.0.1:{server.port}/main")
+    assert (refusal.value.field, refusal.value.remedy.endswith("redis://HOST")) == ("frontier", True)
 
 
 @pytest.mark.parametrize("url", ["redis://[::1]:{}/0", "redis+sentinel://[::1]:{}/main"])
@@ -65,60 +69,62 @@ async def test_an_address_of_ipv6_is_told_as_it_is_written(free_port, join, url)
     with pytest.raises(FrontierError) as refusal:
         await join(url)
     assert url in str(refusal.value)
-    assert "does not answer" in str(refusal.value)
+    assert (refusal.value.field, refusal.value.remedy) == ("frontier", START_SERVER)
 
 
 async def test_a_server_that_is_not_there_is_told_at_once(free_port, join):
-    with pytest.raises(FrontierError, match=f"127.0.0.1:{free_port}.*does not answer") as refusal:
+    with pytest.raises(FrontierError, match=f"127.0.0.1:{free_port}") as refusal:
         await join(f"redis://127.0.0.1:{free_port}/0")
-    assert "--frontier" in refusal.value.remedy
+    assert (refusal.value.field, refusal.value.remedy) == ("frontier", START_SERVER)
 
 
 async def test_a_replica_is_refused_and_its_primary_named(own_server, join):
     primary = own_server()
     replica = own_server("--replicaof", f"127.0.0.1 {primary.port}")
-    with pytest.raises(FrontierError, match="read-only replica") as refusal:
+    with pytest.raises(FrontierError, match=replica.url) as refusal:
         await join(replica.url)
     assert f"127.0.0.1:{primary.port}" in refusal.value.remedy
 
 
 async def test_a_server_that_throws_keys_away_is_refused(own_server, join):
     server = own_server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-    with pytest.raises(FrontierError, match="throws away keys") as refusal:
+    with pytest.raises(FrontierError, match="allkeys-lru") as refusal:
         await join(server.url)
+    assert refusal.value.field == "maxmemory-policy"
     assert "noeviction" in refusal.value.remedy
 
 
 async def test_a_server_that_is_too_old_is_refused(server, join, monkeypatch):
-    monkeypatch.setattr("skitter.frontier.redis.server._OLDEST", (99, 0))
-    with pytest.raises(FrontierError, match="is Redis") as refusal:
+    monkeypatch.setattr("skitter.frontier.redis.server.MIN_VERSION", (99, 0))
+    with pytest.raises(FrontierError, match=server.url) as refusal:
         await join(server.url)
+    assert refusal.value.field == "version"
     assert "6.2" in refusal.value.remedy
 
 
 @pytest.mark.parametrize("foreign", [("SET", "job", "x"), ("HSET", "job", "a", "b"), ("SADD", "seen", "x")])
 async def test_what_is_no_frontier_is_left_alone(server, join, ask, foreign):
     frontier = await join(server.url)
-    prefix = f"skitter:{{{frontier._job.name}}}:"
+    prefix = f"skitter:{{{frontier.job.name}}}:"
     await ask.delete(f"{prefix}job")
     command, key, *values = foreign
     await ask.execute_command(command, prefix + key, *values)
-    with pytest.raises(FrontierError, match=r"is no frontier of skitter|has lost its head") as refusal:
+    with pytest.raises(FrontierError, match=frontier.job.name) as refusal:
         await join(server.url)
+    assert refusal.value.field == ("keys" if key != "job" else "job")
     assert refusal.value.remedy
 
 
 async def test_a_job_of_another_format_is_refused(server, join, ask):
     frontier = await join(server.url)
-    await ask.hset(f"skitter:{{{frontier._job.name}}}:job", "format", "99")
-    with pytest.raises(FrontierError, match="format 99, this skitter reads") as refusal:
+    await ask.hset(f"skitter:{{{frontier.job.name}}}:job", "format", "99")
+    with pytest.raises(FrontierError, match="format 99") as refusal:
         await join(server.url)
     assert "--fresh" in refusal.value.remedy
 
 
 async def test_a_job_goes_on_with_visits_as_it_was_begun(server, join):
     await join(server.url)
-    with pytest.raises(
-        FrontierError, match="begun with an exact seen_filter and cannot go on with a visited_ttl"
-    ):
+    with pytest.raises(FrontierError) as refusal:
         await join(server.url, visited_ttl=10.0)
+    assert refusal.value.field == "seen_filter"

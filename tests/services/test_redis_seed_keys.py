@@ -7,7 +7,7 @@ import pytest
 from crawl_harness import CrawlHarness, Scripted
 from services.requests import counts, done, entries
 from skitter import Request, Spider
-from skitter.errors import FrontierError
+from skitter.errors import FrontierError, SeedKeyError
 from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress
 from skitter.frontier.redis import seed_keys
 from skitter.frontier.redis.frontier import RedisFrontier
@@ -164,7 +164,7 @@ async def test_a_job_is_not_finished_while_a_seed_is_anywhere(begin, ask):
 async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkeypatch):
     frontier = await begin()
     await ask.lpush(KEYS[0], "http://a.test/1", "http://a.test/2")
-    monkeypatch.setattr(seed_keys, "_ENOUGH_QUEUED", 1)
+    monkeypatch.setattr(seed_keys, "MAX_QUEUED", 1)
     batch = await frontier.seed_keys.take(1)
     await SeedKeyReader(frontier.seed_keys, gatherer()).settle(batch)
     assert await frontier.seed_keys.take(1) is None
@@ -174,7 +174,7 @@ async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkey
 async def test_a_key_of_another_kind_is_said_in_one_line(begin, ask):
     frontier = await begin()
     await ask.hset(KEYS[0], "a", "b")
-    with pytest.raises(FrontierError, match="seed key t:first is a hash") as refusal:
+    with pytest.raises(SeedKeyError, match="t:first is a hash") as refusal:
         await frontier.seed_keys.take(1)
     assert "sorted set" in refusal.value.remedy
 
@@ -183,7 +183,7 @@ async def test_nothing_is_taken_out_of_one_key_while_another_is_of_a_wrong_kind(
     frontier = await begin()
     await ask.rpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     await ask.set(KEYS[1], "a text")
-    with pytest.raises(FrontierError, match="seed key t:second is a string"):
+    with pytest.raises(SeedKeyError, match="t:second is a string"):
         await frontier.seed_keys.take(9)
     assert await ask.llen(KEYS[0]) == 2
     await ask.delete(KEYS[1])
@@ -191,8 +191,9 @@ async def test_nothing_is_taken_out_of_one_key_while_another_is_of_a_wrong_kind(
 
 
 async def test_the_queue_of_a_job_is_no_seed_key(begin):
-    with pytest.raises(FrontierError, match="is a key of the frontier itself"):
+    with pytest.raises(FrontierError, match=r"skitter:\{shop\}:queue") as refusal:
         await begin(seed_keys=("skitter:{shop}:queue",))
+    assert refusal.value.field == "seed_keys"
     await begin(seed_keys=("skitter:{shop}:seeds",))
 
 
@@ -234,7 +235,7 @@ async def test_items_of_a_task_are_counted_in_a_plain_key_that_runs_out(begin, a
     for name in "ab":
         await frontier.add(entries(name))
         (lease,) = (await frontier.lease("w", 1)).leases
-        outcome = Outcome(lease.id, Resolution.DONE, counters={"pages": 1, "items": 3}, task="books")
+        outcome = Outcome(lease.id, Resolution.DONE, counters={"pages": 1, "items": 3}, group="books")
         assert await frontier.commit([outcome]) == [True]
         assert await frontier.commit([outcome]) == [False]
     assert int(await ask.get("shop:count:books")) == 6
@@ -247,7 +248,7 @@ async def test_a_plain_counter_that_cannot_be_raised_breaks_no_commit_off(begin,
     await frontier.add(entries("a"))
     (lease,) = (await frontier.lease("w", 1)).leases
     mark = OutputRange("items/1.jsonl", 0, 10)
-    outcome = Outcome(lease.id, Resolution.DONE, counters={"items": 3}, outputs=[mark], task="books")
+    outcome = Outcome(lease.id, Resolution.DONE, counters={"items": 3}, outputs=[mark], group="books")
     assert await frontier.commit([outcome]) == [True]
     assert await counts(frontier) == {"done": 1}
     assert await frontier.reports.outputs() == {"items/1.jsonl": [(0, 10)]}

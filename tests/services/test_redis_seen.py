@@ -23,7 +23,7 @@ def random_fingerprints(rng, count) -> list[bytes]:
 
 async def size_of(frontier, ask, name) -> int:
     return await ask.execute_command(
-        "MEMORY", "USAGE", f"skitter:{{{frontier._job.name}}}:{name}", "SAMPLES", 0
+        "MEMORY", "USAGE", f"skitter:{{{frontier.job.name}}}:{name}", "SAMPLES", 0
     )
 
 
@@ -104,13 +104,13 @@ async def test_a_compact_filter_is_wrong_as_often_as_is_stated(server, join, ask
 
 
 async def first_table(frontier, ask):
-    packed = await ask.hget(f"skitter:{{{frontier._job.name}}}:job", "seen")
+    packed = await ask.hget(f"skitter:{{{frontier.job.name}}}:job", "seen")
     return msgspec.msgpack.decode(packed)[0]
 
 
 async def test_a_compact_filter_that_comes_to_its_bound_goes_on_in_a_wider_table(server, join, ask):
     frontier = await join(server.url, seen_filter="compact", seen_error_rate=1e-4)
-    job = f"skitter:{{{frontier._job.name}}}:job"
+    job = f"skitter:{{{frontier.job.name}}}:job"
     await ask.hset(job, "seen", msgspec.msgpack.encode([[5, 1, 0, 500]]))
     rng = random.Random(4)
     prints = random_fingerprints(rng, 2_000)
@@ -179,7 +179,7 @@ async def test_bodies_and_records_leave_the_server_when_they_are_done(server, jo
     assert await size_of(frontier, ask, "queue") > 2_000_000
     await frontier.commit(done(*(await frontier.lease("w", 20)).leases, entries=entries("a")))
     await frontier.commit(done(*(await frontier.lease("w", 20)).leases))
-    keys = await ask.keys(f"skitter:{{{frontier._job.name}}}:*")
+    keys = await ask.keys(f"skitter:{{{frontier.job.name}}}:*")
     left = [await ask.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0) for key in keys]
     assert await counts(frontier) == {"done": 21}
     assert sum(left) < before + 5_000

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from skitter.frontier.redis.keys import keys_of
 
 from services.as_on_disk import AsOnDisk
 from services.requests import counts, done, entries
-from skitter.errors import FrontierError
+from skitter.frontier.redis.job import keys_of
+from skitter.frontier.redis.server_errors import JobGone
 
 FLOORS = """
 local floors = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'floors'))
@@ -45,8 +45,8 @@ async def test_calls_at_the_same_time_by_transactions_do_not_mix(server, in_tran
 
 async def test_an_error_of_a_script_in_a_transaction_is_told_as_itself(server, in_transactions, join):
     frontier = await in_transactions(server.url)
-    await frontier._job.erase()
-    with pytest.raises(FrontierError, match="begun anew by somebody else"):
+    await frontier.job.erase()
+    with pytest.raises(JobGone):
         await frontier.add(entries("a"))
 
 
@@ -59,7 +59,7 @@ async def test_what_was_taken_from_a_set_lies_below_its_floor_and_nothing_else(s
     (left, *_) = (await frontier.lease("w", 2)).leases
     await frontier.add(entries("x", "y", host="e.test"))
     await frontier.lease("w", 0)
-    names = {key.rpartition(":")[2]: key for key in keys_of(frontier._job.name)}
+    names = {key.rpartition(":")[2]: key for key in keys_of(frontier.job.name)}
     deadline, new, ready = await ask.eval(FLOORS, 1, names["job"])
     assert max(lease.deadline for lease in taken) - 0.01 < float(deadline) <= left.deadline
     for key, floor in (("ready", new), ("ready_by_queue", ready)):

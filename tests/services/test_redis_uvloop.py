@@ -32,7 +32,7 @@ def test_a_cluster_call_over_a_connection_that_broke_unseen_is_made_again(kind, 
         frontier = RedisClusterFrontier(cluster.url, job_name, FREE)
         await frontier.open()
         try:
-            nodes = frontier._cluster.client.nodes_manager.nodes_cache.values()
+            nodes = frontier._source._cluster.client.nodes_manager.nodes_cache.values()
             await break_all([connection for node in nodes for connection in node._connections])
             return (await frontier.status()).added
         finally:
@@ -46,7 +46,7 @@ def test_a_call_to_a_server_over_a_connection_that_broke_unseen_is_made_again(jo
         frontier = RedisFrontier(running("valkey").url, job_name, FREE)
         await frontier.open()
         try:
-            await break_all(frontier._server._client.connection_pool._available_connections)
+            await break_all(frontier._server.connection.client.connection_pool._available_connections)
             return (await frontier.status()).added
         finally:
             await frontier.close()

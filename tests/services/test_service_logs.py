@@ -11,7 +11,7 @@ import pytest
 
 from services.redis_servers import running
 from services.service_nodes import PATIENCE, TOKEN, ServiceNode
-from sites.held import held
+from sites.gated import gated
 from skitter.testing import Answer
 
 TALKER = """import logging, os, sys, warnings
@@ -173,7 +173,7 @@ def test_all_that_a_run_says_is_read_from_any_node_without_secrets(nodes, site, 
     found = [json.loads(line) for line in text_of(one, f"/jobs/{name}/log.jsonl").splitlines()]
     assert found == lines
     text = text_of(two, f"/jobs/{name}/log.txt?level=error")
-    assert text.startswith(f"{error['time']} ERROR   {error['node']}/{error['worker']} skitter.worker: ")
+    assert text.startswith(f"{error['time']} ERROR   {error['node']}/{error['worker']} {error['logger']}: ")
     assert "\n    Traceback (most recent call last):\n" in text
     # The log of the nodes has it, too, by the level of that.
     told = f"{page['run']}: {error['message']}\n"
@@ -210,7 +210,7 @@ def test_who_follows_a_run_gets_its_lines_as_they_come_until_it_ends(nodes, serv
     def answer(visit):
         page = Answer(b"<title>x</title>")
         # Only this page waits: the site goes on, with those asked for later, too.
-        return held(page, go_on.is_set) if visit.path == "/odd" else page
+        return gated(page, go_on.is_set) if visit.path == "/odd" else page
 
     url = serve(answer).url
     add(nodes[0], folder, "followed", TALKER.format(url=url))
@@ -308,7 +308,7 @@ def test_a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on(site, fol
         job = end_of(node, "unheard")
         assert (job["state"], job["counts"]["done"], job["counts"]["failed"]) == ("finished", 2, 1)
         wait_until(lambda: "ValueError: of the callback" in node.errors, "the error in the log of the node")
-        assert node.errors.count("cannot be kept; the run goes on") == 1
+        assert node.errors.count("cannot be stored") == 1
         assert node.done("GET", "/jobs/unheard/log") == {"run": job["run"]["id"], "lines": [], "next": 0}
 
 

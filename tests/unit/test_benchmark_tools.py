@@ -73,9 +73,10 @@ def test_partitions_are_those_of_the_hash_and_none_is_forgotten(simulation):
 
 
 def test_the_simulation_puts_a_host_where_a_cluster_frontier_does(simulation):
-    from skitter.frontier.cluster.partition_map import PartitionMap
+    from skitter.frontier.cluster.partitions import PartitionMap
 
-    parts = PartitionMap([None] * 12, clock=float)
+    parts = PartitionMap(clock=float)
+    parts.fill([None] * 12)
     for rank in range(100):
         host = simulation.name_of(rank)
         assert simulation.partition_of(host, 12) == parts.of_slot(host).number

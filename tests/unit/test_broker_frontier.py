@@ -1,21 +1,21 @@
-"""What a broker frontier says to its broker, and when. The broker is a double that delivers at once."""
+"""What a broker frontier asks of its broker, and when. The broker is a fake that delivers at once."""
 
 import asyncio
 
 import pytest
 
-from broker_double import BrokerDouble
+from fake_broker import FakeBroker
 from skitter.brokers.frontier import BrokerFrontier
-from skitter.brokers.message import bare_ticket, mark_of, ticket_of
-from skitter.brokers.pending import LONGEST_DEFERRAL, BrokerTuning
-from skitter.brokers.sqlite_state import SqliteState
+from skitter.brokers.message import job_mark, request_message, slot_message
+from skitter.brokers.pending import MAX_REQUEUE_DELAY, BrokerTuning
 from skitter.errors import FrontierError
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.politeness import Politeness, SlotPolicy
 
 FREE = SlotPolicy(delay=0.0, concurrency_per_slot=100)
-QUICK = BrokerTuning(hold=0.5, dry_after=0.0, ready_for=0.0, patience=0.0)
+QUICK = BrokerTuning(hold=0.5, dry_after=0.0, overdue_after=0.0, max_wait=0.0)
 
 
 def entry(name, host="h.test", **fields):
@@ -27,19 +27,23 @@ async def make(tmp_path):
     """Open a frontier over a new broker: ``frontier, broker = await make(policy)``."""
     made = []
 
-    async def start(policy=FREE, pace=QUICK, **options):
-        broker = BrokerDouble()
+    async def start(policy=FREE, tuning=QUICK, **options):
+        broker = FakeBroker()
         settings = FrontierOptions(**options)
-        state = SqliteState(tmp_path / "frontier.db", Politeness(policy), settings)
-        frontier = BrokerFrontier(state, broker, pace=pace)
+        state = EmbeddedFrontier(Politeness(policy), settings, path=tmp_path / "frontier.db")
+        frontier = BrokerFrontier(state, lambda _: broker, tuning=tuning)
         info = await frontier.open()
-        broker.mark = mark_of(info.fingerprint_seed)
+        broker.mark = job_mark(info.fingerprint_seed)
         made.append(frontier)
         return frontier, broker
 
     yield start
     for frontier in made:
         await frontier.close()
+
+
+def topic_of(frontier):
+    return frontier._topics["default"]
 
 
 async def lease(frontier, limit=100, **fields):
@@ -55,32 +59,32 @@ async def test_a_message_is_finished_after_the_commit_and_not_before_its_childre
     await frontier.add([entry("a")])
     (a,) = await lease(frontier)
     (message,) = broker.delivered
-    assert message.said == []
+    assert message.answers == []
     broker.gate.clear()
     assert await frontier.commit(done(a, entries=[entry("b"), entry("c")])) == [True]
     await asyncio.sleep(0)
-    assert message.said == []
+    assert message.answers == []
     broker.gate.set()
-    await frontier._outbox.wait_below(1)
-    assert message.said == ["finish"]
+    await topic_of(frontier)._outbox.wait_below(1)
+    assert message.answers == ["finish"]
     assert len(broker.published) == 3
 
 
-async def test_only_what_the_state_has_taken_is_published(make):
+async def test_only_new_requests_are_published(make):
     frontier, broker = await make()
     await frontier.add([entry("a"), entry("a"), entry("b", dedup=False), entry("b", dedup=False)])
     (a, *_) = await lease(frontier)
     await frontier.commit(done(a, entries=[entry("a"), entry("c"), entry("c")]))
-    await frontier._outbox.wait_below(1)
+    await topic_of(frontier)._outbox.wait_below(1)
     assert len(broker.published) == 3 + 1
 
 
-async def test_a_retry_is_put_back_for_as_long_as_it_waits(make):
+async def test_a_retry_is_requeued_with_its_delay(make):
     frontier, broker = await make()
     await frontier.add([entry("a")])
     (a,) = await lease(frontier)
     await frontier.commit([Outcome(a.id, Resolution.RETRY, error="http/500", after=30.0)])
-    assert broker.delivered[0].said == [("requeue", 30.0)]
+    assert broker.delivered[0].answers == [("requeue", 30.0)]
 
 
 async def test_renewing_a_lease_touches_its_message(make):
@@ -89,7 +93,7 @@ async def test_renewing_a_lease_touches_its_message(make):
     a, b = await lease(frontier)
     await frontier.commit(done(b))
     assert await frontier.renew("w", [a.id, b.id]) == [b.id]
-    assert sorted(str(message.said) for message in broker.delivered) == ["['finish']", "['touch']"]
+    assert sorted(str(message.answers) for message in broker.delivered) == ["['finish']", "['touch']"]
 
 
 async def test_the_message_of_a_late_commit_stands_for_its_request_again(make):
@@ -100,16 +104,16 @@ async def test_the_message_of_a_late_commit_stands_for_its_request_again(make):
     assert await frontier.commit(done(a)) == [False]
     (again,) = await lease(frontier)
     assert (again.url, again.lost) == (a.url, 1)
-    assert broker.delivered[0].said == []
+    assert broker.delivered[0].answers == []
     assert len(broker.published) == 1
 
 
-async def test_messages_of_others_and_rubbish_are_let_go(make):
+async def test_messages_of_other_jobs_and_invalid_messages_are_finished(make):
     frontier, broker = await make()
-    for body in (b"", b"rubbish", ticket_of(b"another!", entry("x"), 0.0), b"\x90"):
+    for body in (b"", b"rubbish", request_message(b"another!", entry("x"), 0.0), b"\x90"):
         broker.deliver(body)
     assert await lease(frontier) == []
-    assert [message.said for message in broker.delivered] == [["finish"]] * 4
+    assert [message.answers for message in broker.delivered] == [["finish"]] * 4
     assert (await frontier.status()).added == 0
 
 
@@ -119,61 +123,61 @@ async def test_a_message_delivered_twice_leases_nothing_twice(make):
     broker.deliver(broker.published[0].body, attempts=2)
     (a,) = await lease(frontier)
     await frontier.commit(done(a))
-    assert await lease(frontier, landed=[FetchReport(a.id, 0.1)]) == []
+    assert await lease(frontier, reports=[FetchReport(a.id, 0.1)]) == []
     broker.deliver(broker.published[0].body, attempts=3)
-    assert await lease(frontier, landed=[FetchReport(a.id, 0.1)]) == []
+    assert await lease(frontier, reports=[FetchReport(a.id, 0.1)]) == []
     assert (await frontier.status()).done == 1
-    assert "finish" in broker.delivered[0].said
-    assert broker.delivered[-1].said == ["finish"]
+    assert "finish" in broker.delivered[0].answers
+    assert broker.delivered[-1].answers == ["finish"]
 
 
-async def test_a_message_whose_page_is_at_work_elsewhere_is_kept_or_put_back(make):
-    frontier, broker = await make(pace=BrokerTuning(hold=0.0))
+async def test_a_message_whose_request_is_leased_elsewhere_is_kept_or_requeued(make):
+    frontier, broker = await make(tuning=BrokerTuning(hold=0.0))
     await frontier.add([entry("a")])
     assert len(await lease(frontier)) == 1
     broker.deliver(broker.published[0].body, attempts=2)
-    assert await lease(frontier, landed=[FetchReport(0)]) == []
-    ((word, seconds),) = broker.delivered[1].said
+    assert await lease(frontier, reports=[FetchReport(0)]) == []
+    ((word, seconds),) = broker.delivered[1].answers
     assert word == "requeue"
     assert 0 < seconds < 20
 
 
-async def test_what_the_state_has_lost_is_added_again_from_its_message(make):
+async def test_a_request_that_the_state_has_lost_is_added_again_from_its_message(make):
     frontier, broker = await make()
-    broker.deliver(ticket_of(broker.mark, entry("lost", priority=3), 0.0))
-    assert await lease(frontier, landed=[FetchReport(0)]) == []
-    await frontier._outbox.wait_below(1)
-    (again,) = await lease(frontier, landed=[FetchReport(0)])
+    broker.deliver(request_message(broker.mark, entry("lost", priority=3), 0.0))
+    assert await lease(frontier, reports=[FetchReport(0)]) == []
+    await topic_of(frontier)._outbox.wait_below(1)
+    (again,) = await lease(frontier, reports=[FetchReport(0)])
     assert again.url == "http://h.test/lost"
 
 
-async def test_a_slow_host_is_put_back_until_it_is_ready_one_behind_the_other(make):
+async def test_messages_of_a_slow_host_are_requeued_one_behind_the_other(make):
     frontier, broker = await make(SlotPolicy(delay=60.0, concurrency_per_slot=1))
     await frontier.add([entry(number) for number in range(50)])
     assert len(await lease(frontier)) == 1
-    waits = [message.said[0][1] for message in broker.delivered if message.said]
+    waits = [message.answers[0][1] for message in broker.delivered if message.answers]
     assert len(waits) == 49
-    assert all(60 <= wait <= LONGEST_DEFERRAL for wait in waits)
+    assert all(60 <= wait <= MAX_REQUEUE_DELAY for wait in waits)
     assert waits == sorted(waits)
     assert len(set(waits)) == 49
 
 
-async def test_a_host_that_is_ready_in_a_moment_is_waited_for_in_hand(make):
+async def test_a_message_is_kept_if_its_host_is_ready_soon(make):
     frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     (a,) = await lease(frontier)
-    (b,) = await lease(frontier, landed=[FetchReport(a.id, 0.1)])
+    (b,) = await lease(frontier, reports=[FetchReport(a.id, 0.1)])
     assert b.url != a.url
-    assert [message.said for message in broker.delivered] == [[], []]
+    assert [message.answers for message in broker.delivered] == [[], []]
 
 
-async def test_no_more_is_kept_in_hand_than_there_is_room_for(make):
+async def test_no_more_messages_are_kept_than_allowed(make):
     frontier, broker = await make(
-        SlotPolicy(delay=0.0, concurrency_per_slot=1), pace=BrokerTuning(room=4, hold=1e6)
+        SlotPolicy(delay=0.0, concurrency_per_slot=1), tuning=BrokerTuning(max_pending=4, hold=1e6)
     )
     await frontier.add([entry(number) for number in range(30)])
     assert len(await lease(frontier)) == 1
-    assert sum(not message.said for message in broker.delivered) == 1 + 4
+    assert sum(not message.answers for message in broker.delivered) == 1 + 4
 
 
 async def test_messages_come_as_they_are_needed(make):
@@ -181,41 +185,41 @@ async def test_messages_come_as_they_are_needed(make):
     await frontier.add([entry(number) for number in range(3)])
     leases = await lease(frontier, 10)
     assert broker.allowed[0] == 10
-    await lease(frontier, 7, landed=[FetchReport(one.id, 0.1) for one in leases])
+    await lease(frontier, 7, reports=[FetchReport(one.id, 0.1) for one in leases])
     assert broker.allowed[-1] == len(leases) + 1  # one to look: no slot has anything ready
     await frontier.control.set_state(JobState.PAUSED)
-    await lease(frontier, 7, landed=[FetchReport(0)])
-    await lease(frontier, 7, landed=[FetchReport(0)])
+    await lease(frontier, 7, reports=[FetchReport(0)])
+    await lease(frontier, 7, reports=[FetchReport(0)])
     assert broker.allowed[-1] == len(leases)
 
 
-async def test_the_next_messages_may_come_while_pages_are_committed_and_no_more_of_them_afterwards(make):
+async def test_the_next_messages_may_come_during_a_commit_and_no_more_afterwards(make):
     frontier, broker = await make()
     await frontier.add([entry(number) for number in range(6)])
     leases = await lease(frontier, 3)
-    kept = len([message for message in broker.delivered if not message.said]) - 3
+    kept = len([message for message in broker.delivered if not message.answers]) - 3
     broker.gate.clear()
     broker.allowed.clear()
     await frontier.commit(done(*leases[:2], entries=[entry("child")]))
     assert broker.allowed == [3 + kept]  # three at work, and those kept are as many as will be wanted
-    frontier._hand.clear()
+    topic_of(frontier)._pending.clear()
     broker.allowed.clear()
     await frontier.commit(done(leases[2]))
     # One at work, two to be finished when their children are out, and three new; the one has no children.
     assert broker.allowed == [1 + 2 + 3, 2 + 3]
     broker.gate.set()
-    await frontier._outbox.wait_below(1)
+    await topic_of(frontier)._outbox.wait_below(1)
     assert len(broker.allowed) == 3
-    assert broker.allowed[-1] <= 3 + len(frontier._hand)
+    assert broker.allowed[-1] <= 3 + len(topic_of(frontier)._pending)
 
 
-async def test_what_was_not_looked_at_for_want_of_room_stays_in_hand_and_counts_as_needed(make):
-    frontier, broker = await make(pace=BrokerTuning(room=4, hold=0.5))
+async def test_messages_that_were_not_needed_stay_pending_and_count_as_needed(make):
+    frontier, broker = await make(tuning=BrokerTuning(max_pending=4, hold=0.5))
     await frontier.add([entry(number) for number in range(30)])
     leases = await lease(frontier, 2)
-    assert [message.said for message in broker.delivered] == [[]] * 30
+    assert [message.answers for message in broker.delivered] == [[]] * 30
     broker.allowed.clear()
-    await lease(frontier, 5, landed=[FetchReport(one.id, 0.1) for one in leases])
+    await lease(frontier, 5, reports=[FetchReport(one.id, 0.1) for one in leases])
     assert set(broker.allowed) == {2 + 28, 7 + 23}
 
 
@@ -224,40 +228,40 @@ async def test_lost_messages_are_published_again_when_the_broker_is_dry(make):
     await frontier.add([entry(number) for number in range(10)])
     broker.inbox.clear()
     assert await lease(frontier) == []
-    await frontier._sweeping
-    leases = await lease(frontier, landed=[FetchReport(0)])
+    await topic_of(frontier)._search
+    leases = await lease(frontier, reports=[FetchReport(0)])
     assert len({one.url for one in leases}) == 10
 
 
 async def test_nothing_is_published_again_while_messages_come(make):
-    frontier, broker = await make(pace=BrokerTuning(dry_after=1e6, ready_for=0.0))
+    frontier, broker = await make(tuning=BrokerTuning(dry_after=1e6, overdue_after=0.0))
     await frontier.add([entry(number) for number in range(10)])
     broker.inbox.clear()
     assert await lease(frontier) == []
-    assert frontier._sweeping is None
+    assert topic_of(frontier)._search is None
     assert len(broker.published) == 10
 
 
-async def test_closing_puts_back_what_is_in_hand_and_at_work(make):
+async def test_closing_requeues_pending_and_leased_messages(make):
     frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     await lease(frontier)
     await frontier.close()
-    assert [message.said for message in broker.delivered] == [[("requeue", 0.0)]] * 2
+    assert [message.answers for message in broker.delivered] == [[("requeue", 0.0)]] * 2
 
 
-async def test_closing_a_finished_job_lets_go_of_what_is_left(make):
-    frontier, broker = await make(pace=BrokerTuning(hold=1e6))
+async def test_closing_a_finished_job_finishes_the_remaining_messages(make):
+    frontier, broker = await make(tuning=BrokerTuning(hold=1e6))
     claim = await frontier.claim_seeds("w")
     await frontier.add([entry("a")], SeedProgress(claim.token, 1, done=True))
     (a,) = await lease(frontier)
-    broker.deliver(bare_ticket(broker.mark, "h.test"))
-    await lease(frontier, landed=[FetchReport(0)])
+    broker.deliver(slot_message(broker.mark, "h.test"))
+    await lease(frontier, reports=[FetchReport(0)])
     await frontier.commit(done(a))
     answer = await frontier.lease("w", 0, [FetchReport(0)])
     assert answer.state is JobState.FINISHED
     await frontier.close()
-    assert [message.said for message in broker.delivered] == [["finish"]] * 2
+    assert [message.answers for message in broker.delivered] == [["finish"]] * 2
 
 
 async def test_a_request_too_large_for_a_message_stays_with_the_state(make):
@@ -274,11 +278,11 @@ async def test_a_delayed_request_is_published_with_its_delay_and_not_offered_bef
     await frontier.add([entry("later", delay=30.0)])
     assert broker.published[0].delay == pytest.approx(30.0, abs=1.0)
     assert await lease(frontier) == []
-    ((word, seconds),) = broker.delivered[0].said
+    ((word, seconds),) = broker.delivered[0].answers
     assert (word, round(seconds)) == ("requeue", 30)
 
 
-class AwayFirst(BrokerDouble):
+class AwayFirst(FakeBroker):
     """Cannot be opened the first time."""
 
     def __init__(self):
@@ -288,18 +292,22 @@ class AwayFirst(BrokerDouble):
     async def open(self):
         self.tries += 1
         if self.tries == 1:
-            raise FrontierError("nobody answers")
+            raise FrontierError("no answer")
 
 
 @pytest.mark.parametrize("patient", [True, False])
-async def test_only_who_joins_a_crawl_waits_for_a_broker_that_is_away(tmp_path, monkeypatch, patient):
-    monkeypatch.setattr("skitter.brokers.frontier._OPEN_AGAIN", 0.0)
+async def test_only_a_worker_that_joins_a_crawl_waits_for_a_broker_that_is_away(
+    tmp_path, monkeypatch, patient
+):
+    monkeypatch.setattr("skitter.brokers.topic.OPEN_INTERVAL", 0.0)
     broker = AwayFirst()
-    frontier = BrokerFrontier(SqliteState(tmp_path / "f.db", Politeness(FREE)), broker, patient=patient)
+    frontier = BrokerFrontier(
+        EmbeddedFrontier(Politeness(FREE), path=tmp_path / "f.db"), lambda _: broker, patient=patient
+    )
     if patient:
         await frontier.open()
         await frontier.close()
     else:
-        with pytest.raises(FrontierError, match="nobody answers"):
+        with pytest.raises(FrontierError, match="no answer"):
             await frontier.open()
     assert broker.tries == 1 + patient

@@ -1,17 +1,17 @@
-"""A broker frontier with named queues: which topic a message goes to, and when. The brokers are doubles."""
+"""A broker frontier with named queues: which topic a message goes to, and when. The brokers are fakes."""
 
 import asyncio
 
 import pytest
 
-from broker_double import BrokerDouble
-from skitter.brokers.by_queue import BrokerFrontierByQueue
+from fake_broker import FakeBroker
+from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
-from skitter.brokers.sqlite_state import SqliteState
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry, FetchReport, Outcome, Resolution
 from skitter.politeness import Politeness, SlotPolicy
 
-QUICK = BrokerTuning(hold=0.5, dry_after=1000.0, ready_for=1000.0, patience=0.0)
+QUICK = BrokerTuning(hold=0.5, dry_after=1000.0, overdue_after=1000.0, max_wait=0.0)
 
 
 class OpenState:
@@ -39,17 +39,16 @@ async def job(tmp_path):
         topics = {}
 
         def topic(queue):
-            return topics.setdefault(queue, BrokerDouble())
+            return topics.setdefault(queue, FakeBroker())
 
-        state = SqliteState(
-            tmp_path / "frontier.db", Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100))
-        )
-        frontier = BrokerFrontierByQueue(state, topic, pace=QUICK)
+        politeness = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100))
+        state = EmbeddedFrontier(politeness, path=tmp_path / "frontier.db")
+        frontier = BrokerFrontier(state, topic, tuning=QUICK)
         info = await frontier.open()
         opened.append(frontier)
 
         async def another():
-            other = BrokerFrontierByQueue(OpenState(state, info), topic, pace=QUICK)
+            other = BrokerFrontier(OpenState(state, info), topic, tuning=QUICK)
             await other.open()
             opened.insert(0, other)
             return other
@@ -88,7 +87,7 @@ async def test_each_request_goes_to_the_topic_of_its_queue(job):
     }
 
 
-async def test_what_a_page_finds_for_another_queue_is_published_before_its_own_message_is_finished(job):
+async def test_links_into_another_queue_are_published_before_the_message_of_their_page_is_finished(job):
     frontier, topics, _ = await job()
     await frontier.add([entry("list|h.test", "a"), entry("detail|h.test", "known")])
     (lease,) = (await frontier.lease("w", 10, (), {"list": 10})).leases
@@ -97,11 +96,11 @@ async def test_what_a_page_finds_for_another_queue_is_published_before_its_own_m
     commit = asyncio.create_task(frontier.commit([outcome]))
     while not (await frontier.status()).done:
         await asyncio.sleep(0)
-    assert topics["list"].said == []
+    assert topics["list"].answers == []
     topics["detail"].gate.set()
     assert await commit == [True]
     await asyncio.sleep(0)
-    assert topics["list"].said == ["finish"]
+    assert topics["list"].answers == ["finish"]
     assert len(topics["detail"].inbox) == 2, "the known one was not published again"
 
 
@@ -122,18 +121,18 @@ async def test_a_queue_that_another_process_has_begun_is_found(job):
     assert [one.slot for one in (await other.lease("w", 10)).leases] == ["detail|h.test"]
 
 
-async def test_landings_find_their_queue_also_when_it_is_served_no_more(job):
+async def test_fetch_reports_find_their_queue_when_it_is_no_longer_served(job):
     frontier, _, _ = await job()
     await frontier.add([entry("detail|h.test", "a"), entry("h.test", "b")])
     (lease,) = (await frontier.lease("w", 10, (), {"detail": 10})).leases
     await frontier.lease("w", 10, [FetchReport(lease.id, 0.1)], {"default": 10})
-    assert next(iter(frontier._state._leases)).landed
+    assert next(iter(frontier._state._leases)).fetch_ended
     assert await frontier.renew("w", [lease.id]) == []
     await frontier.release([lease.id])
     assert [one.slot for one in (await frontier.lease("w", 10)).leases] == ["detail|h.test"]
 
 
-async def test_what_a_worker_that_died_held_comes_back_in_each_queue(job):
+async def test_the_leases_of_a_dead_worker_come_back_in_each_queue(job):
     frontier, _, _ = await job()
     await frontier.add([entry("detail|h.test", "a"), entry("list|h.test", "b")])
     assert len((await frontier.lease("dead", 10)).leases) == 2

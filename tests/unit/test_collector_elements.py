@@ -136,13 +136,13 @@ def test_queries_may_be_given_with_the_call_and_replace_those_of_the_model(book)
 
 
 def test_a_field_that_is_missing_or_of_another_type_is_named(book):
-    with pytest.raises(UnmarshalError, match=r"no Author can be made.*name"):
+    with pytest.raises(UnmarshalError, match=r"Author.*name"):
         book.unmarshal(Author, {"name": ".none"})
     with pytest.raises(UnmarshalError, match=r"born|int"):
         book.unmarshal(Author, {"born": "b"})
-    with pytest.raises(UsageError, match="has no field 'nome'"):
+    with pytest.raises(UsageError, match="'nome'"):
         book.unmarshal(Author, {"nome": "b"})
-    with pytest.raises(UsageError, match="no model"):
+    with pytest.raises(UsageError, match="not a model"):
         book.unmarshal(dict)
 
 

@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from manual import ROOT
-from skitter.frontends.collector.options import PREFIX, VARIABLES, Options
+from skitter.frontends.collector.options import ENVIRONMENT_PREFIX, ENVIRONMENT_VARIABLES, CollectorOptions
 
 COLLY = ROOT / "docs" / "seed-systems" / "colly.md"
 
@@ -34,5 +34,7 @@ def test_the_manual_has_every_option_and_every_variable():
     text = (ROOT / "docs" / "guides" / "collector.md").read_text()
     table = text.partition("## Options")[2].partition("\n## ")[0]
     cells = " ".join(re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE))
-    assert set(re.findall(r"`(\w+)`", cells)) == set(Options.__struct_fields__)
-    assert set(re.findall(r"`([A-Z_]{5,})`", table)) - {PREFIX} == set(VARIABLES.values())
+    assert set(re.findall(r"`(\w+)`", cells)) == set(CollectorOptions.__struct_fields__)
+    assert set(re.findall(r"`([A-Z_]{5,})`", table)) - {ENVIRONMENT_PREFIX} == set(
+        ENVIRONMENT_VARIABLES.values()
+    )

@@ -1,10 +1,10 @@
-"""Options of a collector, in code and by the environment."""
+"""CollectorOptions of a collector, in code and by the environment."""
 
 import pytest
 
 from skitter import Collector
 from skitter.errors import SettingsError
-from skitter.frontends.collector.options import OF_A_CLONE, Options, read_options
+from skitter.frontends.collector.options import CLONE_OPTIONS, CollectorOptions, read_options
 from skitter.settings import build_settings
 
 
@@ -53,26 +53,28 @@ def test_an_empty_variable_is_none():
 
 
 @pytest.mark.parametrize(
-    ("given", "environment", "fault"),
+    ("given", "environment", "field", "detail"),
     [
-        ({"max_dept": 2}, {}, "no option 'max_dept'"),
-        ({"max_depth": "deep"}, {}, "option max_depth"),
-        ({"max_depth": -1}, {}, "option max_depth is -1"),
-        ({"allowed_domains": 5}, {}, "option allowed_domains"),
-        ({}, {"SKITTER_MAX_DEPTH": "deep"}, "variable SKITTER_MAX_DEPTH"),
-        ({}, {"SKITTER_IGNORE_ROBOTSTXT": "perhaps"}, "variable SKITTER_IGNORE_ROBOTSTXT"),
+        ({"max_dept": 2}, {}, "max_dept", "'max_dept'"),
+        ({"max_depth": "deep"}, {}, "max_depth", "'deep'"),
+        ({"max_depth": -1}, {}, "max_depth", "-1"),
+        ({"allowed_domains": 5}, {}, "allowed_domains", "5"),
+        ({}, {"SKITTER_MAX_DEPTH": "deep"}, "max_depth", "SKITTER_MAX_DEPTH"),
+        ({}, {"SKITTER_IGNORE_ROBOTSTXT": "perhaps"}, "ignore_robots_txt", "SKITTER_IGNORE_ROBOTSTXT"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_its_name(given, environment, fault):
-    with pytest.raises(SettingsError, match=fault):
+def test_a_value_that_does_not_fit_is_refused_with_its_name(given, environment, field, detail):
+    with pytest.raises(SettingsError, match=detail) as caught:
         read_options(given, environment)
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize("domains", [[""], ["http://x/"], ["*"]])
 def test_a_disallowed_domain_that_is_none_is_refused(domains):
-    with pytest.raises(SettingsError, match="disallowed domain"):
+    with pytest.raises(SettingsError) as caught:
         read_options({"disallowed_domains": domains}, {}).scope_settings()
+    assert caught.value.field == "disallowed_domains"
 
 
 def test_what_a_clone_may_have_for_itself_are_options():
-    assert set(Options.__struct_fields__) >= OF_A_CLONE
+    assert set(CollectorOptions.__struct_fields__) >= CLONE_OPTIONS

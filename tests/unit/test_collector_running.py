@@ -14,7 +14,7 @@ from cli_command import SlowingSite, complaint, lines_of, skitter, truth_of, url
 from crawl_harness import QUICK, Scripted
 from skitter import Collector, JobSpec, Request
 from skitter.errors import SkitterError, SpiderError, UsageError
-from skitter.frontends.collector.spider import frozen, thawed
+from skitter.frontends.collector.spider import pack_request, unpack_request
 from skitter.frontier.records import JobState
 from skitter.run.job import JobFolder
 from skitter.testing import GeneratedSite
@@ -102,7 +102,7 @@ def test_a_second_run_crawls_what_was_visited_since(site):
         crawler.visit(server.url)
         assert crawler.run().state is JobState.FINISHED
     assert seen == [server.url, server.url]
-    with pytest.raises(SkitterError, match="nothing to start from"):
+    with pytest.raises(SkitterError, match="start requests"):
         crawler.run()
 
 
@@ -127,7 +127,7 @@ async def test_two_runs_of_one_collector_at_a_time_are_refused_and_many_collecto
         crawler.visit(server.url)
     running = [asyncio.create_task(crawler.crawl()) for crawler in crawlers]
     await asyncio.sleep(0)
-    with pytest.raises(UsageError, match="running already"):
+    with pytest.raises(UsageError, match="already running"):
         await crawlers[0].crawl()
     results = await asyncio.gather(*running)
     assert [result.counters["pages"] for result in results] == [len(truth_of(site, server))] * 3
@@ -170,7 +170,7 @@ async def test_stop_from_outside_and_cancelling_end_a_run(serve):
 async def test_what_needs_a_running_crawl_says_so():
     with pytest.raises(UsageError, match="no crawl is running"):
         await Collector().has_visited("http://h/")
-    with pytest.raises(UsageError, match="is no URL"):
+    with pytest.raises(UsageError, match="/relative"):
         Collector().post("/relative", {})
 
 
@@ -224,7 +224,7 @@ def test_visits_at_the_top_of_a_file_begin_the_crawl_in_every_process(site, file
 def test_a_clone_has_no_spider_of_its_own(file, tmp_path):
     file.write_text(FILE.replace("@crawler.seeds", 'detail = crawler.clone("detail")\n\n\n@crawler.seeds'))
     assert "detail" in complaint("run", f"{file.name}:detail", cwd=tmp_path)
-    assert "nothing to start from" in skitter("run", file.name, cwd=tmp_path).stderr
+    assert "@crawler.seeds" in skitter("run", file.name, cwd=tmp_path).stderr
 
 
 def test_a_file_that_runs_its_collector_when_it_is_imported_is_told_so(file, tmp_path):
@@ -240,7 +240,7 @@ def test_several_collectors_in_a_file_have_to_be_named(file, tmp_path):
 def test_workers_of_a_collector_that_no_file_holds_are_refused():
     crawler = Collector()
     crawler.visit("http://127.0.0.1:1/")
-    with pytest.raises(UsageError, match="cannot find the collector"):
+    with pytest.raises(UsageError, match="worker processes"):
         crawler.run(workers=2)
 
 
@@ -290,7 +290,7 @@ async def test_seeds_are_streamed_from_generators_of_any_kind(serve):
     "request_", [Request("http://h/"), Request("http://h/", method="POST", body=b"\xff", meta={"a": b"\x00"})]
 )
 def test_visits_survive_the_way_to_other_processes(request_):
-    assert thawed(frozen(request_)) == request_
+    assert unpack_request(pack_request(request_)) == request_
 
 
 def test_requests_of_a_clone_that_is_gone_are_dead_letters_with_a_reason(serve, tmp_path):

@@ -4,9 +4,8 @@ import sqlite3
 
 import pytest
 
-from skitter.frontier.cleanup import CleanupSchedule
-from skitter.frontier.embedded.frontier import SqliteFrontier
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.dead_letters import CleanupSchedule
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
 from skitter.politeness import Politeness
 
@@ -19,11 +18,11 @@ class Clock:
 
 
 def notes_of_memory(frontier):
-    return len(frontier._notes)
+    return len(frontier._journal._tables._notes)
 
 
 def notes_of_sqlite(frontier):
-    with sqlite3.connect(frontier.path) as file:
+    with sqlite3.connect(frontier._journal.path) as file:
         return file.execute("SELECT count(*) FROM notes").fetchone()[0]
 
 
@@ -32,9 +31,11 @@ async def kept(request, tmp_path):
     """A frontier, its clock, and how many notes it keeps."""
     clock = Clock()
     if request.param == "memory":
-        frontier, count = MemoryFrontier(clock=clock), notes_of_memory
+        frontier, count = EmbeddedFrontier(clock=clock), notes_of_memory
     else:
-        frontier = SqliteFrontier(tmp_path / "frontier.db", Politeness(), FrontierOptions(), clock=clock)
+        frontier = EmbeddedFrontier(
+            Politeness(), FrontierOptions(), clock=clock, path=tmp_path / "frontier.db"
+        )
         count = notes_of_sqlite
     await frontier.open()
     yield frontier, clock, lambda: count(frontier)
@@ -69,7 +70,7 @@ async def test_what_is_kept_never_outgrows_what_is_good_by_much(kept):
 async def test_what_ran_out_between_two_runs_is_gone_when_the_next_begins(tmp_path):
     clock = Clock()
     for run in range(3):
-        frontier = SqliteFrontier(tmp_path / "frontier.db", clock=clock)
+        frontier = EmbeddedFrontier(path=tmp_path / "frontier.db", clock=clock)
         await frontier.open()
         assert notes_of_sqlite(frontier) == 0
         await frontier.notes.put(f"host{run}", b"x", 10.0)

@@ -117,10 +117,10 @@ async def test_a_finished_job_does_not_begin_without_cause_and_says_what_would_b
     await crawl.start(url)
     await crawl.wait()
     before = await crawl.summary()
-    with pytest.raises(UsageError, match="nothing left to do"):
+    with pytest.raises(UsageError, match="'managed' is finished"):
         await crawl.start()
     assert await crawl.summary() == before
-    with pytest.raises(UsageError, match="nothing left to do"):
+    with pytest.raises(UsageError, match="'managed' is finished"):
         await crawl.start(f"{url}7")  # which it has met
     assert (crawl.status, (await crawl.summary()).runs) == (Status.STOPPED, 1)
     await crawl.start(f"{url}?more")
@@ -163,9 +163,9 @@ async def test_calls_that_do_not_fit_a_running_crawl_leave_it_running(made, serv
 
 async def test_what_keeps_a_run_from_beginning_leaves_the_status_as_it_was(made, serve, tmp_path):
     crawl, other = await made(), await made()
-    with pytest.raises(UsageError, match="nothing to start from"):
+    with pytest.raises(UsageError, match="start requests"):
         await crawl.start()
-    with pytest.raises(UsageError, match="has no host"):
+    with pytest.raises(UsageError, match="'no url'"):
         await crawl.start("no url")
     url = serve(Scripted(PAGES)).url
     async with crawl:
@@ -228,7 +228,7 @@ async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve)
     assert (summary.queued, summary.in_flight, summary.idle, await crawl.idle()) == (0, 1, False, False)
     assert await Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda *_: go_on.set()).run() >= 1
     assert (site.counts["/late"], crawl.status, await crawl.idle()) == (1, Status.STOPPED, True)
-    assert (await crawl.summary()).reason == "nothing is left to do"
+    assert (await crawl.summary()).reason == "idle"
 
 
 async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_text(made, serve):
@@ -272,8 +272,9 @@ async def test_a_monitor_tells_errors_and_only_summaries_that_are_new(made, serv
     "wrong", [{"check_every": 0.05}, {"summary_every": 0.5}, {"check_every": float("nan")}]
 )
 def test_a_monitor_refuses_intervals_that_are_too_short(wrong):
-    with pytest.raises(UsageError, match=next(iter(wrong))):
+    with pytest.raises(UsageError) as caught:
         Monitor(ManagedCrawl(), **wrong)
+    assert caught.value.field == next(iter(wrong))
 
 
 async def test_a_fleet_is_started_and_stopped_in_the_same_way(made, serve, tmp_path):
@@ -388,5 +389,5 @@ async def test_readers_of_a_crawl_that_is_made_anew_come_to_an_end(made):
 
 
 async def test_a_crawl_that_was_never_started_cannot_be_watched(made):
-    with pytest.raises(UsageError, match="no run"):
+    with pytest.raises(UsageError, match="not been started"):
         await Monitor(await made()).run()

@@ -8,22 +8,21 @@ from crawl_harness import QUICK, CrawlHarness, Scripted, redirect
 from skitter import HookAction, Request, Spider
 from skitter.frontends.lifecycle import (
     Analyzer,
-    Component,
     CrawlArguments,
     Downloader,
     ManagedCrawl,
+    ModuleKind,
     Pipeline,
 )
-from skitter.frontends.lifecycle.feed import ErrorFeed
-from skitter.frontends.lifecycle.observer import Observer
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontends.lifecycle.errors import ErrorFeed, ErrorObserver
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry, SeedProgress
 from skitter.testing import Answer
 
 
 def tell(feed, *numbers):
     for number in numbers:
-        feed.tell(Component.ANALYZER, ValueError(), f"error {number}")
+        feed.add(ModuleKind.ANALYZER, ValueError(), f"error {number}")
 
 
 async def got(reader):
@@ -42,7 +41,7 @@ async def test_without_a_reader_the_feed_keeps_the_last_and_counts_what_it_drops
 
 async def test_an_error_is_cut_so_that_the_feed_is_bounded_in_bytes_too():
     feed = ErrorFeed(1)
-    feed.tell(Component.DOWNLOADER, ValueError(), "x" * 1_000_000, url="y" * 1_000_000)
+    feed.add(ModuleKind.DOWNLOADER, ValueError(), "x" * 1_000_000, url="y" * 1_000_000)
     [kept] = feed._kept
     assert (len(kept.message), len(kept.url)) == (2000, 2000)
 
@@ -147,7 +146,7 @@ async def test_a_downloader_that_gets_no_answer_is_named(free_port, tmp_path):
     )  # fmt: skip
     await crawl.start(f"http://127.0.0.1:{free_port}/")
     [error] = await ended(crawl)
-    assert (error.component, error.module, error.kind) == (Component.DOWNLOADER, "plain", "ConnectError")
+    assert (error.component, error.module, error.kind) == (ModuleKind.DOWNLOADER, "plain", "ConnectError")
 
 
 async def test_a_robots_txt_that_cannot_be_had_is_told_while_its_pages_wait(serve, tmp_path):
@@ -159,16 +158,16 @@ async def test_a_robots_txt_that_cannot_be_had_is_told_while_its_pages_wait(serv
     )
     await crawl.start(serve(Scripted({"/robots.txt": Answer(status=503)})).url)
     error = await anext(crawl.errors())
-    assert (error.component, error.message.partition(":")[0]) == (Component.DOWNLOADER, "robots")
+    assert (error.component, error.message.partition(":")[0]) == (ModuleKind.DOWNLOADER, "robots")
     assert not await crawl.idle()
     await crawl.stop()
 
 
 async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_path):
     feed, bench = ErrorFeed(), CrawlHarness(Unstorable(), tmp_path)
-    bench.spider.hooks = [Observer(feed)]
+    bench.spider.hooks = [ErrorObserver(feed)]
     context = bench.frontier_context()
-    bench.frontier = MemoryFrontier(context.politeness, context.options)
+    bench.frontier = EmbeddedFrontier(context.politeness, context.options)
     claim = await bench.frontier.claim_seeds("w0")
     await bench.frontier.add(
         [Entry(b"x" * 16, "127.0.0.1", "http://127.0.0.1/odd", b"")], SeedProgress(claim.token, 0, done=True)
@@ -176,7 +175,7 @@ async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_pat
     await bench.run()
     feed.close()
     assert [(error.component, error.url) async for error in feed.read()] == [
-        (Component.SCHEDULER, "http://127.0.0.1/odd")
+        (ModuleKind.SCHEDULER, "http://127.0.0.1/odd")
     ]
 
 
@@ -205,7 +204,7 @@ async def test_what_a_store_cannot_take_is_an_error_of_the_pipeline(serve, tmp_p
     )  # fmt: skip
     await crawl.start()
     [error] = await ended(crawl)
-    assert (error.component, error.kind) == (Component.PIPELINE, "StoreError")
+    assert (error.component, error.kind) == (ModuleKind.PIPELINE, "StoreError")
     assert (await crawl.wait()).status.failed == 1
 
 
@@ -236,7 +235,7 @@ async def test_a_crawl_that_fails_tells_so_as_the_scheduler_and_is_stopped(tmp_p
     await crawl.start()
     told = [error async for error in crawl.errors()]
     assert [(error.component, "no seeds today" in error.message) for error in told] == [
-        (Component.SCHEDULER, True)
+        (ModuleKind.SCHEDULER, True)
     ]
     assert crawl.status == "stopped"
     assert "no seeds today" in (await crawl.summary()).reason

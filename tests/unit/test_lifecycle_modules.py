@@ -152,7 +152,8 @@ async def test_a_processor_that_returns_no_item_fails(crawled):
     crawl, _, items, _ = await crawled({"/": []}, pipelines=[Pipeline(lambda item: 3)])
     assert items == [{"path": "/"}]
     [error] = [error async for error in crawl.errors()]
-    assert "int, which is no item" in error.message
+    assert "TypeError: " in error.message
+    assert "int" in error.message
 
 
 async def test_items_of_other_kinds_pass_and_several_pipelines_share_them(crawled):
@@ -297,7 +298,7 @@ async def test_modules_come_and_go_in_the_middle_of_a_run(tmp_path):
     assert (await crawl.wait()).status.done == 5
     assert (log["fetched"], late["fetched"]) == (1, 4)
     assert (late["opened"], late["closed"], log["closed"]) == (1, 1, 1)
-    with pytest.raises(UsageError, match="no pipelines"):
+    with pytest.raises(UsageError, match="pipeline"):
         crawl.register(Pipeline(upper))
 
 

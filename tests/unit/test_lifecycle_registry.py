@@ -7,22 +7,22 @@ import pytest
 from skitter.errors import UsageError
 from skitter.frontends.lifecycle import (
     Analyzer,
-    Component,
     Counts,
     Downloader,
+    ModuleKind,
     Pipeline,
-    least_in_hand,
+    least_busy,
     lowest_score,
     primary_domain,
     seed_score,
 )
-from skitter.frontends.lifecycle.registry import Registry
+from skitter.frontends.lifecycle.modules import ModuleRegistry
 
 # --- registration ------------------------------------------------------------------------------------------
 
 
 def test_ids_are_given_in_order_and_one_that_is_taken_is_refused():
-    registry = Registry([Downloader(), Downloader(id="downloader-3"), Analyzer(list)])
+    registry = ModuleRegistry([Downloader(), Downloader(id="downloader-3"), Analyzer(list)])
     assert [module.id for module in registry.all()] == ["analyzer-1", "downloader-1", "downloader-3"]
     assert registry.register(Downloader()) == "downloader-4"
     for taken in (Downloader(id="analyzer-1"), registry.get("downloader-1")):
@@ -32,21 +32,21 @@ def test_ids_are_given_in_order_and_one_that_is_taken_is_refused():
 
 
 def test_what_is_no_module_is_refused_and_so_is_one_that_does_nothing():
-    with pytest.raises(UsageError, match="no module"):
-        Registry([None])
+    with pytest.raises(UsageError, match="NoneType"):
+        ModuleRegistry([None])
     for make in (Analyzer, Pipeline, lambda: Analyzer(3), lambda: Pipeline("x"), lambda: Downloader(3)):
         with pytest.raises(UsageError):
             make()
 
 
 def test_the_last_of_a_kind_stays_so_that_no_page_is_without_a_module():
-    registry = Registry([Downloader(id="a"), Downloader(id="b")])
+    registry = ModuleRegistry([Downloader(id="a"), Downloader(id="b")])
     assert registry.unregister("a").id == "a"
     with pytest.raises(UsageError, match="last downloader"):
         registry.unregister("b")
-    with pytest.raises(UsageError, match="no module 'a'"):
+    with pytest.raises(UsageError, match="'a'"):
         registry.unregister("a")
-    assert [module.id for module in registry.of(Component.DOWNLOADER)] == ["b"]
+    assert [module.id for module in registry.of(ModuleKind.DOWNLOADER)] == ["b"]
 
 
 # --- balance -----------------------------------------------------------------------------------------------
@@ -55,51 +55,51 @@ def test_the_last_of_a_kind_stays_so_that_no_page_is_without_a_module():
 def worked(name, *, called=0, handling=0, setbacks=0):
     module = Downloader(id=name)
     module.counts = Counts(called=called, accepted=called, completed=called, handling=handling)
-    module.setbacks = setbacks
+    module.failures = setbacks
     return module
 
 
 def picks(registry, amount):
-    return Counter(registry.pick(Component.DOWNLOADER).id for _ in range(amount))
+    return Counter(registry.pick(ModuleKind.DOWNLOADER).id for _ in range(amount))
 
 
 def test_who_has_least_in_hand_is_chosen_and_equals_take_turns():
-    registry = Registry([worked("a"), worked("b"), worked("c", handling=1)])
+    registry = ModuleRegistry([worked("a"), worked("b"), worked("c", handling=1)])
     assert picks(registry, 10) == {"a": 5, "b": 5}
 
 
 def test_a_newcomer_takes_its_share_and_not_all():
     """The score of the seed is a sum for ever, so that a newcomer gets everything until it has caught up."""
     modules = [worked("old", called=10_000), worked("new")]
-    assert picks(Registry(modules), 100) == {"old": 50, "new": 50}
+    assert picks(ModuleRegistry(modules), 100) == {"old": 50, "new": 50}
 
 
 def test_a_module_that_fails_at_once_does_not_look_idle():
-    registry = Registry([worked("failing", setbacks=3), worked("busy", handling=2)])
+    registry = ModuleRegistry([worked("failing", setbacks=3), worked("busy", handling=2)])
     assert picks(registry, 10) == {"busy": 10}
     registry.get("busy").counts.handling = 9
-    registry.get("failing").setbacks = 1000
+    registry.get("failing").failures = 1000
     assert picks(registry, 1) == {"failing": 1}  # under load it is tried again
 
 
 def test_a_failure_counts_until_the_next_success():
     module = Downloader(id="a")
     for _ in range(2):
-        with pytest.raises(ValueError, match="no"), module.at_work():
+        with pytest.raises(ValueError, match="no"), module.working():
             assert module.counts.handling == 1
             raise ValueError("no")
-    assert (module.setbacks, module.counts) == (2, Counts(called=2))
-    with module.at_work():
+    assert (module.failures, module.counts) == (2, Counts(called=2))
+    with module.working():
         pass
-    assert (module.setbacks, module.counts) == (0, Counts(called=3, completed=1))
+    assert (module.failures, module.counts) == (0, Counts(called=3, completed=1))
 
 
 def test_the_score_of_the_seed_or_one_of_your_own_may_choose():
     assert seed_score(Counts(called=1, accepted=1, completed=1, handling=1)) == 23
     modules = [worked("one", called=10), worked("two", called=1)]
-    assert picks(Registry(modules, lowest_score()), 10) == {"two": 10}
-    assert picks(Registry(modules, lowest_score(lambda counts: -counts.called)), 10) == {"one": 10}
-    assert least_in_hand(modules).id == "one"
+    assert picks(ModuleRegistry(modules, lowest_score()), 10) == {"two": 10}
+    assert picks(ModuleRegistry(modules, lowest_score(lambda counts: -counts.called)), 10) == {"one": 10}
+    assert least_busy(modules).id == "one"
 
 
 # --- primary domains -----------------------------------------------------------------------------------------------

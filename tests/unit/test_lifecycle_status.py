@@ -121,28 +121,35 @@ async def test_before_initialize_a_crawl_refuses_its_calls_and_can_be_summed_up(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "field", "detail"),
     [
-        ({}, "spider or analyzers"),
-        ({"job": "a/b", "spider": "x.py"}, "no name for a job"),
-        ({"analyzers": [print]}, "analyzers has"),
-        ({"spider": "x.py", "downloaders": [print]}, "downloaders has"),
-        ({"spider": "x.py", "pipelines": [None]}, "pipelines has"),
-        ({"spider": "x.py", "max_depth": -1}, "max_depth is -1"),
-        ({"spider": "x.py", "workers": 0}, "workers is 0"),
-        ({"spider": "x.py", "workers": 2, "allowed_domains": ["example.com"]}, "of this process"),
-        ({"spider": "x.py", "allowed_domains": ["co.uk"]}, "public suffix"),
-        ({"spider": "x.py", "error_capacity": 0}, "room for 0 errors"),
-        ({"spider": "there_is_no.py"}, "no file"),
-        ({"spider": "skitter.frontends.page_spider:PageSpider", "settings": {"concurency": 3}}, "concurency"),
-        ({"spider": "skitter.frontends.page_spider:PageSpider", "outputs": ["x.what"]}, "x.what"),
+        ({}, "spider", "spider"),
+        ({"job": "a/b", "spider": "x.py"}, "", "a/b"),
+        ({"analyzers": [print]}, "analyzers", "print"),
+        ({"spider": "x.py", "downloaders": [print]}, "downloaders", "print"),
+        ({"spider": "x.py", "pipelines": [None]}, "pipelines", "None"),
+        ({"spider": "x.py", "max_depth": -1}, "max_depth", "-1"),
+        ({"spider": "x.py", "workers": 0}, "workers", "0"),
+        ({"spider": "x.py", "workers": 2, "allowed_domains": ["example.com"]}, "workers", "allowed_domains"),
+        ({"spider": "x.py", "allowed_domains": ["co.uk"]}, "allowed_domains", "co.uk"),
+        ({"spider": "x.py", "error_capacity": 0}, "error_capacity", "0"),
+        ({"spider": "there_is_no.py"}, "", "there_is_no.py"),
+        (
+            {"spider": "skitter.frontends.page_spider:PageSpider", "settings": {"concurency": 3}},
+            "",
+            "concurency",
+        ),
+        ({"spider": "skitter.frontends.page_spider:PageSpider", "outputs": ["x.what"]}, "", "x.what"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_refused_by_name_and_change_nothing(tmp_path, wrong, told):
+async def test_arguments_that_do_not_fit_are_refused_by_name_and_change_nothing(
+    tmp_path, wrong, field, detail
+):
     crawl = ManagedCrawl()
     before = await crawl.summary()
-    with pytest.raises(SkitterError, match=told) as refused:
+    with pytest.raises(SkitterError, match=detail) as refused:
         await crawl.initialize(CrawlArguments(**{"job": "lifecycle", "home": str(tmp_path), **wrong}))
     assert refused.value.remedy
+    assert refused.value.field == field or not field
     assert crawl.status is Status.UNINITIALIZED
     assert await crawl.summary() == before

@@ -1,6 +1,6 @@
 """What the memory frontier promises beside the contract: it is the readable twin, and handy in tests."""
 
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext, FrontierOptions
 from skitter.frontier.records import Entry
 from skitter.frontier.scheduling import extend_ranges, rank_of, wait_for
@@ -9,7 +9,7 @@ from skitter.politeness import Politeness, SlotPolicy
 
 
 async def test_it_needs_nothing_but_its_class():
-    frontier = MemoryFrontier()
+    frontier = EmbeddedFrontier()
     info = await frontier.open()
     await frontier.add([Entry(b"\1" * 16, "h.test", "http://h.test/", b"\1")])
     answer = await frontier.lease("w", 1)
@@ -18,7 +18,7 @@ async def test_it_needs_nothing_but_its_class():
 
 
 async def test_each_job_has_its_own_secret():
-    seeds = {(await MemoryFrontier().open()).fingerprint_seed for _ in range(5)}
+    seeds = {(await EmbeddedFrontier().open()).fingerprint_seed for _ in range(5)}
     assert len(seeds) == 5
     assert all(0 <= seed < 2**64 for seed in seeds)
 
@@ -26,14 +26,14 @@ async def test_each_job_has_its_own_secret():
 async def test_it_is_what_the_memory_url_names(tmp_path):
     options = FrontierOptions(lease_seconds=5.0)
     context = FrontierContext("job", str(tmp_path), Politeness(SlotPolicy(delay=3.0)), options)
-    frontier = MemoryFrontier.from_url("memory:", context)
+    frontier = EmbeddedFrontier.from_url("memory:", context)
     assert (await frontier.open()).lease_seconds == 5.0
     await frontier.add([Entry(b"\1" * 16, "h.test", "http://h.test/", b"\1")])
     assert (await frontier.status()).busiest[0].delay == 3.0
 
 
 async def test_it_can_be_opened_again_while_the_object_lives():
-    frontier = MemoryFrontier()
+    frontier = EmbeddedFrontier()
     first = await frontier.open()
     await frontier.add([Entry(b"\1" * 16, "h.test", "http://h.test/", b"\1")])
     await frontier.close()

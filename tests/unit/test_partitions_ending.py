@@ -3,10 +3,10 @@
 import itertools
 
 import pytest
-from skitter.frontier.cluster.client import PartitionClient
-from skitter.frontier.cluster.termination import is_ended, read_pulses
 
 from skitter.frontier.cluster.partition import PartitionStatus
+from skitter.frontier.cluster.partitions import PartitionMap
+from skitter.frontier.cluster.state import is_finished, read_all
 from skitter.frontier.records import JobState
 
 
@@ -26,7 +26,7 @@ class Counted:
         self.left -= 1
         self.done += 1
 
-    async def pulse(self):
+    async def partition_status(self):
         Counted.before_reading(next(Counted.readings))
         changes = (self.sequence, self.done)
         return PartitionStatus(self.left, 0, 0, self.outbox, False, True, JobState.RUNNING, changes, 0, {}, 0)
@@ -39,10 +39,9 @@ def scan():
     async def begin(partitions, story):
         Counted.readings = itertools.count()
         Counted.before_reading = staticmethod(lambda number: story.get(number, lambda: None)())
-        lanes = [
-            PartitionClient(number, partition, lambda: 0.0) for number, partition in enumerate(partitions)
-        ]
-        return await is_ended(lanes, await read_pulses(lanes))
+        job = PartitionMap(lambda: 0.0)
+        job.fill(partitions)
+        return await is_finished(job.clients, await read_all(job.clients))
 
     return begin
 

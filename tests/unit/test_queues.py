@@ -6,11 +6,11 @@ import pytest
 
 from cli_command import skitter
 from crawl_harness import CrawlHarness, Scripted, page, redirect
-from recipe_kitchen import cook_text
+from recipe_runs import run_recipe_text
 from skitter import Request, Spider
-from skitter.brokers.address import NameRule, parse_address
+from skitter.brokers.address import UrlRules, parse_address
 from skitter.errors import RequestError, SettingsError
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry
 from skitter.frontier.workers import WorkerReport
 from skitter.links import Links
@@ -153,7 +153,7 @@ async def test_a_recipe_names_queues_of_its_starts_and_links(serve, tmp_path):
         "/": html(("book", "/b1"), ("next", "/2")), "/2": html(("book", "/b2")),
         "/b1": html(("also", "/b3")), "/b2": html(), "/b3": html(),
     })  # fmt: skip
-    ran = await cook_text(RECIPE.replace("{site}", serve(site).url), tmp_path)
+    ran = await run_recipe_text(RECIPE.replace("{site}", serve(site).url), tmp_path)
     assert len(ran.items) == 3
     assert ran.status.queues.keys() == {"default", "list", "detail"}
     assert {slot.key.partition("|")[0] for slot in ran.status.busiest} <= {"list", "detail"}
@@ -263,7 +263,7 @@ async def test_a_worker_never_has_more_of_a_queue_in_flight_than_its_size(serve,
         def parse(self, response):
             yield {"url": response.url}
 
-    class Counting(MemoryFrontier):
+    class Counting(EmbeddedFrontier):
         most = dict.fromkeys(("detail", "default"), 0)
 
         async def lease(self, *arguments):
@@ -291,7 +291,7 @@ async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_
         def parse(self, response):
             yield {}
 
-    class Plain(MemoryFrontier):
+    class Plain(EmbeddedFrontier):
         async def lease(self, worker, limit, landed=()):  # as it was before there were queues
             return await super().lease(worker, limit, landed)
 
@@ -308,7 +308,7 @@ def report(name, *queues):
 
 
 async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_worker_may_have_come(caplog):
-    frontier = MemoryFrontier(Politeness(SlotPolicy(delay=0.0)))
+    frontier = EmbeddedFrontier(Politeness(SlotPolicy(delay=0.0)))
     entries = [
         Entry(bytes([n]) * 16, slot, f"{BASE}{n}", b"") for n, slot in enumerate(("detail|h", "list|h"))
     ]
@@ -332,8 +332,8 @@ async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_wo
 
 
 def test_each_queue_has_a_topic_of_its_own_with_a_name_that_fits():
-    rule = NameRule("x://HOST", 1, is_name=lambda name: len(name) <= 64)
-    address = parse_address("x://h/pages?state=sqlite:", "job", rule)
+    rules = UrlRules("x://HOST", 1, is_name=lambda name: len(name) <= 64)
+    address = parse_address("x://h/pages?state=sqlite:", "job", rules)
     assert address.of_queue("default") == address
     assert address.of_queue("detail").topic == "pages-detail"
     long = [address.of_queue("x" * 63 + end).topic for end in "ab"]

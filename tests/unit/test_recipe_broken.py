@@ -6,20 +6,22 @@ from pathlib import Path
 import pytest
 
 from cli_command import complaint, skitter
-from recipe_kitchen import plan_of
-from skitter.frontends.recipe.problems import RecipeError
+from recipe_runs import compile_text
+from skitter.frontends.recipe.source import RecipeError
 
 _TEXT = (Path(__file__).parent / "recipes" / "broken.txt").read_text("utf-8")
-_MARK = re.compile(r"\s+# <-- ?(.*?) ?\| (.+)$")
+_MARK = re.compile(r"\s+# <--(?: ([^|\s]+))?(?: \| (.+))?$")
 
 
 def broken_recipes():
-    """Give each broken recipe: its name, its text, and the expected line, field and words."""
+    """Yield each broken recipe: its name, its text, and the expected line, field and details of each problem."""
     for part in re.split(r"^--- ", _TEXT, flags=re.MULTILINE)[1:]:
         name, _, text = part.partition("\n")
         lines = text.splitlines()
         marks = [
-            (number, *found.groups()) for number, line in enumerate(lines, 1) if (found := _MARK.search(line))
+            (number, *found.groups(default=""))
+            for number, line in enumerate(lines, 1)
+            if (found := _MARK.search(line))
         ]
         yield name, "\n".join(_MARK.sub("", line) for line in lines) + "\n", marks
 
@@ -34,7 +36,7 @@ def test_there_are_more_than_fifty():
 @pytest.mark.parametrize(("name", "text", "marks"), BROKEN, ids=[name for name, _, _ in BROKEN])
 def test_a_broken_recipe_is_refused_with_the_line_and_field_of_each_problem(name, text, marks):
     with pytest.raises(RecipeError) as caught:
-        plan_of(text, name, complete=False)
+        compile_text(text, name, complete=False)
     told = caught.value.lines
     assert len(told) == len(marks), told
     for number, field, words in marks:
@@ -55,7 +57,7 @@ pages:
   other: {format: html}
 """
     with pytest.raises(RecipeError) as caught:
-        plan_of(text, "several.yaml")
+        compile_text(text, "several.yaml")
     places = [re.match(r"several\.yaml line (\d+): ([\w.]+): ", line).groups() for line in caught.value.lines]
     assert [int(line) for line, _ in places] == [5, 5, 6, 7, 7]
     assert "4 more" in str(caught.value)
@@ -64,7 +66,7 @@ pages:
 def test_a_recipe_that_blows_up_by_its_aliases_is_refused():
     levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]\n" for n in range(1, 9))
     with pytest.raises(RecipeError, match="too large"):
-        plan_of(f"l0: &l0 x\n{levels}", "bomb.yaml")
+        compile_text(f"l0: &l0 x\n{levels}", "bomb.yaml")
 
 
 def test_the_check_command_lists_the_problems_of_all_files_and_exits_with_2(tmp_path):
@@ -74,7 +76,7 @@ def test_the_check_command_lists_the_problems_of_all_files_and_exits_with_2(tmp_
     result = skitter("recipe", "check", "good.yaml", "unknown_type.yaml", "follow_nowhere.yaml", cwd=tmp_path)
     assert result.returncode == 2
     lines = result.stderr.splitlines()
-    assert lines[0] == "good.yaml: x is right"
+    assert lines[0] == "good.yaml: x is valid"
     assert [line.partition(": ")[2].partition(": ")[0] for line in lines[1:]] == [
         "unknown_type.yaml line 7",
         "follow_nowhere.yaml line 7",
@@ -85,9 +87,9 @@ def test_the_check_command_lists_the_problems_of_all_files_and_exits_with_2(tmp_
 
 def test_running_a_broken_recipe_is_refused_in_one_line(tmp_path):
     (tmp_path / "broken.yaml").write_text("name: x\nstart: http://x/\npages: {a: {itms: 1}}\n")
-    assert complaint("run", "broken.yaml", cwd=tmp_path) == (
-        "skitter: broken.yaml line 3: pages.a.itms: is not known here; did you mean items?"
-    )
+    told = complaint("run", "broken.yaml", cwd=tmp_path)
+    assert told.startswith("skitter: broken.yaml line 3: pages.a.itms: ")
+    assert told.endswith("; did you mean items?")
 
 
 def test_a_variable_that_has_no_value_and_one_that_does_not_exist_are_refused(tmp_path):
@@ -96,11 +98,13 @@ def test_a_variable_that_has_no_value_and_one_that_does_not_exist_are_refused(tm
     )
     assert skitter("recipe", "check", "open.yaml", cwd=tmp_path).returncode == 0
     told = complaint("run", "open.yaml", cwd=tmp_path)
-    assert told == "skitter: open.yaml line 3: start: variable 'site' has no value; give it: -a site=VALUE"
+    assert told.startswith("skitter: open.yaml line 3: start: ")
+    assert told.endswith("-a site=VALUE")
     told = complaint("run", "open.yaml", "-a", "sight=http://x", cwd=tmp_path)
-    assert told.startswith("skitter: open.yaml line 2: variables: there is no variable 'sight'")
+    assert told.startswith("skitter: open.yaml line 2: variables: ")
+    assert "'sight'" in told
     assert told.endswith("did you mean site?")
 
 
 def test_a_missing_file_is_told_in_one_line(tmp_path):
-    assert "there is no file" in complaint("run", "missing.yaml", cwd=tmp_path)
+    assert "missing.yaml" in complaint("run", "missing.yaml", cwd=tmp_path)

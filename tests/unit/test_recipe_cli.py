@@ -1,4 +1,4 @@
-"""The commands that work on recipes: the schema, and proposals for pages."""
+"""The commands that work on recipes: the schema, and suggestions for pages."""
 
 import json
 import sys
@@ -8,12 +8,12 @@ import pytest
 
 from cli_command import complaint, lines_of, skitter
 from manual import ROOT
-from recipe_kitchen import RECIPES, plan_of
+from recipe_runs import RECIPES, compile_text
 from skitter import Request, Response
-from skitter.frontends.recipe.context import PageError
-from skitter.frontends.recipe.propose import propose
-from skitter.frontends.recipe.schema import kept_schema, make_schema
-from skitter.frontends.recipe.source import Source
+from skitter.frontends.recipe.model import make_schema, published_schema
+from skitter.frontends.recipe.page_context import PageError
+from skitter.frontends.recipe.source import RecipeSource
+from skitter.frontends.recipe.suggest import suggest_recipe
 from skitter.testing import Answer
 
 sys.path.insert(0, str(RECIPES))
@@ -21,28 +21,28 @@ from ten_sites import BOOKS, POSTS, Sites
 
 
 def test_the_schema_of_the_package_is_that_of_the_model():
-    kept = ROOT / "src" / "skitter" / "recipe" / "schema.json"
+    kept = ROOT / "src" / "skitter" / "frontends" / "recipe" / "schema.json"
     assert kept.read_bytes() == msgspec.json.format(msgspec.json.encode(make_schema())) + b"\n"
 
 
 def test_the_schema_is_a_json_schema_and_every_example_fits_it():
     import jsonschema
 
-    jsonschema.Draft202012Validator.check_schema(kept_schema())
-    validator = jsonschema.Draft202012Validator(kept_schema())
+    jsonschema.Draft202012Validator.check_schema(published_schema())
+    validator = jsonschema.Draft202012Validator(published_schema())
     for path in (one for one in RECIPES.iterdir() if one.suffix in {".yaml", ".toml"}):
-        assert list(validator.iter_errors(Source.of_file(path).data)) == [], path
+        assert list(validator.iter_errors(RecipeSource.of_file(path).data)) == [], path
 
 
 def test_the_schema_command_prints_it(tmp_path):
     result = skitter("recipe", "schema", cwd=tmp_path)
     assert result.returncode == 0
-    assert json.loads(result.stdout) == kept_schema()
+    assert json.loads(result.stdout) == published_schema()
 
 
 def test_the_manual_names_every_key_of_a_recipe():
     text = (ROOT / "docs" / "guides" / "recipes.md").read_text()
-    for definition in kept_schema()["$defs"].values():
+    for definition in published_schema()["$defs"].values():
         for name in definition["properties"]:
             assert f"`{name}`" in text or f"{name}:" in text, f"{definition['title']}.{name}"
 
@@ -62,8 +62,8 @@ class Asked:
 
 def proposal(target, url=None):
     response = response_of(Sites()(Asked(target)), url or f"http://127.0.0.1:8000{target}")
-    text = propose(response)
-    plan = plan_of(text, "p.yaml")
+    text = suggest_recipe(response)
+    plan = compile_text(text, "p.yaml")
     return plan.recipe.pages["page"], text
 
 
@@ -112,7 +112,7 @@ def test_a_page_on_which_nothing_repeats_is_proposed_as_one_item():
 )  # fmt: skip
 def test_where_nothing_can_be_found_nothing_is_proposed(body, kind):
     with pytest.raises(PageError):
-        propose(response_of(Answer(body, content_type=kind)))
+        suggest_recipe(response_of(Answer(body, content_type=kind)))
 
 
 CARDS = """<!doctype html><nav><ul>{nav}</ul></nav><div class="grid md:w-1/2">{cards}</div>
@@ -126,8 +126,8 @@ def test_navigation_is_no_list_and_what_never_changes_no_field():
         f"<time>2026-03-0{n}</time><img src='/{n}.png'><button>Buy now</button></div>"
         for n in range(1, 6)
     )
-    page = plan_of(
-        propose(response_of(Answer(CARDS.format(nav=nav, cards=cards).encode()))), "p.yaml"
+    page = compile_text(
+        suggest_recipe(response_of(Answer(CARDS.format(nav=nav, cards=cards).encode()))), "p.yaml"
     ).recipe.pages["page"]
     assert page.items.each == "div.card"
     assert list(page.items.fields) == ["name", "price", "date", "image"]

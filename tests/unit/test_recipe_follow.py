@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from crawl_harness import Scripted
-from recipe_kitchen import cook_text, plan_of, serve_up, spider_of
-from skitter.frontends.recipe.problems import RecipeError
+from recipe_runs import compile_text, run_recipe_text, run_spider, spider_of
+from skitter.frontends.recipe.source import RecipeError
 from skitter.testing import Answer
 
 
@@ -53,7 +53,7 @@ async def test_numbered_pages_are_asked_for_until_their_end(serve, tmp_path, sta
     site = Numbered()
     server = serve(site)
     text = RECIPE.format(start=start.replace("{site}", server.url), next=following)
-    ran = await cook_text(text, tmp_path)
+    ran = await run_recipe_text(text, tmp_path)
     assert ran.letters == {}
     assert sorted(item["n"] for item in ran.items) == list(range(23))
     if asked is not None:
@@ -72,7 +72,7 @@ start:
 pages:
   p: {{items: {{fields: {{word: {{value: "{{data.word}}"}}, n: {{value: "{{data.n}}"}}, l: {{value: "{{language}}"}}}}}}}}
 """
-    ran = await cook_text(text, tmp_path)
+    ran = await run_recipe_text(text, tmp_path)
     assert sorted((item["word"], item["n"], item["l"]) for item in ran.items) == [
         (word, n, language) for word in "ab" for n in (1, 3) for language in ("de", "en")
     ]
@@ -92,7 +92,7 @@ pages:
   mid: {{follow: [{{css: a, page: end, data: {{mid: {{value: "{{url}}", regexp: '\\d$'}}}}}}]}}
   end: {{items: {{fields: {{f: {{value: "{{data.from}}"}}, n: {{value: "{{data.name}}"}}, m: {{value: "{{data.mid}}"}}}}}}}}
 """
-    ran = await cook_text(text, tmp_path)
+    ran = await run_recipe_text(text, tmp_path)
     found = sorted((item["f"], item["n"], item["m"]) for item in ran.items)
     assert found == [("start", "one", "1"), ("start", "two", "2")]
 
@@ -103,10 +103,10 @@ async def test_links_lead_no_further_than_the_hosts_of_the_start_unless_the_reci
 start: {serve(site).url}
 pages: {{p: {{items: {{fields: {{u: {{value: "{{url}}"}}}}}}, follow: [a]}}}}
 """
-    ran = await cook_text(text, tmp_path)
+    ran = await run_recipe_text(text, tmp_path)
     assert len(ran.items) == 2
     assert ran.counters["refused/host"] == 1
-    ran = await cook_text(text + "allowed_domains: any\nsettings: {max_retries: 0}\n", tmp_path)
+    ran = await run_recipe_text(text + "allowed_domains: any\nsettings: {max_retries: 0}\n", tmp_path)
     assert len(ran.letters) == 1
 
 
@@ -118,7 +118,7 @@ pages:
   list: {{follow: [{{css: a, page: end, match: /a/, skip: [x$], first: 2}}]}}
   end: {{items: {{fields: {{u: {{value: "{{url}}"}}}}}}}}
 """
-    ran = await cook_text(text, tmp_path)
+    ran = await run_recipe_text(text, tmp_path)
     assert sorted(item["u"][-4:] for item in ran.items) == ["/a/1", "/a/2"]
     assert set(site.counts) == {"/", "/a/1", "/a/2"}
 
@@ -128,9 +128,10 @@ async def test_a_page_without_what_it_is_expected_to_have_is_a_dead_letter(serve
 start: {serve(Scripted({"/": Answer(b"<h1>Access denied</h1>")})).url}
 pages: {{p: {{expect: .price, items: {{fields: {{t: h1}}}}}}}}
 """
-    ran = await cook_text(text, tmp_path)
+    ran = await run_recipe_text(text, tmp_path)
     assert ran.items == []
-    assert "has nothing like '.price'" in ran.letters["/"]
+    assert "PageError: " in ran.letters["/"]
+    assert "'.price'" in ran.letters["/"]
 
 
 async def test_a_sitemap_may_be_packed_or_named_by_robots_txt(serve, tmp_path):
@@ -150,10 +151,10 @@ async def test_a_sitemap_may_be_packed_or_named_by_robots_txt(serve, tmp_path):
 start: [{{sitemap: "{url}robots.txt"}}, {{sitemap: "{url}list.txt"}}, {{sitemap: "{url}bad.xml"}}]
 pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
 """
-    ran = await cook_text(text, tmp_path)
+    ran = await run_recipe_text(text, tmp_path)
     assert sorted(item["t"] for item in ran.items) == ["a", "b"]
     assert list(ran.letters) == ["/bad.xml"]
-    assert "is no sitemap" in ran.letters["/bad.xml"]
+    assert "PageError: " in ran.letters["/bad.xml"]
 
 
 async def test_cookies_of_a_login_are_not_sent_to_other_hosts(serve, tmp_path):
@@ -173,7 +174,7 @@ start: "{url}"
 allowed_domains: any
 pages: {{p: {{items: {{fields: {{t: h1}}}}, follow: [a]}}}}
 """
-    ran = await cook_text(text, tmp_path)
+    ran = await run_recipe_text(text, tmp_path)
     assert sorted(item["t"] for item in ran.items) == ["other", "s=1"]
     assert [visit.headers.get("cookie") for visit in other.visits] == [None]
 
@@ -189,28 +190,28 @@ async def test_a_seed_from_outside_leads_to_the_first_kind_of_page(serve, tmp_pa
         yield url
 
     spider.start = start
-    assert (await serve_up(spider, tmp_path)).items == [{"t": "seed"}]
+    assert (await run_spider(spider, tmp_path)).items == [{"t": "seed"}]
 
 
 def test_a_variable_from_the_command_line_is_of_the_kind_that_the_recipe_has():
     text = "name: x\nvariables: {n: 2, w: a}\nstart: http://x/\npages: {p: {follow: [{css: a, page: p, first: '${n}'}]}}\n"
-    plan = plan_of(text, arguments={"n": "5", "w": "7"})
+    plan = compile_text(text, arguments={"n": "5", "w": "7"})
     assert plan.recipe.pages["p"].follow[0].first == 5
-    with pytest.raises(RecipeError, match="is the text 'many', not a whole number"):
-        plan_of(text, arguments={"n": "many"})
+    with pytest.raises(RecipeError, match="'many'"):
+        compile_text(text, arguments={"n": "many"})
 
 
 def test_a_recipe_whose_variables_have_no_values_yet_can_be_checked():
     text = "name: x\nvariables: {n: null}\nstart: http://x/${n}\npages: {p: {follow: [{css: a, page: p, first: '${n}'}]}}\n"
-    with pytest.raises(RecipeError, match="variable 'n' has no value"):
-        plan_of(text)
+    with pytest.raises(RecipeError, match="'n'"):
+        compile_text(text)
 
 
 def test_the_environment_is_read_under_its_prefix_only(monkeypatch):
     monkeypatch.setenv("SKITTER_RECIPE_WORD", "told")
     monkeypatch.setenv("WORD", "secret")
     text = "name: x\nstart: http://x/${env.WORD}\npages: {p: {items: {fields: {t: h1}}}}\n"
-    (request,) = plan_of(text).starts[0].requests()
+    (request,) = compile_text(text).starts[0].requests()
     assert request.url == "http://x/told"
-    with pytest.raises(RecipeError, match="SKITTER_RECIPE_HOME is not in the environment"):
-        plan_of(text.replace("WORD", "HOME"))
+    with pytest.raises(RecipeError, match="SKITTER_RECIPE_HOME"):
+        compile_text(text.replace("WORD", "HOME"))

@@ -5,12 +5,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from skitter.frontier.redis.keys import keys_of
-from skitter.frontier.redis.scripts import all_scripts
+
+from skitter.frontier.redis.job import keys_of
+from skitter.frontier.redis.server import all_scripts
 
 DOCS = Path(__file__).parents[2] / "docs/design"
 OF_A_CLUSTER = {"outbox", "delivered"}
-OF_A_CLUSTER_OR_BROKER = {"deliver", "outbox", "take_out", "pulse", "complete", "advance", "stranded"}
+OF_A_CLUSTER_OR_BROKER = {
+    "deliver", "outbox", "clear_outbox", "partition_status", "complete", "follow_recrawl", "overdue_slots",
+}  # fmt: skip
 
 
 def first_column(page, heading):

@@ -5,9 +5,8 @@ import os
 import pytest
 
 from crawl_harness import Scripted
-from recipe_kitchen import cook_text
-from skitter.frontends.scripting.engine import ScriptEngine, ScriptError
-from skitter.frontends.scripting.wire import Page
+from recipe_runs import run_recipe_text
+from skitter.frontends.scripting.engine import ScriptEngine, ScriptError, ScriptPage
 from skitter.testing import Answer
 
 
@@ -94,7 +93,7 @@ def test_an_engine_that_nobody_closes_takes_its_process_along():
         os.kill(pid, 0)
 
 
-PAGE = Page("http://x/", "<h1>Hi</h1><a href='/a'>x</a><a href='/b'>y</a> price: 12")
+PAGE = ScriptPage("http://x/", "<h1>Hi</h1><a href='/a'>x</a><a href='/b'>y</a> price: 12")
 
 
 def test_a_rule_reads_its_page_and_gives_items_and_requests(engine):
@@ -118,7 +117,7 @@ def test_a_rule_reads_its_page_and_gives_items_and_requests(engine):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("ctx.css('a[')", "is no CSS query"), ("ctx.json()", "SyntaxError"), ("__select('css', 'h1')", "not defined"),
+        ("ctx.css('a[')", "invalid CSS query"), ("ctx.json()", "SyntaxError"), ("__select('css', 'h1')", "not defined"),
         ("while (1) {}", "ran longer"),
     ],
 )  # fmt: skip
@@ -141,7 +140,7 @@ pages:
       fields:
         n: {{css: h1, type: int, script: "if (value === 2) while (true) {{}} return value * 10"}}
 """
-    ran = await cook_text(text, tmp_path)
+    ran = await run_recipe_text(text, tmp_path)
     assert sorted(item["n"] for item in ran.items) == [10, 30]
     assert list(ran.letters) == ["/2"]
     assert "field n: script: ran longer than 1 s" in ran.letters["/2"]

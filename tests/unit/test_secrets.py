@@ -1,13 +1,12 @@
 """Passwords of frontiers and outputs: from the environment or a file, kept nowhere, shown nowhere."""
 
 import pytest
-from skitter.frontier.redis.cluster_address import parse_cluster
 
 from skitter.brokers.address import parse_address as parse_broker
-from skitter.brokers.nsq import RULE
+from skitter.brokers.nsq import RULES
 from skitter.errors import FrontierError, SkitterError, UsageError
-from skitter.frontends.tasks.book import TaskBook
-from skitter.frontier.redis.address import parse_address
+from skitter.frontends.tasks.task_file import TaskFile
+from skitter.frontier.redis.address import parse_address, parse_cluster
 from skitter.run.job import JobFolder, JobSpec
 from skitter.secrets import output_variable, shown_url, without_secrets
 from skitter.store.outputs import open_output
@@ -32,6 +31,8 @@ from skitter.worker.routing import section_of
         ("nsq://pw@a,b/topic?state=redis://me:pw@h/1", "nsq://a,b/topic?state=redis://me@h/1",
          "nsq://***@a,b/topic?state=redis://me:***@h/1"),
         ("nats://me:pw@a/t?state=sqlite:", "nats://a/t?state=sqlite:", "nats://***@a/t?state=sqlite:"),
+        ("amqp://pw@a/t?tls=yes&state=redis://me:pw@h", "amqp://a/t?tls=yes&state=redis://me@h",
+         "amqp://***@a/t?tls=yes&state=redis://me:***@h"),
         ("unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2"),
         ("sqlite:/srv/a@b.db", "sqlite:/srv/a@b.db", "sqlite:/srv/a@b.db"),
         ("memory:", "memory:", "memory:"),
@@ -85,8 +86,8 @@ def test_sentinels_and_brokers_have_their_own(monkeypatch):
     monkeypatch.setenv("SKITTER_SENTINEL_PASSWORD", "theirs")
     monkeypatch.setenv("SKITTER_BROKER_SECRET", "token")
     assert parse_address("redis+sentinel://a/main").sentinel_access == {"password": "theirs"}
-    assert parse_broker("nsq://a/t?state=sqlite:", "job", RULE).secret == "token"
-    assert parse_broker("nsq://own@a/t?state=sqlite:", "job", RULE).secret == "own"
+    assert parse_broker("nsq://a/t?state=sqlite:", "job", RULES).secret == "token"
+    assert parse_broker("nsq://own@a/t?state=sqlite:", "job", RULES).secret == "own"
 
 
 def test_a_file_that_cannot_be_read_is_named(monkeypatch, tmp_path):
@@ -105,7 +106,7 @@ def test_a_file_that_cannot_be_read_is_named(monkeypatch, tmp_path):
         (parse_address, "redis://:hid#den@h/0"),
         (parse_address, "redis+sentinel://:hid/den@h:1/main"),
         (parse_cluster, "redis+cluster://:hid?den@h:1/"),
-        (lambda url: parse_broker(url, "job", RULE), "nsq://me:hid/den@h/t?state=sqlite:"),
+        (lambda url: parse_broker(url, "job", RULES), "nsq://me:hid/den@h/t?state=sqlite:"),
         (open_output, "redis://:hid/den@h/0/items"),
         (open_output, "postgresql://me:hid?den@h/shop"),
         (open_output, "mongodb://me:hid#den@h/shop/items"),
@@ -157,7 +158,7 @@ def test_another_password_means_the_same_output(monkeypatch):
 
 def test_a_book_of_tasks_takes_no_password(tmp_path):
     recipe = "name: one\nstart: http://h.test/\npages: {p: {items: {fields: {a: {value: b}}}}}\n"
-    book = TaskBook(tmp_path / "book")
+    book = TaskFile(tmp_path / "book")
     for text, outputs in (
         (recipe, ["mongodb://me:hidden@h/d/c"]),
         (f"{recipe}outputs: ['s3://b/x.csv?secret=hidden']\n", []),

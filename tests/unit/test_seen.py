@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skitter.frontier.embedded import seen_disk
-from skitter.frontier.embedded.journal import Journal
-from skitter.frontier.embedded.seen import FOREVER, MemorySeen, TimedSeen
-from skitter.frontier.embedded.seen_disk import DiskSeen, move_to_disk
+from skitter.frontier.embedded import seen as seen_sets
+from skitter.frontier.embedded.journal import SqliteJournal
+from skitter.frontier.embedded.seen import FOREVER, DiskSeen, MemorySeen, TimedSeen, move_to_disk
 
 NOW = 1_000.0
 
@@ -76,7 +75,7 @@ def test_timed_keys_keep_their_times():
 
 @pytest.fixture
 async def journal(tmp_path):
-    journal = Journal(tmp_path / "frontier.db", "process")
+    journal = SqliteJournal(tmp_path / "frontier.db", "process")
     await journal.open()
     yield journal
     await journal.close()
@@ -117,7 +116,7 @@ async def test_a_key_added_in_a_batch_is_known_in_the_rest_of_it(journal):
 
 
 async def test_keys_that_leave_memory_while_a_batch_is_looked_up_stay_known(journal, monkeypatch):
-    monkeypatch.setattr(seen_disk, "_RECENT", 3)
+    monkeypatch.setattr(seen_sets, "RECENT_KEYS", 3)
     seen = await DiskSeen.open(journal)
     for number in range(6):
         seen.add(key(number))
@@ -130,7 +129,7 @@ async def test_keys_that_leave_memory_while_a_batch_is_looked_up_stay_known(jour
 
 
 async def test_a_filter_that_has_filled_up_is_made_anew(journal, monkeypatch):
-    monkeypatch.setattr(seen_disk, "_SMALLEST_FILTER", 10)
+    monkeypatch.setattr(seen_sets, "MIN_FILTER_CAPACITY", 10)
     seen = await DiskSeen.open(journal)
     for number in range(500):
         assert await known(seen, number) == [False]
@@ -149,9 +148,9 @@ changes = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(changes)
 async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, changes):
-    journal = Journal(tmp_path_factory.mktemp("seen") / "frontier.db", "process")
+    journal = SqliteJournal(tmp_path_factory.mktemp("seen") / "frontier.db", "process")
     await journal.open()
-    recent, seen_disk._RECENT = seen_disk._RECENT, 5
+    recent, seen_sets.RECENT_KEYS = seen_sets.RECENT_KEYS, 5
     try:
         memory, disk = TimedSeen(), await DiskSeen.open(journal)
         for change, touched in changes:
@@ -167,5 +166,5 @@ async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, c
         everything = range(41)
         assert await known(disk, *everything) == [memory.known(key(number), NOW) for number in everything]
     finally:
-        seen_disk._RECENT = recent
+        seen_sets.RECENT_KEYS = recent
         await journal.close()

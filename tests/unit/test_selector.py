@@ -1,4 +1,4 @@
-"""Selectors: what is ours, beyond giving parsel's results."""
+"""Selectors: behaviour beyond the results of parsel."""
 
 import sys
 
@@ -9,7 +9,7 @@ from skitter.errors import UsageError
 from skitter.html.engine import load_engine
 from skitter.html.lexbor import LEXBOR
 from skitter.html.query import Take, compile_css
-from skitter.html.selector import Selector, foreign_selector, from_parsel
+from skitter.html.selector import Selector, from_parsel, parsel_backed_selector
 from skitter.html.serial import like_lxml
 from skitter.html.turbo import TURBO
 
@@ -31,7 +31,7 @@ def test_a_table_has_the_tbody_of_html5(engine):
 
 @on_both_engines
 def test_where_the_trees_disagree_xpath_works_on_the_element_alone(engine):
-    """libxml2 has no tbody here, so the element cannot be found again in its tree."""
+    """libxml2 adds no tbody here, so the element cannot be found in its tree."""
     page = Selector("<table><tr><td>1</td><td>2</td></tr></table>", engine=engine)
     cells = page.css("tbody")[0].xpath(".//td/text()")
     assert cells.getall() == ["1", "2"]
@@ -80,7 +80,7 @@ def test_the_content_of_a_template_is_found():
 
 
 def test_nothing_is_lost_of_a_page_nested_too_deep():
-    """Below 512 levels elements stand beside each other, as in browsers."""
+    """Below 512 levels, elements become siblings, as in browsers."""
     page = Selector("<div>" * 5000 + "<a href=x>deep</a>")
     assert page.css("a::attr(href)").get() == "x"
     assert page.css("::text").getall() == ["deep"]
@@ -118,14 +118,15 @@ def test_a_value_has_nothing_in_it_but_itself():
     assert value.xpath("..").getall() == value.css("p").getall() == []
     assert bool(value)
     assert not Selector("<p class=''>").css("p::attr(class)")[0]
-    with pytest.raises(UsageError, match="no attributes"):
+    with pytest.raises(UsageError, match="attributes") as caught:
         value.attrib  # noqa: B018 - the access is what raises
+    assert caught.value.field == "query"
 
 
 def test_xpath_takes_variables_and_namespaces():
     page = Selector("<a class='it''s'>1</a><a class=x>2</a>")
     assert page.xpath("//a[@class=$wanted]/text()", wanted="x").get() == "2"
-    feed = foreign_selector("<r xmlns='urn:a'><i>1</i></r>", "xml")
+    feed = parsel_backed_selector("<r xmlns='urn:a'><i>1</i></r>", "xml")
     assert feed.xpath("//n:i/text()", namespaces={"n": "urn:a"}).get() == "1"
     assert feed.xpath("//n:i", {"n": "urn:a"}).xpath("n:x", {"n": "urn:a"}).getall() == []
 
@@ -152,7 +153,7 @@ def test_a_query_that_is_no_xpath_is_refused_with_a_remedy(query):
 
 
 def test_json_is_selected_by_jmespath_and_by_nothing_else():
-    data = foreign_selector('{"items": [{"n": 1}, {"n": 2}]}', "json")
+    data = parsel_backed_selector('{"items": [{"n": 1}, {"n": 2}]}', "json")
     assert data.jmespath("items[*].n").getall() == [1, 2]
     assert data.jmespath("items").jmespath("n").get() == 1
     with pytest.raises(UsageError):
@@ -174,7 +175,7 @@ def test_where_an_element_or_a_value_leads(engine):
 
 
 def test_only_what_the_engine_cannot_say_is_left_to_parsel():
-    """A query that silently went to lxml would cost a second parse of every page."""
+    """A query that silently runs on lxml would cost a second parse of every page."""
     for query in (
         "p",
         "a.b > c",

@@ -11,8 +11,9 @@ import threading
 
 import pytest
 
-from skitter.run.log_frames import MARK, LogFrame, LogFrameHandler, StreamToLog, frames_of, level_name
-from skitter.service.log_pipe import FrameReader
+from skitter.run.log_frames import MARK, LogFrameHandler, LogLine, StreamToLog, frames_of, level_name
+from skitter.service.log_collector import FrameReader
+from skitter.service.logs import line_fields, line_text
 
 TALKER = """
 import logging, os, sys, threading, warnings
@@ -77,7 +78,7 @@ def test_a_line_of_any_length_comes_out_as_it_was_however_its_frames_are_cut():
     texts = ["x" * 3000, "ü\0\n" * 4000, '"\\' * 5000, "", "short"]
     for message in texts:
         for trace in texts:
-            line = LogFrame(1.0, "error", "a", "w", message, trace)
+            line = LogLine(1.0, "error", "a", message, worker="w", traceback=trace)
             pieces = list(frames_of(line))
             assert max(map(len, pieces)) <= 4096
             data = b"".join(pieces)
@@ -98,13 +99,13 @@ def test_what_is_too_long_keeps_its_beginning_and_its_end():
         (line,) = FrameReader().feed(pipe.read())
     assert line.message.startswith("begin--")
     assert line.message.endswith("--end")
-    assert "84008 characters are left out" in line.message
+    assert "84008 characters" in line.message
     assert len(line.message) < 17_000
 
 
 def test_a_writer_that_is_killed_in_the_middle_of_a_line_breaks_no_other():
-    long = list(frames_of(LogFrame(1.0, "error", "a", "killed", "y" * 10_000)))
-    other = b"".join(frames_of(LogFrame(2.0, "info", "b", "alive", "whole")))
+    long = list(frames_of(LogLine(1.0, "error", "a", "y" * 10_000, worker="killed")))
+    other = b"".join(frames_of(LogLine(2.0, "info", "b", "whole", worker="alive")))
     for cut in range(1, len(long)):
         reader = FrameReader()
         found = reader.feed(b"".join(long[:cut]) + other) + reader.end()
@@ -117,9 +118,9 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_line_breaks_no_other():
 
 
 def test_the_first_part_of_a_line_whose_rest_was_given_up_is_given_before_the_next():
-    long = list(frames_of(LogFrame(1.0, "error", "a", "w", "y" * 10_000)))
+    long = list(frames_of(LogLine(1.0, "error", "a", "y" * 10_000, worker="w")))
     reader = FrameReader()
-    found = reader.feed(long[0] + b"".join(frames_of(LogFrame(2.0, "info", "b", "w", "next"))))
+    found = reader.feed(long[0] + b"".join(frames_of(LogLine(2.0, "info", "b", "next", worker="w"))))
     assert [line.message[:4] for line in found] == ["yyyy", "next"]
 
 
@@ -128,22 +129,32 @@ def test_the_first_part_of_a_line_whose_rest_was_given_up_is_given_before_the_ne
     [
         MARK * 100 + b"\n",
         MARK + b"[" * 40_000 + b"\n",
-        MARK + b'[1e400, "info", "a", "w"]\n',
-        MARK + b'[-5, "loud", "a", "w"]\n',
-        MARK + b'[1, "info", "a", "w", "m", "", true, true]\n' + b"x" * 100_000,
+        MARK + b'{"time": 1e400, "level": "info", "logger": "a"}\n',
+        MARK + b'{"time": -5, "level": "loud", "logger": "a", "node": "forged"}\n',
+        MARK
+        + b'{"time": 1, "level": "info", "logger": "a", "message": "m", "more": true}\n'
+        + b"x" * 100_000,
         b"\xff\xfe\n\r\n\0\n",
-        b"".join(b'%s[1, "info", "a", "%d", "m", "", true, true]\n' % (MARK, n) for n in range(1000)),
-        MARK + b'[1, "info", "a", "w", "m", "", true, false, {"a": ' + b"[" * 5000 + b"]" * 5000 + b"}]\n",
+        b"".join(
+            b'%s{"time": 1, "level": "info", "logger": "a", "worker": "%d", "more": true}\n' % (MARK, n)
+            for n in range(1000)
+        ),
+        MARK
+        + b'{"time": 1, "level": "info", "logger": "a", "fields": {"a": '
+        + b"[" * 5000
+        + b"]" * 5000
+        + b"}}\n",
     ],
 )
 def test_whatever_is_written_into_the_pipe_comes_out_as_lines_that_can_be_kept(data):
     reader = FrameReader()
     for line in reader.feed(data) + reader.end():
         assert line.level in {"debug", "info", "warning", "error", "critical"}
-        assert json.loads(json.dumps(line.view(1)))
-        assert line.text().endswith("\n")
+        assert json.loads(json.dumps(line_fields(1, line)))
+        assert line_text(line).endswith("\n")
+        assert not line.node
         assert len(line.message) <= 1 << 17
-    assert len(reader._begun) == 0
+    assert len(reader._partial) == 0
 
 
 def test_many_processes_that_write_at_once_mix_nothing():
@@ -175,7 +186,7 @@ def test_many_processes_that_write_at_once_mix_nothing():
     kept = [line for line in lines if "were lost" not in line.message]
     for line in kept:
         name, number, rest = line.message.split(" ", 2) if line.message.count(" ") > 1 else ("", "0", "")
-        if name and "characters are left out" not in rest and line.logger == "root":
+        if name and "characters omitted" not in rest and line.logger == "root":
             whole = name * (int(number) * 17 % 7000)
             assert whole.startswith(rest), "nothing of another in it"
     assert {line.worker for line in kept} == {"ab", "cd", "ef"}

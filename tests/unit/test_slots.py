@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skitter.frontier.embedded import scheduler
-from skitter.frontier.embedded.scheduler import Slot, SlotTable
+from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.records import FetchReport
 from skitter.politeness import Rate, SlotPolicy
 
@@ -35,9 +35,9 @@ steps = st.lists(
         st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 0.1, 0.3, 1.0, 5.0])),
         st.tuples(st.just("take"), st.floats(0.0, 1.0)),
         st.tuples(st.just("take"), st.sampled_from([0.0, 1.0])),
-        st.tuples(st.just("land"), st.sampled_from(sorted(LANDINGS))),
-        st.tuples(st.just("floor"), st.sampled_from([0.0, 0.1, 0.7])),
-        st.tuples(st.just("hold"), st.sampled_from([0.1, 2.0])),
+        st.tuples(st.just("end_fetch"), st.sampled_from(sorted(LANDINGS))),
+        st.tuples(st.just("min_delay"), st.sampled_from([0.0, 0.1, 0.7])),
+        st.tuples(st.just("pause"), st.sampled_from([0.1, 2.0])),
     ),
     min_size=20,
     max_size=150,
@@ -49,7 +49,7 @@ class OneHost:
 
     def __init__(self, policy: SlotPolicy) -> None:
         self.policy = policy
-        self.table = SlotTable(lambda _: policy)
+        self.table = SlotScheduler(lambda _: policy)
         self.slot = self.table.get("h")
         self.now = BEGIN
         self.waiting = 0
@@ -57,7 +57,7 @@ class OneHost:
         """When each was granted and sent."""
         self.log: list[tuple[float, float]] = []
         """When each request was sent, and the floor that held when it was granted."""
-        self.held_until = 0.0
+        self.paused_until = 0.0
 
     def wait(self, seconds):
         self.now += seconds
@@ -68,28 +68,28 @@ class OneHost:
         self.table.push(self.slot, (0, self.waiting, None))
         if self.table.take(self.now) is None:
             return
-        assert self.now >= self.held_until
+        assert self.now >= self.paused_until
         sent = self.now + lateness * (self.slot.start_within or 0.0)
         self.in_flight.append((self.now, sent))
         assert len(self.in_flight) <= self.policy.concurrency_per_slot
-        self.log.append((sent, self.slot.floor))
+        self.log.append((sent, self.slot.min_delay))
 
-    def land(self, how):
+    def end_fetch(self, how):
         if self.in_flight:
             landing = LANDINGS[how]
             granted, sent = self.in_flight.pop(0)
             self.now = max(self.now, sent)  # it cannot end before
-            self.slot.land(self.now, granted, landing)
-            self.table.arm(self.slot)
+            self.slot.end_fetch(self.now, granted, landing)
+            self.table.reschedule(self.slot)
             if landing.refused:
-                self.held_until = max(self.held_until, self.now + landing.retry_after)
+                self.paused_until = max(self.paused_until, self.now + landing.retry_after)
 
-    def floor(self, seconds):
-        self.table.set_floor(self.slot, seconds, self.now)
+    def min_delay(self, seconds):
+        self.table.set_min_delay(self.slot, seconds, self.now)
 
-    def hold(self, seconds):
-        self.table.hold(self.slot, self.now + seconds)
-        self.held_until = max(self.held_until, self.now + seconds)
+    def pause(self, seconds):
+        self.table.pause(self.slot, self.now + seconds)
+        self.paused_until = max(self.paused_until, self.now + seconds)
 
     def check_it_goes_on(self):
         """What waits is handed out when the table said, or as soon as a place is free."""
@@ -120,7 +120,7 @@ def test_a_host_is_not_fetched_slower_than_it_must_be(policy):
     host = OneHost(SlotPolicy(policy.delay or 0.0, policy.jitter, policy.concurrency_per_slot))
     for _ in range(20):
         host.take(0.0)
-        host.land("nothing")
+        host.end_fetch("nothing")
         if host.table.next_at() is not None:
             host.now = max(host.now, host.table.next_at())
     longest = (policy.delay or 0.0) + policy.jitter + 0.25
@@ -129,42 +129,42 @@ def test_a_host_is_not_fetched_slower_than_it_must_be(policy):
 
 
 def test_the_heap_stays_bounded_however_often_slots_change():
-    table = SlotTable(lambda _: SlotPolicy(delay=1.0, concurrency_per_slot=10))
+    table = SlotScheduler(lambda _: SlotPolicy(delay=1.0, concurrency_per_slot=10))
     for number in range(100):
         slot = table.get(f"h{number}")
         table.push(slot, (0, number, None))
     for turn in range(500):
         for slot in table:
-            table.hold(slot, BEGIN + turn)
+            table.pause(slot, BEGIN + turn)
     assert len(table._heap) <= 2 * 100 + 1025
     assert sum(table.take(1e9) is not None for _ in range(200)) == 100
 
 
 def test_the_slot_that_may_be_fetched_longest_goes_first():
-    table = SlotTable(lambda _: SlotPolicy(delay=1.0, concurrency_per_slot=10))
+    table = SlotScheduler(lambda _: SlotPolicy(delay=1.0, concurrency_per_slot=10))
     for number, until in enumerate([30.0, 10.0, 20.0]):
         slot = table.get(f"{until}")
         table.push(slot, (0, number, None))
-        table.hold(slot, until)
+        table.pause(slot, until)
     assert [table.take(100.0)[0].key for _ in range(3)] == ["10.0", "20.0", "30.0"]
 
 
 def test_of_slots_ready_at_the_same_time_the_higher_priority_goes_first():
-    table = SlotTable(lambda _: SlotPolicy(delay=0.0))
+    table = SlotScheduler(lambda _: SlotPolicy(delay=0.0))
     for number, rank in enumerate([0, -5, 5]):
         table.push(table.get(f"{rank}"), (rank, number, None))
     assert [table.take(1.0)[0].key for _ in range(3)] == ["-5", "0", "5"]
 
 
 def test_a_full_slot_waits_for_no_time():
-    table = SlotTable(lambda _: SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    table = SlotScheduler(lambda _: SlotPolicy(delay=0.0, concurrency_per_slot=1))
     slot = table.get("h")
     for number in range(2):
         table.push(slot, (0, number, None))
     table.take(1.0)
     assert table.next_at() is None
-    slot.land(2.0, 1.0, FetchReport(1, 0.1))
-    table.arm(slot)
+    slot.end_fetch(2.0, 1.0, FetchReport(1, 0.1))
+    table.reschedule(slot)
     assert table.next_at() is not None
 
 
@@ -173,7 +173,7 @@ def test_a_grace_that_shrinks_does_not_shorten_an_older_promise():
     slot = Slot("h", SlotPolicy(delay=0.0, concurrency_per_slot=9, rates=(Rate(1, 10.0),)))
     slot.grant(BEGIN)
     begun_by = BEGIN + slot.start_within
-    slot.floor = 0.1
+    slot.min_delay = 0.1
     assert slot.start_within < begun_by - BEGIN
     assert slot.ready_at() >= begun_by + 10.0
 
@@ -188,15 +188,15 @@ def test_the_grace_is_a_tenth_of_the_delay_within_bounds(delay, within):
 def test_the_grace_leaves_time_for_connections_as_long_as_they_take_it():
     slot = Slot("h", SlotPolicy(delay=1.0))
     slot.grant(BEGIN)
-    slot.land(BEGIN, BEGIN, FetchReport(1, None, connecting=0.3))
+    slot.end_fetch(BEGIN, BEGIN, FetchReport(1, None, connecting=0.3))
     assert slot.start_within == pytest.approx(0.6)
     for _ in range(300):
         slot.grant(BEGIN)
-        slot.land(BEGIN, BEGIN, FetchReport(1, 0.1))
+        slot.end_fetch(BEGIN, BEGIN, FetchReport(1, 0.1))
     assert slot.start_within == pytest.approx(0.1)
     slot.grant(BEGIN)
-    slot.land(BEGIN, BEGIN, FetchReport(1, None, connecting=1e6))
-    assert slot.start_within == pytest.approx(2 * scheduler.LONGEST_CONNECTING)
+    slot.end_fetch(BEGIN, BEGIN, FetchReport(1, None, connecting=1e6))
+    assert slot.start_within == pytest.approx(2 * scheduler.MAX_CONNECT_TIME)
 
 
 def test_an_adapted_delay_follows_the_latency_up_and_down():
@@ -204,7 +204,7 @@ def test_an_adapted_delay_follows_the_latency_up_and_down():
     delays = []
     for latency in [1.0, 9.0, 9.0, 9.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]:
         slot.grant(BEGIN)
-        slot.land(BEGIN, BEGIN, FetchReport(1, latency))
+        slot.end_fetch(BEGIN, BEGIN, FetchReport(1, latency))
         delays.append(slot.delay)
     assert delays[:4] == sorted(delays[:4])
     assert delays[3:] == sorted(delays[3:], reverse=True)
@@ -214,18 +214,18 @@ def test_an_adapted_delay_follows_the_latency_up_and_down():
 def test_an_adapted_delay_is_capped():
     slot = Slot("h", SlotPolicy())
     slot.grant(BEGIN)
-    slot.land(BEGIN, BEGIN, FetchReport(1, 1e6))
-    assert slot.delay == scheduler.ADAPTIVE_CAP
+    slot.end_fetch(BEGIN, BEGIN, FetchReport(1, 1e6))
+    assert slot.delay == scheduler.MAX_ADAPTIVE_DELAY
 
 
 def table_with_idle_slots(monkeypatch, policy, change=None):
-    monkeypatch.setattr(scheduler, "_FIRST_TIDY", 4)
-    table = SlotTable(lambda _: policy)
+    monkeypatch.setattr(scheduler, "MIN_EVICTION_SIZE", 4)
+    table = SlotScheduler(lambda _: policy)
     for number in range(6):
         slot = table.get(f"{number}")
         table.push(slot, (0, number, None))
         table.take(BEGIN)
-        slot.land(BEGIN, BEGIN, FetchReport(1))
+        slot.end_fetch(BEGIN, BEGIN, FetchReport(1))
         if change:
             change(table, slot)
     return table
@@ -233,18 +233,18 @@ def table_with_idle_slots(monkeypatch, policy, change=None):
 
 def test_idle_slots_are_let_go(monkeypatch):
     table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=1.0))
-    table.tidy(BEGIN + 5.0)
+    table.evict_idle(BEGIN + 5.0)
     assert len(table) == 0
 
 
 def test_the_slots_are_looked_at_again_only_when_their_number_has_doubled(monkeypatch):
     table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=1.0))
-    table.tidy(BEGIN)  # their delay still runs
-    table.tidy(BEGIN + 5.0)
+    table.evict_idle(BEGIN)  # their delay still runs
+    table.evict_idle(BEGIN + 5.0)
     assert len(table) == 6
     for number in range(6, 12):
         table.get(f"{number}")
-    table.tidy(BEGIN + 5.0)
+    table.evict_idle(BEGIN + 5.0)
     assert len(table) == 0
 
 
@@ -252,25 +252,28 @@ def test_the_slots_are_looked_at_again_only_when_their_number_has_doubled(monkey
     "change",
     [
         lambda table, slot: table.push(slot, (0, 99, None)),
-        lambda table, slot: setattr(slot, "beyond", 1),
+        lambda table, slot: setattr(slot, "on_disk", 1),
         lambda table, slot: slot.grant(BEGIN),
-        lambda table, slot: table.set_floor(slot, 1.0, BEGIN),
-        lambda table, slot: table.hold(slot, BEGIN + 1e6),
-        lambda table, slot: (slot.grant(BEGIN), slot.land(BEGIN, BEGIN, FetchReport(1, 0.1, refused=True))),
+        lambda table, slot: table.set_min_delay(slot, 1.0, BEGIN),
+        lambda table, slot: table.pause(slot, BEGIN + 1e6),
+        lambda table, slot: (
+            slot.grant(BEGIN),
+            slot.end_fetch(BEGIN, BEGIN, FetchReport(1, 0.1, refused=True)),
+        ),
     ],
-    ids=["waiting", "beyond", "in flight", "floor", "held", "backing off"],
+    ids=["waiting", "on disk", "in flight", "minimum delay", "paused", "backing off"],
 )
 def test_a_slot_with_something_to_remember_is_kept(monkeypatch, change):
     table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=1.0), change)
-    table.tidy(BEGIN + 5.0)
+    table.evict_idle(BEGIN + 5.0)
     assert len(table) == 6
 
 
 def test_a_slot_is_kept_while_its_rates_count_a_fetch(monkeypatch):
     """Else a host that is let go and met again would get a fresh allowance."""
     table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=0.0, rates=(Rate(20, 60.0),)))
-    table.tidy(BEGIN + 5.0)
+    table.evict_idle(BEGIN + 5.0)
     assert len(table) == 6
-    table._tidy_at = 0
-    table.tidy(BEGIN + 61.0)
+    table._evict_at = 0
+    table.evict_idle(BEGIN + 61.0)
     assert len(table) == 0

@@ -1,5 +1,6 @@
-"""Outputs by name: suffix, scheme, options, entry points."""
+"""The choice of an output by its name: suffix, scheme, options, entry points."""
 
+import re
 from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
@@ -20,13 +21,13 @@ from skitter.store.stdout import StdoutOutput
         ("a/b.c/items.JSONL", "a/b.c/items.JSONL", Format()),
         ("items.jl", "items.jl", Format()),
         ("items.ndjson", "items.ndjson", Format()),
-        ("2026.11.21.jsonl.gz", "2026.11.21.jsonl.gz", Format(packing="gz")),
-        ("items.jsonl.zst", "items.jsonl.zst", Format(packing="zst")),
+        ("2026.11.21.jsonl.gz", "2026.11.21.jsonl.gz", Format(compression="gz")),
+        ("items.jsonl.zst", "items.jsonl.zst", Format(compression="zst")),
         ("items.csv", "items.csv", Format("csv")),
         ("items.csv.gz", "items.csv.gz", Format("csv", "gz")),
         ("jsonl:items.txt", "items.txt", Format()),
         ("csv:///tmp/items", "/tmp/items", Format("csv")),
-        ("jsonl.gz:items.csv", "items.csv", Format(packing="gz")),
+        ("jsonl.gz:items.csv", "items.csv", Format(compression="gz")),
         ("12:30.jsonl", "12:30.jsonl", Format()),
         ("what?x=1.jsonl", "what?x=1.jsonl", Format()),
     ],
@@ -34,7 +35,7 @@ from skitter.store.stdout import StdoutOutput
 def test_the_name_tells_the_file_and_its_format(target, path, form):
     output = open_output(target)
     assert isinstance(output, FileOutput)
-    assert (output.target, str(output.path), output._form) == (target, path, form)
+    assert (output.target, str(output.path), output._format) == (target, path, form)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_a_dash_is_stdout():
     "target", ["items", "items.xlsx", "oracle://db/quotes", "", ".", "jsonl", "a.gz", ":"]
 )
 def test_an_unknown_kind_is_refused_and_the_known_ones_are_listed(target):
-    with pytest.raises(StoreError, match="no known kind") as caught:
+    with pytest.raises(StoreError, match=re.escape(repr(target))) as caught:
         open_output(target)
     for kind in ("jsonl", "jsonl.gz", "csv", "sqlite", "db", "'-'"):
         assert kind in caught.value.remedy
@@ -70,9 +71,10 @@ def test_an_unknown_kind_is_refused_and_the_known_ones_are_listed(target):
 
 @pytest.mark.parametrize("target", ["items.db?tabel=x", "items.csv?delimiter=;", "sqlite:items?x=1&table=y"])
 def test_an_unknown_option_is_refused(target):
-    with pytest.raises(StoreError, match="unknown option") as caught:
+    with pytest.raises(StoreError, match=re.escape(repr(target))) as caught:
         open_output(target)
-    assert "known options" in caught.value.remedy
+    assert caught.value.field in {"tabel", "delimiter", "x"}
+    assert caught.value.remedy
 
 
 def another_output(address: OutputAddress) -> StdoutOutput:

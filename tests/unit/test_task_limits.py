@@ -1,4 +1,4 @@
-"""Limits of the tasks of a book: they hold for a task that is added to a running job, from its first request on."""
+"""Limits of the tasks of a task file: they hold for a task that is added to a running job, from its first request on."""
 
 import asyncio
 import threading
@@ -9,12 +9,11 @@ from msgspec import UNSET
 
 from cli_command import Running, skitter
 from crawl_harness import CrawlHarness, Scripted
-from skitter.frontends.tasks.book import TaskBook
-from skitter.frontends.tasks.book_spider import BookSpider
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontends.tasks.task_file import TaskFile, TaskFileSpider
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import SettingsChanges
 from skitter.politeness import QueueLimits, Rate
-from skitter.run.control import change_by_hand
+from skitter.run.control import change_settings
 from skitter.testing import Answer
 
 RECIPE = """name: {name}
@@ -26,12 +25,12 @@ pages:
 
 
 @pytest.fixture
-def book(tmp_path):
-    return TaskBook(tmp_path / "book")
+def task_file(tmp_path):
+    return TaskFile(tmp_path / "task_file")
 
 
-def add(book, name, url, settings="{}"):
-    book.add(RECIPE.format(name=name, url=url, settings=settings), f"{name}.yaml")
+def add(task_file, name, url, settings="{}"):
+    task_file.add(RECIPE.format(name=name, url=url, settings=settings), f"{name}.yaml")
 
 
 class Crowd:
@@ -50,19 +49,19 @@ class Crowd:
         return Answer("".join(f"<a href=/{n}>x</a>" for n in links).encode(), delay=0.05)
 
 
-def test_the_limits_of_a_task_that_is_added_hold_at_once_in_every_worker(serve, tmp_path, book):
+def test_the_limits_of_a_task_that_is_added_hold_at_once_in_every_worker(serve, tmp_path, task_file):
     """The host of the first task, which has none, is asked for several pages at once; that of the late one never."""
     crowd = Crowd(24)
     site = serve(crowd)
     url = site.url
-    add(book, "first", url)
+    add(task_file, "first", url)
     run = (
-        "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "-a", "watch=yes", "--job", "job", "--workers", 2,
+        "run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=task_file", "-a", "watch=yes", "--job", "job", "--workers", 2,
         "-o", "out.jsonl", "--no-robots", "-q", "-s", "concurrency_per_slot=8", "--delay", 0,
     )  # fmt: skip
     with Running(*run, cwd=tmp_path) as running:
         assert crowd.last["127.0.0.1"].wait(60)
-        add(book, "late", url.replace("127.0.0.1", "localhost"), "{concurrency_per_slot: 1}")
+        add(task_file, "late", url.replace("127.0.0.1", "localhost"), "{concurrency_per_slot: 1}")
         assert crowd.last["localhost"].wait(60)
         assert "localhost concurrency_per_slot=1" in skitter("status", "job", cwd=tmp_path).stdout
         assert skitter("set", "job", "--reset", cwd=tmp_path).returncode == 0
@@ -73,15 +72,17 @@ def test_the_limits_of_a_task_that_is_added_hold_at_once_in_every_worker(serve, 
     assert (most["localhost"], most["127.0.0.1"] > 1) == (1, True)
 
 
-async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_requests(serve, tmp_path, book):
+async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_requests(
+    serve, tmp_path, task_file
+):
     site = Scripted({"/": []})
     url = serve(site).url
     known = []
     host = url.split("/")[2].partition(":")[0]
-    await asyncio.to_thread(add, book, "one", url, "{delay: 0.01, rates: [100/s]}")
-    await asyncio.to_thread(add, book, "two", url, "{delay: 0.02, jitter: 0.01}")
-    await asyncio.to_thread(add, book, "free", url.replace("127.0.0.1", "localhost"))
-    spider = await asyncio.to_thread(BookSpider, book=str(tmp_path / "book"))
+    await asyncio.to_thread(add, task_file, "one", url, "{delay: 0.01, rates: [100/s]}")
+    await asyncio.to_thread(add, task_file, "two", url, "{delay: 0.02, jitter: 0.01}")
+    await asyncio.to_thread(add, task_file, "free", url.replace("127.0.0.1", "localhost"))
+    spider = await asyncio.to_thread(TaskFileSpider, task_file=str(tmp_path / "task_file"))
     bench = CrawlHarness(spider, tmp_path)
     fetched = spider.parse
 
@@ -98,10 +99,10 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
 
 
 async def test_a_reset_by_hand_forgets_what_was_set_by_hand_and_not_the_limits_of_tasks():
-    frontier = MemoryFrontier()
+    frontier = EmbeddedFrontier()
     limits = {"x": QueueLimits(delay=2.0)}
     await frontier.control.change_settings(SettingsChanges(domain_limits=limits))
-    await change_by_hand(frontier, SettingsChanges(delay=3.0, max_pages=7), reset=False)
-    found = await change_by_hand(frontier, SettingsChanges(max_pages=9), reset=True)
+    await change_settings(frontier, SettingsChanges(delay=3.0, max_pages=7), reset=False)
+    found = await change_settings(frontier, SettingsChanges(max_pages=9), reset=True)
     assert found == SettingsChanges(max_pages=9, domain_limits=limits)
     assert found.delay is UNSET

@@ -10,10 +10,10 @@ from contextlib import closing
 
 from cli_command import Running, complaint, lines_of, skitter, urls_of
 from crawl_harness import Scripted
-from recipe_kitchen import serve_up
-from skitter.frontends.tasks.book import TaskBook
+from recipe_runs import run_spider
 from skitter.frontends.tasks.spider import TaskSpider
 from skitter.frontends.tasks.task import Task
+from skitter.frontends.tasks.task_file import TaskFile
 from skitter.testing import Answer
 
 RECIPE = """name: {name}
@@ -23,7 +23,7 @@ pages:
   p: {{items: {{fields: {{task: {{value: {name}}}, url: {{value: "{{url}}"}}}}}}, follow: [a]}}
 """
 RUN = (
-    "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "--job", "job", "--delay", 0, "--no-robots", "-q",
+    "run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=task_file", "--job", "job", "--delay", 0, "--no-robots", "-q",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def site_of(*names):
 
 
 def add(folder, url, name, more="", **fields):
-    TaskBook(folder / "book").add(RECIPE.format(name=name, url=url, more=more), f"{name}.yaml", **fields)
+    TaskFile(folder / "task_file").add(RECIPE.format(name=name, url=url, more=more), f"{name}.yaml", **fields)
 
 
 def wait_for(fact):
@@ -86,8 +86,8 @@ def test_an_output_of_a_task_that_is_taken_or_of_no_kind_is_refused_before_anyth
     (tmp_path / "items.jsonl").write_text('{"somebody": "else"}\n')
     assert "did not write" in complaint(*RUN, "-o", "other.jsonl", cwd=tmp_path)
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="two", url="http://x/", more=""))
-    assert "is of no known kind" in complaint(
-        "task", "add", "book", "r.yaml", "-o", "items.xyz", cwd=tmp_path
+    assert "unknown kind of output" in complaint(
+        "task", "add", "task_file", "r.yaml", "-o", "items.xyz", cwd=tmp_path
     )
     assert site.visits == []
     assert skitter(*RUN, "-o", "other.jsonl", "--fresh", cwd=tmp_path).returncode == 0
@@ -140,10 +140,10 @@ async def test_items_whose_outputs_cannot_be_opened_by_a_worker_are_dead_letters
     url = serve(Scripted({"/one": [], "/two": []})).url
     folder = tmp_path / "gone"
     tasks = [
-        Task("one", root=[f"{url}one"], trunk={"page": read}),
-        Task("two", root=[f"{url}two"], trunk={"page": read}, outputs=[f"sqlite:{folder}/items.db"]),
+        Task("one", start=[f"{url}one"], rules={"page": read}),
+        Task("two", start=[f"{url}two"], rules={"page": read}, outputs=[f"sqlite:{folder}/items.db"]),
     ]
-    ran = await serve_up(TaskSpider(tasks), tmp_path)
+    ran = await run_spider(TaskSpider(tasks), tmp_path)
     assert ran.items == [{"task": "one"}]
     assert list(ran.letters) == ["/two"]
     assert ran.letters["/two"].startswith("store: ")

@@ -8,13 +8,11 @@ import pytest
 
 from cli_command import Running, complaint, skitter, urls_of
 from crawl_harness import Scripted
-from recipe_kitchen import serve_up
+from recipe_runs import run_spider
 from skitter.errors import UsageError
 from skitter.frontends.tasks import spider as task_spider
-from skitter.frontends.tasks.book import TaskBook
-from skitter.frontends.tasks.book_spider import BookSpider
-from skitter.frontends.tasks.entry import Entry, standings
-from skitter.frontends.tasks.schedule import Schedule
+from skitter.frontends.tasks.changes import Schedule, TaskChange, task_states
+from skitter.frontends.tasks.task_file import TaskFile, TaskFileSpider
 from skitter.frontier.records import JobState
 from skitter.testing import Answer, WireAnswer
 
@@ -28,21 +26,21 @@ NOON = 1_700_000_000 // 86_400 * 86_400 + 43_200.0
 
 
 @pytest.fixture
-def book(tmp_path):
-    return TaskBook(tmp_path / "book")
+def task_file(tmp_path):
+    return TaskFile(tmp_path / "task_file")
 
 
-def add(book, name, url, more="", **fields):
-    book.add(RECIPE.format(name=name, url=url, more=more), f"{name}.yaml", **fields)
+def add(task_file, name, url, more="", **fields):
+    task_file.add(RECIPE.format(name=name, url=url, more=more), f"{name}.yaml", **fields)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 async def test_a_paused_task_waits_while_the_others_go_on_and_its_job_ends_after_its_resumption(
-    serve, tmp_path, book, monkeypatch, host
+    serve, tmp_path, task_file, monkeypatch, host
 ):
     """With a host of its own it keeps its places there; on a shared one its requests are put back one by one."""
-    monkeypatch.setattr(task_spider, "_LOOK_AGAIN", 0.1)
-    monkeypatch.setattr(task_spider, "_PUT_BACK", 0.1)
+    monkeypatch.setattr(task_spider, "_PAUSED_HOST_DELAY", 0.1)
+    monkeypatch.setattr(task_spider, "_PAUSED_REQUEST_DELAY", 0.1)
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -53,15 +51,15 @@ async def test_a_paused_task_waits_while_the_others_go_on_and_its_job_ends_after
     links = {f"/a/{n}": [f"/a/{n + 1}"] for n in range(5)} | {"/a/5": []}
     site = Scripted({**links, "/b/0": ["/b/1"], "/b/1": ["/b/2"], "/b/2": last})
     server = serve(site)
-    await asyncio.to_thread(add, book, "waiting", server.url.replace("127.0.0.1", host) + "a/0")
-    await asyncio.to_thread(add, book, "working", f"{server.url}b/0")
-    await asyncio.to_thread(book.change, "waiting", "pause")
-    spider = await asyncio.to_thread(BookSpider, book=str(tmp_path / "book"))
-    crawl = asyncio.create_task(serve_up(spider, tmp_path, 2, max_retries=0))
+    await asyncio.to_thread(add, task_file, "waiting", server.url.replace("127.0.0.1", host) + "a/0")
+    await asyncio.to_thread(add, task_file, "working", f"{server.url}b/0")
+    await asyncio.to_thread(task_file.change, "waiting", "pause")
+    spider = await asyncio.to_thread(TaskFileSpider, task_file=str(tmp_path / "task_file"))
+    crawl = asyncio.create_task(run_spider(spider, tmp_path, 2, max_retries=0))
     await asyncio.wait_for(done.wait(), 60)
     assert not any(path.startswith("/a") for path in site.counts)
     assert not crawl.done()
-    await asyncio.to_thread(book.change, "waiting", "resume")
+    await asyncio.to_thread(task_file.change, "waiting", "resume")
     ran = await crawl
     assert (ran.state, ran.letters) == (JobState.FINISHED, {})
     assert len(ran.items) == 9
@@ -97,80 +95,80 @@ def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(s
     (tmp_path / "slow.yaml").write_text(
         RECIPE.format(name="slow", url=f"{url}0", more="settings: {delay: 0.1}")
     )
-    assert skitter("task", "add", "book", "slow.yaml", cwd=tmp_path).returncode == 0
+    assert skitter("task", "add", "task_file", "slow.yaml", cwd=tmp_path).returncode == 0
     run = (
-        "run", "skitter.frontends.tasks.book_spider", "-a", "book=book", "--job", "job", "-o", "out.jsonl", "--workers", 2,
+        "run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=task_file", "--job", "job", "-o", "out.jsonl", "--workers", 2,
         "--no-robots", "-q",
     )  # fmt: skip
     with Running(*run, cwd=tmp_path) as running:
         assert halfway.wait(60)
-        told = skitter("task", "pause", "book", "slow", cwd=tmp_path)
+        told = skitter("task", "pause", "task_file", "slow", cwd=tmp_path)
         assert (told.returncode, told.stderr) == (0, "paused slow\n")
         paused.set()
-        assert "paused" in skitter("task", "list", "book", cwd=tmp_path).stdout.splitlines()[1]
+        assert "paused" in skitter("task", "list", "task_file", cwd=tmp_path).stdout.splitlines()[1]
         assert not more.is_set()
         assert running.process.poll() is None
-        assert skitter("task", "resume", "book", "slow", cwd=tmp_path).stderr == "resumed slow\n"
+        assert skitter("task", "resume", "task_file", "slow", cwd=tmp_path).stderr == "resumed slow\n"
         assert more.wait(60)
         assert running.end()[0] == 0
     assert urls_of(tmp_path / "out.jsonl") == sorted(f"{url}{n}" for n in range(41))
 
 
-def test_a_change_that_changes_nothing_is_no_line_and_a_closed_task_stays_closed(book):
-    add(book, "one", "http://x/")
-    book.change("one", "resume")
-    book.change("one", "pause")
-    book.change("one", "pause")
-    assert len(book.entries()) == 2
-    book.change("one", "close")
+def test_a_change_that_changes_nothing_is_no_line_and_a_closed_task_stays_closed(task_file):
+    add(task_file, "one", "http://x/")
+    task_file.change("one", "resume")
+    task_file.change("one", "pause")
+    task_file.change("one", "pause")
+    assert len(task_file.changes()) == 2
+    task_file.change("one", "close")
     for change in ("pause", "resume"):
-        with pytest.raises(UsageError, match="closed for good"):
-            book.change("one", change)
-    with pytest.raises(UsageError, match="has no task 'on'"):
-        book.change("on", "pause")
+        with pytest.raises(UsageError, match="closed"):
+            task_file.change("one", change)
+    with pytest.raises(UsageError, match="'on'"):
+        task_file.change("on", "pause")
 
 
 def test_a_scheduled_task_begins_each_round_at_its_time_and_once():
     def due(now, *lines):
-        entry = Entry(task="t", text="x", schedule="0 12 * * *", at=NOON - 3600)
-        return standings([entry, *lines])["t"].due_round(now)
+        change = TaskChange(task="t", text="x", schedule="0 12 * * *", at=NOON - 3600)
+        return task_states([change, *lines])["t"].due_recrawl(now)
 
     assert due(NOON - 1) is None, "not before"
     assert due(NOON) == due(NOON + 50_000) == int(NOON)
-    begun = Entry(task="t", round=int(NOON))
+    begun = TaskChange(task="t", recrawl=int(NOON))
     assert due(NOON + 10, begun) is None
     assert due(NOON + 86_400, begun) == int(NOON) + 86_400
     assert due(NOON + 3 * 86_400, begun) == int(NOON) + 3 * 86_400, "what was missed is one round"
-    pause = Entry(task="t", paused=True, at=NOON + 100)
+    pause = TaskChange(task="t", paused=True, at=NOON + 100)
     assert due(NOON + 86_400, begun, pause) is None
-    resumed = Entry(task="t", paused=False, at=NOON + 86_500)
+    resumed = TaskChange(task="t", paused=False, at=NOON + 86_500)
     assert due(NOON + 86_600, begun, pause, resumed) is None, "what came in the pause is left out"
     assert due(NOON + 2 * 86_400, begun, pause, resumed) == int(NOON) + 2 * 86_400
-    assert due(NOON + 1, Entry(task="t", closed=True)) is None
+    assert due(NOON + 1, TaskChange(task="t", closed=True)) is None
 
 
-async def test_the_pages_of_a_scheduled_task_are_fetched_once_in_each_round(serve, tmp_path, book):
+async def test_the_pages_of_a_scheduled_task_are_fetched_once_in_each_round(serve, tmp_path, task_file):
     site = Scripted({"/": ["/a"], "/a": ["/"]})
     url = serve(site).url
-    await asyncio.to_thread(add, book, "daily", url, schedule="30 4 * * *")
-    path = str(tmp_path / "book")
-    before = await serve_up(await asyncio.to_thread(BookSpider, book=path), tmp_path / "before")
-    if not await asyncio.to_thread(lambda: any(entry.round for entry in book.entries())):
+    await asyncio.to_thread(add, task_file, "daily", url, schedule="30 4 * * *")
+    path = str(tmp_path / "task_file")
+    before = await run_spider(await asyncio.to_thread(TaskFileSpider, task_file=path), tmp_path / "before")
+    if not await asyncio.to_thread(lambda: any(change.recrawl for change in task_file.changes())):
         assert before.items == []  # unless this runs over half past four
     for number in (5, 6):
-        await asyncio.to_thread(book.begin_round, "daily", number)
-    spider = await asyncio.to_thread(BookSpider, book=path, rounds="given")
-    ran = await serve_up(spider, tmp_path / "after")
+        await asyncio.to_thread(task_file.start_recrawl, "daily", number)
+    spider = await asyncio.to_thread(TaskFileSpider, task_file=path, recrawls="given")
+    ran = await run_spider(spider, tmp_path / "after")
     assert sorted(item["url"] for item in ran.items) == sorted([url, f"{url}a"] * 2)
 
 
-def test_what_is_no_schedule_is_refused(tmp_path, book):
+def test_what_is_no_schedule_is_refused(tmp_path, task_file):
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="r", url="http://x/", more="reload: 5"))
     for text in ("now", "* * * *", "61 * * * *", "0 0 31 2 *"):
-        assert "is no schedule" in complaint(
-            "task", "add", "book", "r.yaml", "--schedule", text, cwd=tmp_path
+        assert "invalid schedule" in complaint(
+            "task", "add", "task_file", "r.yaml", "--schedule", text, cwd=tmp_path
         )
-    told = complaint("task", "add", "book", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
+    told = complaint("task", "add", "task_file", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
     assert "both reload and a schedule" in told
     moment = time.time()
     schedule = Schedule("*/7 * * * *")

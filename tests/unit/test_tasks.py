@@ -3,11 +3,10 @@
 import pytest
 
 from crawl_harness import Scripted
-from recipe_kitchen import RECIPES, serve_up
+from recipe_runs import RECIPES, run_spider
 from skitter import Request
 from skitter.errors import SettingsError, SpiderError
-from skitter.frontends.recipe.problems import RecipeError
-from skitter.frontends.recipe.source import Source
+from skitter.frontends.recipe.source import RecipeError, RecipeSource
 from skitter.frontends.request_defaults import RequestDefaults
 from skitter.frontends.tasks.limits import limit_rules
 from skitter.frontends.tasks.recipe_task import RecipeTask
@@ -25,7 +24,7 @@ def visit_all(context):
 
 
 def crawling(name, url, **fields):
-    return Task(name, root=[url], trunk={"page": visit_all}, **fields)
+    return Task(name, start=[url], rules={"page": visit_all}, **fields)
 
 
 async def test_a_tree_of_rules_gives_items_of_each_with_values_from_the_pages_above(serve, tmp_path):
@@ -49,8 +48,8 @@ async def test_a_tree_of_rules_gives_items_of_each_with_values_from_the_pages_ab
     def more(context):
         return {"data": context.data}
 
-    task = Task("news", root=root, trunk={"index": index, "story": story, "more": more})
-    ran = await serve_up(TaskSpider([task]), tmp_path)
+    task = Task("news", start=root, rules={"index": index, "story": story, "more": more})
+    ran = await run_spider(TaskSpider([task]), tmp_path)
     assert ran.letters == {}
     stories = sorted((item for item in ran.items if "rule" in item), key=lambda item: item["url"])
     assert [(item["task"], item["rule"], item["data"]) for item in stories] == [
@@ -62,7 +61,7 @@ async def test_a_tree_of_rules_gives_items_of_each_with_values_from_the_pages_ab
 async def test_each_task_crawls_a_page_once_for_itself(serve, tmp_path):
     site = Scripted({"/": ["/a", "/a", "/"], "/a": ["/"]})
     url = serve(site).url
-    ran = await serve_up(TaskSpider([crawling("one", url), crawling("two", url)]), tmp_path, 2)
+    ran = await run_spider(TaskSpider([crawling("one", url), crawling("two", url)]), tmp_path, 2)
     found = sorted((item["task"], item["url"]) for item in ran.items)
     assert found == [(task, f"{url}{path}") for task in ("one", "two") for path in ("", "a")]
     assert site.counts == {"/": 2, "/a": 2}
@@ -72,7 +71,7 @@ async def test_the_depth_of_a_task_is_kept_by_the_engine_and_counted(serve, tmp_
     site = Scripted({f"/{n}": [f"/{n + 1}"] for n in range(6)})
     url = serve(site).url
     tasks = [crawling("short", f"{url}0", max_depth=1), crawling("long", f"{url}0", max_depth=3)]
-    ran = await serve_up(TaskSpider(tasks), tmp_path)
+    ran = await run_spider(TaskSpider(tasks), tmp_path)
     assert sorted((item["task"], item["url"][-1]) for item in ran.items) == [
         ("long", "0"), ("long", "1"), ("long", "2"), ("long", "3"), ("short", "0"), ("short", "1"),
     ]  # fmt: skip
@@ -86,7 +85,7 @@ async def test_cookies_headers_and_sessions_are_those_of_the_task(serve, tmp_pat
         crawling("ann", url, cookies={"user": "ann"}, headers={"X-Who": "ann"}),
         crawling("bob", url, cookies={"user": "bob"}),
     ]
-    await serve_up(TaskSpider(tasks), tmp_path)
+    await run_spider(TaskSpider(tasks), tmp_path)
     sent = sorted((v.target, v.headers.get("cookie"), v.headers.get("x-who")) for v in site.visits)
     assert sent == [
         ("/", "user=ann", "ann"), ("/", "user=bob", None), ("/in", "user=ann", "ann"), ("/in", "user=bob", None),
@@ -97,16 +96,16 @@ async def test_the_task_of_higher_priority_goes_first(serve, tmp_path):
     site = Scripted({f"/{name}{n}": [] for name in "ab" for n in range(3)})
     url = serve(site).url
     tasks = [
-        Task(name, root=[f"{url}{name}{n}" for n in range(3)], trunk={"page": visit_all}, priority=priority)
+        Task(name, start=[f"{url}{name}{n}" for n in range(3)], rules={"page": visit_all}, priority=priority)
         for name, priority in (("a", 0), ("b", 5))
     ]
-    await serve_up(TaskSpider(tasks), tmp_path, concurrency=1, concurrency_per_slot=1)
+    await run_spider(TaskSpider(tasks), tmp_path, concurrency=1, concurrency_per_slot=1)
     assert [visit.target for visit in site.visits] == ["/b0", "/b1", "/b2", "/a0", "/a1", "/a2"]
 
 
 async def test_a_task_keeps_to_its_domains_and_what_it_leaves_out_is_counted(serve, tmp_path):
     site = Scripted({"/": ["http://elsewhere.invalid/", "mailto:x@y", "/a"], "/a": ["http://third.invalid/"]})
-    ran = await serve_up(TaskSpider([crawling("one", serve(site).url)]), tmp_path)
+    ran = await run_spider(TaskSpider([crawling("one", serve(site).url)]), tmp_path)
     assert len(ran.items) == 2
     assert ran.letters == {}
     assert ran.counters["refused/host"] == 2
@@ -122,8 +121,8 @@ async def test_a_closed_task_is_dropped_and_an_unknown_one_is_a_dead_letter(serv
         closing.closed = True
         return {"url": context.url}
 
-    closing.trunk["page"] = lambda context: [context.follow_all("a"), *([close(context)])]
-    ran = await serve_up(TaskSpider([closing]), tmp_path)
+    closing.rules["page"] = lambda context: [context.follow_all("a"), *([close(context)])]
+    ran = await run_spider(TaskSpider([closing]), tmp_path)
     assert len(ran.items) == 1
     assert ran.counters.get("refused/hook", 0) + ran.counters.get("refused/dropped", 0) == 1
     assert site.counts == {"/": 1}
@@ -133,8 +132,9 @@ async def test_a_closed_task_is_dropped_and_an_unknown_one_is_a_dead_letter(serv
             yield Request(url, cb_kwargs={"task": "gone"})
             yield Request(f"{url}a", cb_kwargs={"task": "known", "rule": "pgae"})
 
-    ran = await serve_up(Stray([crawling("known", url)]), tmp_path)
-    assert "there is no task 'gone'" in ran.letters["/"]
+    ran = await run_spider(Stray([crawling("known", url)]), tmp_path)
+    assert "SpiderError: " in ran.letters["/"]
+    assert "'gone'" in ran.letters["/"]
     assert "task 'known' has no rule 'pgae'" in ran.letters["/a"]
 
 
@@ -145,26 +145,26 @@ async def test_an_exception_in_a_rule_is_the_outcome_of_its_page_alone(serve, tm
         return visit_all(context)
 
     site = Scripted({"/": ["/a", "/b"], "/a": [], "/b": []})
-    task = Task("one", root=[serve(site).url], trunk={"page": fragile})
-    ran = await serve_up(TaskSpider([task]), tmp_path)
+    task = Task("one", start=[serve(site).url], rules={"page": fragile})
+    ran = await run_spider(TaskSpider([task]), tmp_path)
     assert len(ran.items) == 2
     assert list(ran.letters) == ["/a"]
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"name": ""}, {"trunk": {}}, {"reload": 0}, {"root": "http://x/"}, {"limits": {"rates": ["often"]}}],
+    [{"name": ""}, {"rules": {}}, {"reload": 0}, {"start": "http://x/"}, {"limits": {"rates": ["often"]}}],
 )
 async def test_what_is_no_task_is_refused(fields):
-    given = {"name": "x", "root": ["http://x/"], "trunk": {"page": visit_all}, **fields}
+    given = {"name": "x", "start": ["http://x/"], "rules": {"page": visit_all}, **fields}
     with pytest.raises((SpiderError, SettingsError)):
         limits = Limits(**given.pop("limits", {}))
         task = Task(given.pop("name"), limits=limits, **given)
-        [one async for one in task.roots()]
+        [one async for one in task.start_requests()]
 
 
 def test_two_tasks_of_one_name_are_refused():
-    with pytest.raises(SpiderError, match="two tasks 'x'"):
+    with pytest.raises(SpiderError, match="'x'"):
         TaskSpider([crawling("x", "http://x/"), crawling("x", "http://y/")])
 
 
@@ -181,7 +181,7 @@ def policy(rules, host):
 def test_the_layered_limits_of_a_task_are_one_pool_for_all_its_hosts():
     limits = Limits(delay=2, wait=3, rates=("1/2s", "20/60s"), concurrency_per_slot=1)
     tasks = [
-        Task("a", root=["http://a.x/", "http://b.x:81/"], trunk={"p": visit_all}, limits=limits),
+        Task("a", start=["http://a.x/", "http://b.x:81/"], rules={"p": visit_all}, limits=limits),
         crawling("free", "http://c.x/"),
     ]
     rules = limit_rules(tasks)
@@ -219,28 +219,28 @@ async def test_a_task_that_reloads_fetches_each_page_once_in_each_period(serve, 
     task = crawling("one", serve(site).url, reload=3600)
     spider = TaskSpider([task])
     numbers = iter([1, 1, 2])
-    task.stamp.round_now = lambda: next(numbers)
+    task.defaults.current_period = lambda: next(numbers)
 
     class Thrice(TaskSpider):
         async def start(self):
             for _ in range(3):
-                async for request in self.roots_of(task):
+                async for request in self.start_requests_of(task):
                     yield request
 
     assert spider.custom_settings["visited_ttl"] > 1e9
-    await serve_up(Thrice([task]), tmp_path)
+    await run_spider(Thrice([task]), tmp_path)
     assert site.counts == {"/": 2, "/a": 2}
 
 
-def test_a_stamp_without_anything_leaves_requests_as_they_are():
+def test_defaults_without_anything_leave_requests_as_they_are():
     request = Request("http://x/")
-    assert RequestDefaults().on(request, 0) == [request]
+    assert RequestDefaults().apply(request, 0) == [request]
 
 
 def test_a_link_out_of_the_bounds_is_refused_as_such():
-    stamp = RequestDefaults("t", bounds=["x.org"])
-    assert stamp.on(Request("http://y.org/"), 0) == [SkippedLinks("host")]
-    (kept,) = stamp.on(Request("http://www.x.org:8080/"), 0)
+    defaults = RequestDefaults(name="t", allowed_domains=["x.org"])
+    assert defaults.apply(Request("http://y.org/"), 0) == [SkippedLinks("host")]
+    (kept,) = defaults.apply(Request("http://www.x.org:8080/"), 0)
     assert kept.cb_kwargs == {"task": "t"}
 
 
@@ -257,7 +257,7 @@ async def test_recipes_run_beside_each_other_as_tasks_with_their_logins_and_sess
     tasks = await asyncio.to_thread(
         lambda: [RecipeTask.of_file(RECIPES / name, {"site": site}) for name in names]
     )
-    ran = await serve_up(TaskSpider(tasks), tmp_path)
+    ran = await run_spider(TaskSpider(tasks), tmp_path)
     assert ran.letters == {}
     expected = [item for name in names for item in at(site, EXPECTED[name])]
     assert in_order(ran.items) == in_order(expected)
@@ -265,11 +265,11 @@ async def test_recipes_run_beside_each_other_as_tasks_with_their_logins_and_sess
 
 def test_the_settings_of_a_recipe_become_those_of_its_task_and_others_are_refused():
     text = "name: x\nstart: http://x/\npages: {a: {items: {fields: {t: h1}}}}\nsettings:\n"
-    task = RecipeTask(Source.of_text(f"{text}  delay: 3\n  rates: [1/2s]\n  depth_limit: 4\n", "r.yaml"))
+    task = RecipeTask(
+        RecipeSource.of_text(f"{text}  delay: 3\n  rates: [1/2s]\n  depth_limit: 4\n", "r.yaml")
+    )
     assert task.limits == Limits(delay=3, rates=["1/2s"])
-    (request,) = task.stamp.on(Request("http://x/"), 0)
+    (request,) = task.defaults.apply(Request("http://x/"), 0)
     assert request.depth_limit == 4
-    with pytest.raises(
-        RecipeError, match=r"r\.yaml line 6: settings\.max_pages: is a setting of a whole job"
-    ):
-        RecipeTask(Source.of_text(f"{text}  delay: 3\n  max_pages: 4\n", "r.yaml"))
+    with pytest.raises(RecipeError, match=r"r\.yaml line 6: settings\.max_pages: "):
+        RecipeTask(RecipeSource.of_text(f"{text}  delay: 3\n  max_pages: 4\n", "r.yaml"))

@@ -1,11 +1,11 @@
-"""The test sites hold what they promise: an independent walk finds exactly their truth."""
+"""The test sites are correct: the reference crawler finds exactly the expected pages."""
 
 from urllib.parse import urlsplit
 
 import pytest
 
 from skitter.errors import UsageError
-from skitter.testing import GeneratedSite, PageTruth, StaticSite, walk
+from skitter.testing import GeneratedSite, PageTruth, StaticSite, reference_crawl
 from skitter.testing.demo_site import DemoSite, demo_server
 
 
@@ -21,7 +21,7 @@ def truths(found):
 def test_a_walk_finds_every_generated_page_and_no_other(serve, hosts):
     site = GeneratedSite(pages=300, hosts=hosts, seed=5, links_per_page=20, page_bytes=3000)
     server = serve(site, hosts=hosts)
-    found = walk(server.url, scope=everywhere(server))
+    found = reference_crawl(server.url, scope=everywhere(server))
     assert truths(found) == site.truth(server.origins)
     assert len(found) == 300
     assert not any("/decoy/" in hit.target for hit in server.log.hits)
@@ -58,8 +58,8 @@ def test_the_demo_is_what_its_truth_says():
     site = DemoSite(pace=0)
     with demo_server(site) as server:
         for path, place in (("/book/17", 0), ("/post/5", 1)):
-            assert walk(server.url_of(path, place), limit=9, scope=lambda _url: False) != {}
-        found = walk(server.url, scope=everywhere(server))
+            assert reference_crawl(server.url_of(path, place), limit=9, scope=lambda _url: False) != {}
+        found = reference_crawl(server.url, scope=everywhere(server))
         allowed = {url: page for url, page in found.items() if url not in site.forbidden(server.origins)}
         assert truths(allowed) == site.truth(server.origins)
         failed = {url: page.status for url, page in found.items() if page.status >= 400}
@@ -72,7 +72,7 @@ def test_two_demo_pages_fail_the_first_time_only():
     with demo_server(DemoSite(pace=0)) as server:
         for path, place in (("/book/17", 0), ("/post/5", 1)):
             url = server.url_of(path, place)
-            seen = [walk(url, scope=lambda _url: False)[url].status for _ in range(3)]
+            seen = [reference_crawl(url, scope=lambda _url: False)[url].status for _ in range(3)]
             assert seen == [500, 200, 200]
 
 
@@ -92,7 +92,7 @@ def folder(tmp_path):
 
 def test_a_folder_is_served_as_a_web_server_would(serve, folder):
     server = serve(StaticSite(folder))
-    found = walk(server.url)
+    found = reference_crawl(server.url)
     seen = {urlsplit(url).path: (page.status, page.content_type, page.title) for url, page in found.items()}
     assert seen == {
         "/": (200, "text/html", "top"),
@@ -109,18 +109,18 @@ def test_a_folder_is_served_as_a_web_server_would(serve, folder):
 )
 def test_symbolic_links_are_followed_inside_the_folder_only(serve, folder, path, status):
     url = serve(StaticSite(folder)).url_of(path)
-    assert walk(url, scope=lambda _url: False)[url].status == status
+    assert reference_crawl(url, scope=lambda _url: False)[url].status == status
 
 
 def test_a_walk_stops_at_its_limit(serve):
     server = serve(GeneratedSite(pages=100, page_bytes=2000))
     with pytest.raises(RuntimeError):
-        walk(server.url, limit=10)
+        reference_crawl(server.url, limit=10)
 
 
 def test_the_python_documentation_is_a_real_site(docs_server):
     url = docs_server.url_of("/library/asyncio.html")
-    page = walk(url, scope=lambda _url: False)[url]
+    page = reference_crawl(url, scope=lambda _url: False)[url]
     assert page.status == 200
     assert page.title.startswith("asyncio — Asynchronous I/O")
     assert page.links > 50

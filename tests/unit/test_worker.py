@@ -6,7 +6,7 @@ import pytest
 
 from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry, JobState, SeedProgress
 from skitter.testing import Answer
 from skitter.worker.links import LinkCollector
@@ -40,7 +40,7 @@ def paths(ran):
 async def test_a_record_that_cannot_be_read_is_a_dead_letter_and_nothing_else_is_hurt(bench, record):
     crawl = bench({"/": []})
     context = crawl.frontier_context()
-    crawl.frontier = MemoryFrontier(context.politeness, context.options)
+    crawl.frontier = EmbeddedFrontier(context.politeness, context.options)
     await crawl.frontier.add([Entry(b"x" * 16, "127.0.0.1", f"{crawl.spider.url}odd", record)])
     ran = await crawl.run()
     assert (paths(ran), ran.state) == (["/"], JobState.FINISHED)
@@ -135,7 +135,7 @@ async def test_delayed_requests_are_fetched_when_their_time_has_come(bench):
 async def test_the_crawl_waits_for_seeds_that_another_worker_is_loading(bench):
     crawl = bench({"/": [], "/late": []})
     context = crawl.frontier_context()
-    crawl.frontier = MemoryFrontier(context.politeness, context.options)
+    crawl.frontier = EmbeddedFrontier(context.politeness, context.options)
     claim = await crawl.frontier.claim_seeds("somebody else")
     running = asyncio.create_task(crawl.run())
     await asyncio.sleep(0.3)

@@ -8,7 +8,7 @@ import pytest
 from crawl_harness import CrawlHarness, MemoryStore, Scripted
 from skitter import Request, Spider
 from skitter.errors import FrontierError, StoreError
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState, Outcome, Resolution
 from skitter.testing import Answer
 
@@ -65,7 +65,7 @@ async def test_items_are_durable_before_their_page_is_committed(bench):
     crawl = bench()
     context = crawl.frontier_context()
 
-    class Checking(MemoryFrontier):
+    class Checking(EmbeddedFrontier):
         async def commit(self, outcomes):
             committed = (await self.status()).done + len(outcomes)
             assert len(crawl.groups) >= committed
@@ -120,7 +120,7 @@ async def test_many_pages_are_committed_together(bench):
     )
     context = crawl.frontier_context()
 
-    class Counting(MemoryFrontier):
+    class Counting(EmbeddedFrontier):
         commits = 0
 
         async def commit(self, outcomes):
@@ -145,7 +145,7 @@ class TwoPartitions:
         return await self._frontier.unknown(fingerprints)
 
 
-class Halves(MemoryFrontier):
+class Halves(EmbeddedFrontier):
     """Two parts. After the front page, one of them is away until the other has taken four pages."""
 
     def __init__(self, *arguments):

@@ -6,7 +6,7 @@ import pytest
 
 from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState, Lease
 from skitter.testing import Answer, WireAnswer
 from skitter.worker import inflight
@@ -21,7 +21,7 @@ class Follower(Spider):
         yield response.follow_all("a")
 
 
-class Watched(MemoryFrontier):
+class Watched(EmbeddedFrontier):
     """Notes what it is asked."""
 
     def __init__(self, *arguments):

@@ -7,7 +7,7 @@ import pytest
 from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
 from skitter.errors import FrontierError, SpiderError
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState
 from skitter.politeness import Politeness
 from skitter.scope import Scope
@@ -189,7 +189,7 @@ class Numbered(Spider):
             yield f"http://h.test/{number}"
 
 
-class Breaking(MemoryFrontier):
+class Breaking(EmbeddedFrontier):
     """Fails at the second batch of seeds."""
 
     adds = 0
@@ -219,7 +219,7 @@ async def test_an_interrupted_loader_is_taken_over_where_it_was():
 
 
 async def test_a_spider_without_seeds_of_its_own_has_loaded_them_where_they_come_from_outside():
-    frontier = MemoryFrontier()
+    frontier = EmbeddedFrontier()
     with pytest.raises(SpiderError, match="nothing to start from"):
         await loader(frontier, Spider(), "w").run()
     await frontier.abandon("w")
@@ -235,7 +235,7 @@ async def test_a_million_seeds_would_not_be_in_memory():
     ahead = []
     spider = Numbered(3000)
 
-    class Watching(MemoryFrontier):
+    class Watching(EmbeddedFrontier):
         async def add(self, entries, seeds=None):
             await asyncio.sleep(0)
             result = await super().add(entries, seeds)
@@ -248,7 +248,7 @@ async def test_a_million_seeds_would_not_be_in_memory():
 
 def test_a_seed_that_is_no_url_is_refused_by_name():
     with pytest.raises(SpiderError, match="unparsable") as caught:
-        loader(MemoryFrontier(), Numbered(1), "w")._entry("http://[::1")
+        loader(EmbeddedFrontier(), Numbered(1), "w")._entry("http://[::1")
     assert caught.value.field == "start"
 
 

@@ -67,10 +67,10 @@ def bench(serve, tmp_path):
         return made
 
     def make_memory(made):
-        from skitter.frontier.embedded.memory import MemoryFrontier
+        from skitter.frontier.embedded.frontier import EmbeddedFrontier
 
         context = made.frontier_context()
-        return MemoryFrontier(context.politeness, context.options)
+        return EmbeddedFrontier(context.politeness, context.options)
 
     return make
 

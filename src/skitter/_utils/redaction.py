@@ -1,4 +1,4 @@
-"""Redactor: takes passwords and tokens out of what people will read, such as the log of somebody's code."""
+"""Removal of passwords and tokens from texts that people read, such as the log of a spider."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import quote
 from skitter.secrets import secrets_in, shown_url
 
 _STARS = "***"
-_SHORTEST = 4
-"""Characters of a secret that is looked for: a shorter one is in every text."""
+_MIN_LENGTH = 4
+"""Characters of a secret; a shorter one occurs in every text."""
 _NAME = r"(?:pass(?:word|wd|phrase)|secret|token|api_?key|access_?key|authorization)"
 _IS_NAME = re.compile(rf"{_NAME}$", re.IGNORECASE)
 _NAMED = re.compile(
@@ -22,14 +22,14 @@ _NAMED = re.compile(
 _IS_NEAR = re.compile(rf"{_NAME}|Bearer ", re.IGNORECASE)
 _HEADER = re.compile(r"(authorization:\s*)[^\r\n]+", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer )[\w.~+/=-]{16,}")
-# Of bounded length, so that no text takes long, whoever wrote it.
+# Of bounded length, so that no text takes long to search.
 _URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>]{1,2000}", re.IGNORECASE)
 
 
 class Redactor:
-    """Masks certain secrets wherever they stand, and what looks like one by its place: in a URL, a header, behind a name.
+    """Masks known secrets anywhere in a text, and likely secrets by their position: in a URL, in a header, after a name.
 
-    ``secrets``: shorter ones than four characters are not looked for.
+    :param secrets: known secrets; those with fewer than four characters are ignored
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -38,17 +38,17 @@ class Redactor:
             form
             for one in self._secrets
             for form in (one, quote(one, safe=""), quote(one))
-            if len(one) >= _SHORTEST
+            if len(one) >= _MIN_LENGTH
         }
-        # The longest first: one may be the beginning of another.
+        # Longest first: a secret may start with another one.
         words = sorted(forms, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, words))) if words else None
 
     @classmethod
     def of_process(cls, environment: Mapping[str, str], urls: Iterable[str]) -> Redactor:
-        """Return one that knows the secrets of an environment, by the names of its variables, and of some URLs.
+        """Return a redactor that knows the secrets in some URLs, and those in an environment, by the names of the variables.
 
-        A variable such as ``X_PASSWORD_FILE`` names a file that holds one; a file that cannot be read has none to give away.
+        A variable such as ``X_PASSWORD_FILE`` names a file with a secret; a file that cannot be read is ignored.
         """
         found = [secret for url in urls for secret in secrets_in(url)]
         for name, value in environment.items():
@@ -60,7 +60,7 @@ class Redactor:
         return cls(found)
 
     def knowing(self, secrets: Iterable[str]) -> Redactor:
-        """Return one that knows more."""
+        """Return a redactor that knows more secrets."""
         more = list(secrets)
         return Redactor([*self._secrets, *more]) if more else self
 
@@ -89,7 +89,7 @@ class Redactor:
 
 
 def secrets_among(values: Mapping[str, Any]) -> list[str]:
-    """Return the texts whose names say that they are secret, also of mappings within."""
+    """Return the texts whose names mark them as secret, including those in nested mappings."""
     found = []
     for name, value in values.items():
         if isinstance(value, Mapping):

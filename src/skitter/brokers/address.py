@@ -1,4 +1,4 @@
-"""Address: what the URL of a broker frontier says."""
+"""Reads the URL of a broker frontier."""
 
 from __future__ import annotations
 
@@ -13,107 +13,113 @@ from skitter.errors import FrontierError
 from skitter.queues import DEFAULT_QUEUE
 from skitter.secrets import BROKER_SECRET, refuse_raw_password, secret_outside
 
-Host = tuple[str, int]
+HostPort = tuple[str, int]
 
-_OURS = {"channel", "state"}
-_LONGEST = 64
+_COMMON_OPTIONS = {"channel", "state"}
+_MAX_NAME_LENGTH = 64
 
 
-class NameRule(msgspec.Struct, frozen=True):
-    """What a kind of broker lets its URLs say."""
+class UrlRules(msgspec.Struct, frozen=True):
+    """What the URLs of one kind of broker may contain."""
 
     example: str
+    """For error messages."""
     port: int
-    """Of a host without one."""
+    """Default port."""
     is_name: Callable[[str], bool]
-    """Whether a name may be one of a topic or channel."""
+    """Whether a text is valid as the name of a topic or channel."""
     options: frozenset[str] = frozenset()
-    """Options of its own."""
+    """Names of options besides ``state`` and ``channel``."""
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):
-    """Where a broker is, what is ours there, and where the state is."""
+    """The parts of a broker frontier's URL."""
 
-    rule: NameRule
-    hosts: list[Host]
+    rules: UrlRules
+    hosts: list[HostPort]
     topic: str
     channel: str
     state: str
-    """URL of a state frontier."""
+    """URL of the state frontier."""
     secret: str = ""
     options: dict[str, str] = {}
 
-    def hosts_of(self, option: str, port: int) -> list[Host]:
-        """Read an option that names hosts."""
-        return _hosts(self.rule, self.options.get(option, ""), port)
+    def hosts_of(self, option: str, port: int) -> list[HostPort]:
+        """Return the hosts that an option lists; ``port``: default port."""
+        return _parse_hosts(self.rules, self.options.get(option, ""), port, option)
 
     def of_queue(self, queue: str) -> BrokerAddress:
-        """Return the address of a named queue: a topic of its own, called after both."""
+        """Return the address of a queue's own topic, ``TOPIC-QUEUE``; the default queue has ``TOPIC``."""
         if queue == DEFAULT_QUEUE:
             return self
-        return msgspec.structs.replace(self, topic=_fit(f"{self.topic}-{queue}"))
+        return msgspec.structs.replace(self, topic=_shortened(f"{self.topic}-{queue}"))
 
-    def wrong(self, why: str) -> FrontierError:
-        """Return the error of a URL that cannot be used."""
-        return _wrong(self.rule, why)
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the URL asks for encryption."""
+        return self.options.get("tls", "no") != "no"
+
+    def invalid(self, reason: str, field: str) -> FrontierError:
+        """Return the error for an address that the broker cannot use. ``field``: the part of the URL at fault."""
+        return _invalid(self.rules, reason, field)
 
 
-def parse_address(url: str, job: str, rule: NameRule) -> BrokerAddress:
-    """Read the URL of a broker frontier.
+def parse_address(url: str, job: str, rules: UrlRules) -> BrokerAddress:
+    """Parse the URL of a broker frontier.
 
-    Without a topic it is ``skitter``, without a channel it is named after the job, so that each job gets all
-    messages of the topic and lets go of those that are not its own. Raises
-    :class:`~skitter.errors.FrontierError` for a URL that is wrong.
+    The default topic is ``skitter``. The default channel is named after the job, so that two jobs do not take each
+    other's messages. Raise :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
     try:
         refuse_raw_password(url)
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     except ValueError as error:
-        raise _wrong(rule, str(error)) from error
-    strange = options.keys() - _OURS - rule.options
-    if strange:
-        raise _wrong(rule, f"{min(strange)!r} is no option")
+        raise _invalid(rules, str(error)) from error
+    unknown = options.keys() - _COMMON_OPTIONS - rules.options
+    if unknown:
+        raise _invalid(rules, f"unknown option {min(unknown)!r}", min(unknown))
     secret, _, places = parts.netloc.rpartition("@")
     topic = parts.path.strip("/") or "skitter"
     channel = options.get("channel") or channel_of(job)
-    for what, name in (("topic", topic), ("channel", channel)):
-        if not rule.is_name(name):
-            raise _wrong(rule, f"{name!r} is no name for a {what}")
+    for field, name in (("topic", topic), ("channel", channel)):
+        if not rules.is_name(name):
+            raise _invalid(rules, f"invalid {field} name: {name!r}", field)
     state = options.get("state", "")
     if not state:
-        raise _wrong(rule, "it names no state: what the broker cannot know is kept in Redis or SQLite")
-    rest = {name: value for name, value in options.items() if name not in _OURS}
+        raise _invalid(rules, "the option 'state' is missing: the URL of a Redis or SQLite frontier", "state")
+    own_options = {name: value for name, value in options.items() if name not in _COMMON_OPTIONS}
     secret = unquote(secret) or secret_outside(BROKER_SECRET)
-    return BrokerAddress(rule, _hosts(rule, places, rule.port), topic, channel, state, secret, rest)
+    hosts = _parse_hosts(rules, places, rules.port, "hosts")
+    return BrokerAddress(rules, hosts, topic, channel, state, secret, own_options)
 
 
 def channel_of(job: str) -> str:
-    """Return the channel of a job: its name, shortened and with its hash where a channel cannot be called so."""
-    return _fit(job, re.sub(r"[^a-zA-Z0-9_-]", "_", job))
+    """Return the channel of a job: its name, or a shortened one with a hash where the name is no valid channel."""
+    return _shortened(job, re.sub(r"[^a-zA-Z0-9_-]", "_", job))
 
 
-def _fit(wanted: str, name: str = "") -> str:
-    """Return a name, shortened and with its hash where it is too long, or is not the one that was wanted."""
-    name = name or wanted
-    if name == wanted and len(name) <= _LONGEST:
-        return name
-    return f"{name[:40]}-{hashlib.blake2b(wanted.encode(), digest_size=6).hexdigest()}"
+def _shortened(wanted: str, valid: str = "") -> str:
+    """Return ``wanted`` if it is short and valid, else ``valid`` cut off and made unique with a hash."""
+    valid = valid or wanted
+    if valid == wanted and len(wanted) <= _MAX_NAME_LENGTH:
+        return wanted
+    return f"{valid[:40]}-{hashlib.blake2b(wanted.encode(), digest_size=6).hexdigest()}"
 
 
-def _hosts(rule: NameRule, words: str, port: int) -> list[Host]:
+def _parse_hosts(rules: UrlRules, text: str, port: int, field: str) -> list[HostPort]:
     hosts = []
-    for word in filter(None, words.split(",")):
+    for word in filter(None, text.split(",")):
         try:
             parts = urlsplit(f"//{word}")
-            host, own = parts.hostname, parts.port
+            host, own_port = parts.hostname, parts.port
         except ValueError as error:
-            raise _wrong(rule, str(error)) from error
+            raise _invalid(rules, str(error), field) from error
         if not host or parts.path:
-            raise _wrong(rule, f"{word!r} is no host")
-        hosts.append((host, own or port))
+            raise _invalid(rules, f"invalid host: {word!r}", field)
+        hosts.append((host, own_port or port))
     return hosts
 
 
-def _wrong(rule: NameRule, why: str) -> FrontierError:
-    return FrontierError(f"frontier URL is not understood: {why}", remedy=f"write {rule.example}")
+def _invalid(rules: UrlRules, reason: str, field: str = "") -> FrontierError:
+    return FrontierError(f"invalid frontier URL: {reason}", field=field, remedy=f"write {rules.example}")

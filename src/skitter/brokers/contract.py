@@ -1,4 +1,8 @@
-"""The seam for brokers: what a message broker must be able to do to carry a frontier's queue."""
+"""The two interfaces of a broker frontier: the :class:`Broker` that carries messages, and the state behind it.
+
+A third broker implements :class:`Broker` and :class:`Delivery`, and offers a factory as an entry point; see
+:mod:`skitter.brokers`. :class:`StateFrontier` is implemented by the embedded and the Redis frontier.
+"""
 
 from __future__ import annotations
 
@@ -7,67 +11,142 @@ from typing import Protocol
 
 import msgspec
 
+from skitter.frontier.contract import Frontier
+from skitter.frontier.records import (
+    AddResult,
+    Entry,
+    FetchReport,
+    Outcome,
+    SeedProgress,
+    SlotLeases,
+)
+from skitter.queues import QueueQuotas
+
+__all__ = ["Broker", "Delivery", "OutgoingMessage", "StateFrontier"]
+
 
 class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message to be published."""
+    """A message to publish."""
 
     body: bytes
     delay: float = 0.0
-    """Seconds before which it need not be delivered: a hint, a broker may deliver it at once."""
+    """Seconds before which the message is of no use. A hint: the broker may deliver it at once."""
 
 
 class Delivery(Protocol):
-    """A message in hand. It comes again if it is not answered within the broker's patience.
+    """A message that was delivered to this worker and waits for its answer.
 
-    None of the answers waits or fails: one that is lost leads to another delivery, which is harmless.
+    :meth:`finish` or :meth:`requeue` answers a delivery, once. A message without an answer is delivered again after
+    the broker's message timeout, to any worker. No method waits or raises: a lost answer leads to another delivery,
+    which is harmless.
     """
 
     @property
     def body(self) -> bytes:
-        """What was published."""
+        """The published bytes."""
         ...
 
     @property
     def attempts(self) -> int:
-        """How often it was delivered, this time included."""
+        """The number of deliveries of this message, including this one."""
         ...
 
     def finish(self) -> None:
-        """Let the broker forget it."""
+        """Delete the message from the broker."""
         ...
 
     def requeue(self, seconds: float, /) -> None:
-        """Put it back, to be delivered again after so many seconds."""
+        """Return the message, to be delivered again after ``seconds``."""
         ...
 
     def touch(self) -> None:
-        """Ask for as much patience again."""
+        """Restart the message timeout of this delivery."""
         ...
 
 
 class Broker(Protocol):
-    """At-least-once delivery of messages, each to one of many workers."""
+    """At-least-once delivery of the messages of one topic, each to one of many workers.
+
+    The broker promises one thing: a published message is delivered until a worker finishes it. Messages may arrive
+    twice, late and in any order. Even a lost message does no lasting harm, because the state knows every request and
+    the frontier publishes again what has no message (see ``docs/brokers.md``).
+
+    All methods are called on one event loop. When a worker crashes, nothing is called: the broker delivers the
+    messages of that worker to others after its message timeout. That timeout should be about ``lease_seconds`` of
+    the job's :class:`~skitter.frontier.options.FrontierOptions`; :meth:`Delivery.touch` is called each time a lease
+    is renewed.
+    """
 
     async def open(self) -> None:
-        """Connect. Raises :class:`~skitter.errors.FrontierError` with a remedy; later it waits for the broker."""
+        """Connect, and create the topic and the job's subscription if they do not exist.
+
+        Raise :class:`~skitter.errors.FrontierError` with a remedy if the broker is away or refuses. Once open, a
+        broker waits and reconnects instead, whenever the connection is lost. :meth:`open` may be called again after
+        a failure.
+        """
         ...
 
     async def close(self) -> None:
-        """Put back what is in hand, and disconnect."""
+        """Return every message without an answer to the broker, and disconnect. Also called after a failed open."""
         ...
 
-    async def publish(self, postings: Sequence[OutgoingMessage]) -> None:
-        """Publish messages; returns when the broker has them. Waits for a broker that is away."""
+    async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
+        """Publish messages. Return when the broker has stored them.
+
+        Wait for a broker that is away. Raise :class:`~skitter.errors.FrontierError` if it refuses the messages, or
+        stays away longer than an hour; the run ends then. A message may be published twice if its confirmation is
+        lost.
+        """
         ...
 
     def allow(self, count: int) -> None:
-        """Have at most so many messages delivered and not answered."""
+        """Let at most ``count`` messages be delivered and not answered, those already here included.
+
+        Called often, also with an unchanged or smaller count; messages above a smaller count are kept.
+        """
         ...
 
     def receive(self) -> Sequence[Delivery]:
-        """Return the messages that have arrived since, without waiting."""
+        """Return the messages that have arrived since the last call, without waiting."""
         ...
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until a message is there to be received, at most so many seconds; returns whether one is."""
+        """Wait at most ``seconds`` until :meth:`receive` has a message. Return whether it has one."""
+        ...
+
+
+class StateFrontier(Frontier, Protocol):
+    """A frontier that can be the state of a broker frontier.
+
+    It leases from the slots that the messages name, and reports which entries were new, so that only these are
+    published.
+    """
+
+    async def lease_slots(
+        self,
+        worker: str,
+        slots: Sequence[str],
+        limit: int,
+        reports: Sequence[FetchReport],
+        quotas: QueueQuotas | None = None,
+    ) -> SlotLeases:
+        """Lease the first waiting request of each slot in ``slots`` that is ready, at most ``limit`` requests.
+
+        A slot that is named twice may give two requests. ``quotas`` limits the queues that
+        :attr:`SlotLeases.more_ready` looks at; ``None``: all queues.
+        """
+        ...
+
+    async def add_reported(
+        self, entries: Sequence[Entry], seeds: SeedProgress | None = None
+    ) -> tuple[AddResult, list[bool]]:
+        """Add requests as :meth:`Frontier.add`. Return also which of ``entries`` were added."""
+        ...
+
+    async def commit_reported(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
+        """Commit as :meth:`Frontier.commit`. Return also, for each outcome, which of its entries were added."""
+        ...
+
+    async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
+        """List the slots that have been ready for at least ``seconds``, and the number of requests waiting in each."""
         ...

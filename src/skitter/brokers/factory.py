@@ -1,55 +1,68 @@
-"""Making a broker frontier from its URL: the broker, the state behind it, and both together."""
+"""Factories of the built-in broker frontiers: entry points of the group ``skitter.frontiers``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
-from skitter.brokers.address import BrokerAddress, NameRule, parse_address
-from skitter.brokers.by_queue import BrokerFrontierByQueue
-from skitter.brokers.contract import Broker
-from skitter.brokers.state import StateFrontier
+from skitter.brokers.address import BrokerAddress, UrlRules, parse_address
+from skitter.brokers.contract import Broker, StateFrontier
+from skitter.brokers.frontier import BrokerFrontier
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
 from skitter.plugins import needing
 from skitter.secrets import shown_url
 
-_ON_REDIS = {"redis", "rediss", "unix", "redis+sentinel"}
+_REDIS_SCHEMES = {"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"}
+
+
+def nsq_frontier(url: str, context: FrontierContext) -> Frontier:
+    """Return the frontier of an ``nsq:`` URL. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
+    from skitter.brokers.nsq import RULES, NsqBroker  # noqa: PLC0415 - users of NATS need no NSQ client
+
+    return make_broker_frontier(url, context, RULES, NsqBroker)
+
+
+def jetstream_frontier(url: str, context: FrontierContext) -> Frontier:
+    """Return the frontier of a ``nats:`` URL. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
+    with needing("nats", "frontier kind 'nats'", FrontierError):
+        from skitter.brokers.jetstream import RULES, JetStreamBroker  # noqa: PLC0415 - its client is an extra
+
+    return make_broker_frontier(url, context, RULES, JetStreamBroker)
 
 
 def make_broker_frontier(
     url: str,
     context: FrontierContext,
-    rule: NameRule,
-    make_broker: Callable[[BrokerAddress, FrontierContext], Broker],
+    rules: UrlRules,
+    make_broker: Callable[[BrokerAddress, float], Broker],
 ) -> Frontier:
-    """Return the frontier that a URL with ``state=`` names.
+    """Return the broker frontier that a URL names.
 
-    Raises :class:`~skitter.errors.FrontierError` for a URL that is wrong.
+    ``make_broker`` gets the address of a queue's topic and the job's lease time in seconds. Raise
+    :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
-    address = parse_address(url, context.job, rule)
+    address = parse_address(url, context.job, rules)
     options = context.options
-    frontier = BrokerFrontierByQueue(
-        _state(address.state, context),
-        lambda queue: make_broker(address.of_queue(queue), context),
-        known_for_ever=options.visited_ttl is None and options.failed_stay_known,
+    return BrokerFrontier(
+        _make_state(address.state, context),
+        lambda queue: make_broker(address.of_queue(queue), options.lease_seconds),
+        restore_lost=options.visited_ttl is None and options.failed_stay_known,
         patient=context.joining,
     )
-    return cast(Frontier, frontier)  # what is not its own is the state's
 
 
-def _state(url: str, context: FrontierContext) -> StateFrontier:
-    kind = url.partition(":")[0].lower()
-    if kind == "sqlite":
-        from skitter.brokers.sqlite_state import SqliteState  # noqa: PLC0415 - only one of them is needed
-
-        return cast(SqliteState, SqliteState.from_url(url, context))
-    if kind in _ON_REDIS:
-        with needing("redis", f"state {kind!r}", FrontierError):
-            from skitter.brokers.redis_state import RedisState  # noqa: PLC0415 - its client is an extra
-        return RedisState.from_url(url, context)
+def _make_state(url: str, context: FrontierContext) -> StateFrontier:
+    scheme = url.partition(":")[0].lower()
+    if scheme == "sqlite":
+        return EmbeddedFrontier.from_url(url, context)
+    if scheme in _REDIS_SCHEMES:
+        with needing("redis", f"state {scheme!r}", FrontierError):
+            from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra
+        return RedisFrontier.from_url(url, context)
     raise FrontierError(
-        f"{shown_url(url)!r} cannot be the state of a broker frontier",
+        f"unsupported state of a broker frontier: {shown_url(url)!r}",
+        field="state",
         remedy="write state=redis://HOST (for several machines) or state=sqlite: (for this one)",
     )

@@ -1,177 +1,339 @@
-"""Broker frontier: the queue is the broker's, every decision is the state's. ``docs/brokers.md`` explains it."""
+"""Broker frontier: a message broker carries the queue, and a state frontier makes every decision.
+
+``docs/brokers.md`` explains the protocol.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Sequence
-from functools import partial
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from skitter.brokers.contract import OutgoingMessage
-from skitter.brokers.leasing import BrokerLeasing, Working
-from skitter.brokers.message import mark_of
-from skitter.brokers.outbox import FULL
-from skitter.brokers.state import StateFrontier
-from skitter.errors import FrontierError
-from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, Resolution, SeedProgress
+import msgspec
 
-log = logging.getLogger("skitter.frontier")
+from skitter._utils.notes import Notes
+from skitter.brokers.contract import Broker, StateFrontier
+from skitter.brokers.message import job_mark
+from skitter.brokers.pending import BrokerTuning
+from skitter.brokers.topic import MessageChannel, Topic, select
+from skitter.frontier.contract import Catalog, Control, DeadLetters, Partitions, Reports, SeedKeys
+from skitter.frontier.records import (
+    AddResult,
+    DeadLetter,
+    Entry,
+    FetchReport,
+    FrontierStatus,
+    JobInfo,
+    JobState,
+    LeaseResult,
+    Outcome,
+    SeedClaim,
+    SeedProgress,
+)
+from skitter.politeness import Politeness
+from skitter.queues import DEFAULT_QUEUE, EVERY_OTHER, QueueQuotas, queue_of, share_of
 
-_LETTERS_AT_ONCE = 1_000
-_PATIENCE = 3600.0
-"""Seconds for which one who joins a crawl waits for a broker that is away."""
-_OPEN_AGAIN = 0.5
+DISCOVERY_INTERVAL = 2.0
+"""Seconds between two searches for queues that other processes have begun."""
+DEAD_LETTERS_PAGE = 1_000
+"""Dead letters read from the state in one call."""
 
 
-class BrokerFrontier(BrokerLeasing):
-    """A frontier that takes its queue from a broker.
+class BrokerFrontier:
+    """A frontier that takes its requests from a broker. Each queue has its own topic; all topics share one state.
 
-    Whatever stands not here is the state's own: status, notes, dead letters, outputs and so on.
+    ``state``: opened and closed by this frontier. ``make_broker``: returns the broker of a queue's topic.
+    ``restore_lost``: add a request again from its message if the state does not know it; off where the state forgets
+    fingerprints on purpose. ``patient``: :meth:`open` waits for a broker that is away.
     """
 
-    # --- opening and closing ---------------------------------------------------------------------------
+    partitions: Partitions | None = None
+
+    def __init__(
+        self,
+        state: StateFrontier,
+        make_broker: Callable[[str], Broker],
+        *,
+        restore_lost: bool = True,
+        patient: bool = False,
+        tuning: BrokerTuning | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._state = state
+        self._make_broker = make_broker
+        self._restore_lost = restore_lost
+        self._patient = patient
+        self._tuning = tuning if tuning is not None else BrokerTuning()
+        self._clock = clock
+        self._mark = b""
+        self._topics: dict[str, Topic] = {}
+        self._opening = asyncio.Lock()
+        self._discovered_at = float("-inf")
+        self._calls = 0
+        self.dead_letters: DeadLetters = _PublishedDeadLetters(state, self._publish_slots)
+
+    # --- attributes of the contract ----------------------------------------------------------------------
+
+    @property
+    def shared(self) -> bool:
+        """Whether every process opens the frontier by its URL: as its state."""
+        return self._state.shared
+
+    @property
+    def control(self) -> Control:
+        """That of the state."""
+        return self._state.control
+
+    @property
+    def notes(self) -> Notes:
+        """Those of the state."""
+        return self._state.notes
+
+    @property
+    def reports(self) -> Reports:
+        """Those of the state."""
+        return self._state.reports
+
+    @property
+    def politeness(self) -> Politeness | None:
+        """The rules of the state."""
+        return self._state.politeness
+
+    @property
+    def seed_keys(self) -> SeedKeys | None:
+        """Those of the state. Messages for seeds taken from them are published by the search for lost messages."""
+        return self._state.seed_keys
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """That of the state."""
+        return self._state.catalog
+
+    # --- opening and closing -----------------------------------------------------------------------------
 
     async def open(self) -> JobInfo:
-        """Open state and broker. Raises :class:`~skitter.errors.FrontierError`."""
+        """Open the state and the broker. Raise :class:`~skitter.errors.FrontierError`."""
         info = await self._state.open()
+        self._mark = job_mark(info.fingerprint_seed)
         try:
-            await self._open_broker(mark_of(info.fingerprint_seed))
+            await self._topic(DEFAULT_QUEUE)
         except BaseException:
             await self._state.close()
             raise
         return info
 
-    async def _open_broker(self, mark: bytes) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + (_PATIENCE if self._patient else 0.0)
-        is_told = False
-        while True:
-            try:
-                await self._messages.open(mark)
-            except FrontierError as error:
-                if loop.time() >= deadline:
-                    raise
-                if not is_told:
-                    is_told = True
-                    log.warning("%s; waiting for it", error)
-                await asyncio.sleep(_OPEN_AGAIN)
-            else:
-                return
+    async def _topic(self, queue: str) -> Topic:
+        """Return the topic of a queue, opened if it is not."""
+        if (topic := self._topics.get(queue)) is not None:
+            return topic
+        async with self._opening:
+            if queue not in self._topics:
+                channel = MessageChannel(self._make_broker(queue), self._mark, self._tuning, self._clock)
+                topic = Topic(queue, self._state, channel, self._tuning, restore_lost=self._restore_lost)
+                # The broker was there when the first topic was opened; if it is away now, it will come back.
+                await topic.open(patient=self._patient or bool(self._topics))
+                self._topics[queue] = topic
+            return self._topics[queue]
 
     async def close(self) -> None:
-        """Send what is on its way, put back what is in hand, and close both."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
-        for working in self._working.values():
-            self._give_back(working)
-        self._working.clear()
-        is_over = self._last is not None and self._last[1].state is JobState.FINISHED
+        """Publish what is on its way, return all messages, and close the broker and the state."""
         try:
-            await self._messages.close(is_over=is_over)
+            for topic in self._topics.values():
+                await topic.close()
         finally:
+            self._topics.clear()
             await self._state.close()
 
     async def erase(self) -> None:
-        """Make the state forget the job. Messages of its last life are let go as they come."""
+        """Delete the job from the state. Its messages are dropped as they come."""
         await self._state.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
 
+    async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return which fingerprints are new."""
+        return await self._state.unknown(fingerprints)
+
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
-        """Add requests, and publish those that are new."""
-        result, told = await self._state.add_told(entries, seeds)
-        await self._publish(self._messages.postings(entries, told))
+        """Add requests, and publish the new ones."""
+        result, new = await self._state.add_reported(entries, seeds)
+        await self._publish(select(entries, new))
         return result
 
-    async def publish(self, entries: Sequence[Entry]) -> None:
-        """Publish requests that the state has taken."""
-        await self._publish(self._messages.postings(entries, [True] * len(entries)))
+    async def _publish(self, entries: Iterable[Entry]) -> None:
+        groups: dict[str, list[Entry]] = defaultdict(list)
+        for entry in entries:
+            groups[queue_of(entry.slot)].append(entry)
+        for queue, group in groups.items():
+            await (await self._topic(queue)).publish(group)
 
-    async def publish_turns(self, slots: Sequence[str]) -> None:
-        """Publish a message for whatever waits in each of some slots."""
-        await self._publish([self._messages.bare_posting(slot) for slot in slots])
+    async def _publish_slots(self, slots: Iterable[str]) -> None:
+        groups: dict[str, list[str]] = defaultdict(list)
+        for slot in slots:
+            groups[queue_of(slot)].append(slot)
+        for queue, group in groups.items():
+            await (await self._topic(queue)).publish_slots(group)
 
-    async def _publish(self, postings: Sequence[OutgoingMessage]) -> None:
-        self._outbox.put(postings)
-        await self._outbox.wait_below(1)
+    async def claim_seeds(self, worker: str) -> SeedClaim | None:
+        """Claim the loading of the seeds."""
+        return await self._state.claim_seeds(worker)
 
-    async def replay(self, ids: Sequence[int] | None = None) -> int:
-        """Put dead letters back in the queue."""
-        slots = await slots_of_letters(self._state, ids)
-        count = await self._state.dead_letters.replay(ids)
-        await self.publish_turns(slots)
-        return count
+    # --- leasing -----------------------------------------------------------------------------------------
+
+    async def lease(
+        self, worker: str, limit: int, reports: Sequence[FetchReport] = (), quotas: QueueQuotas | None = None
+    ) -> LeaseResult:
+        """Lease requests that may be fetched now and whose messages are here."""
+        queues = await self._served_queues(quotas)
+        if queues == [*self._topics] == [DEFAULT_QUEUE]:
+            limit = share_of(quotas, DEFAULT_QUEUE, limit)
+            return await self._topics[DEFAULT_QUEUE].lease(worker, limit, reports)
+        left = {queue: share_of(quotas, queue, limit) for queue in queues}
+        reports_of: dict[str, list[FetchReport]] = defaultdict(list)
+        for report in reports:
+            reports_of[self._queue_of_lease(report.lease_id)].append(report)
+        self._calls += 1
+        first = self._calls % len(queues)  # the queues take turns in being asked first
+        order = [*(reports_of.keys() - left.keys()), *queues[first:], *queues[:first]]
+        results: list[LeaseResult] = []
+        while order and (limit > 0 or not results):
+            productive = []
+            for place, queue in enumerate(order):
+                wanted = min(left.get(queue, 0), -(-limit // (len(order) - place)))
+                result = await self._topics[queue].lease(worker, wanted, reports_of.pop(queue, ()))
+                results.append(result)
+                leased = len(result.leases)
+                limit -= leased
+                left[queue] = left.get(queue, 0) - leased
+                if leased == wanted and left[queue] > 0:
+                    productive.append(queue)
+            order = productive
+        return _combined(results)
+
+    async def _served_queues(self, quotas: QueueQuotas | None) -> list[str]:
+        """Return the queues to lease from now; at least one, because its topic asks for the state of the job."""
+        if quotas is None or EVERY_OTHER in quotas:
+            await self._discover_queues()
+        named = self._topics if quotas is None else {**dict.fromkeys(quotas), **self._topics}
+        queues = [queue for queue in named if queue != EVERY_OTHER and share_of(quotas, queue, 1) > 0]
+        queues = queues or [DEFAULT_QUEUE]
+        for queue in queues:
+            await self._topic(queue)
+        return queues
+
+    async def _discover_queues(self) -> None:
+        """Open the topics of queues that other processes have begun."""
+        now = asyncio.get_running_loop().time()
+        if now - self._discovered_at >= DISCOVERY_INTERVAL:
+            self._discovered_at = now
+            for queue in (await self._state.status()).queues:
+                await self._topic(queue)
+
+    def _queue_of_lease(self, lease_id: int) -> str:
+        """Return the queue whose topic holds the message of a lease."""
+        if len(self._topics) > 1:
+            for queue, topic in self._topics.items():
+                if lease_id in topic:
+                    return queue
+        return DEFAULT_QUEUE
 
     # --- the end of leases -------------------------------------------------------------------------------
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
-        """Extend leases, and the broker's patience with them."""
-        gone = await self._state.renew(worker, lease_ids)
-        for lease_id in set(lease_ids).difference(gone):
-            if (working := self._working.get(lease_id)) is not None:
-                working.held.delivery.touch()
-        return gone
+        """Extend leases, and the message timeouts with them."""
+        lost = await self._state.renew(worker, lease_ids)
+        kept = set(lease_ids).difference(lost)
+        for topic in self._topics.values():
+            topic.touch(kept)
+        return lost
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Close leases; a message is finished when the state has the outcome and the broker has the children."""
-        ended = [self._working.get(outcome.lease_id) for outcome in outcomes]
-        for working in ended:
-            if working is not None:
-                self._needs[working.worker] = self._needs.get(working.worker, 0) + 1
-        self._refill()  # the next messages come while the state is at work
-        accepted, told = await self._state.commit_told(outcomes)
-        postings: list[OutgoingMessage] = []
-        done: list[tuple[Working, Outcome]] = []
-        for outcome, working, is_taken, mask in zip(outcomes, ended, accepted, told, strict=True):
-            self._working.pop(outcome.lease_id, None)
-            if not is_taken:
-                self._give_back(working)
-            elif working is not None:
-                done.append((working, outcome))
-            if outcome.entries:
-                postings += self._messages.postings(outcome.entries, mask)
-        self._finishing += len(done)
-        self._outbox.put(postings, partial(self._answer, done))
-        await self._outbox.wait_below(FULL)
+        """Close leases. A message is finished once the state has the outcome and the broker has its new requests."""
+        groups: dict[str, _Commit] = defaultdict(_Commit)
+        for place, outcome in enumerate(outcomes):
+            group = groups[self._queue_of_lease(outcome.lease_id)]
+            group.places.append(place)
+            group.outcomes.append(outcome)
+        for queue, group in groups.items():
+            self._topics[queue].before_commit(group.outcomes)
+        accepted, new = await self._state.commit_reported(outcomes)
+        elsewhere: list[Entry] = []
+        for queue, group in groups.items():
+            for place, outcome in zip(group.places, group.outcomes, strict=True):
+                for entry in select(outcome.entries, new[place]):
+                    (group.new if queue_of(entry.slot) == queue else elsewhere).append(entry)
+        # Before the parents are answered: the message of a parent must outlive those of its children.
+        await self._publish(elsewhere)
+        for queue, group in groups.items():
+            taken = [accepted[place] for place in group.places]
+            await self._topics[queue].after_commit(group.outcomes, taken, group.new)
         return accepted
 
-    def _answer(self, done: Sequence[tuple[Working, Outcome]]) -> None:
-        self._finishing -= len(done)
-        for working, outcome in done:
-            if outcome.resolution is Resolution.RETRY:
-                self._give_back(working, outcome.after)
-            else:
-                working.held.delivery.finish()
-        self._refill()  # these make no room for others
-
-    def _give_back(self, working: Working | None, seconds: float = 0.0) -> None:
-        """Let a message stand for whatever waits in its slot after so many seconds."""
-        if working is not None:
-            self._hand.take_back(working.held, seconds, self._messages.now)
-
     async def release(self, lease_ids: Sequence[int]) -> None:
-        """Hand leases back untouched."""
+        """Return leases unused."""
         await self._state.release(lease_ids)
-        for lease_id in lease_ids:
-            self._give_back(self._working.pop(lease_id, None))
+        for topic in self._topics.values():
+            topic.release(lease_ids)
 
     async def abandon(self, worker: str) -> int:
-        """Take back what a dead worker held. If it was of another process its messages come when they time out."""
-        self._needs.pop(worker, None)
-        async with self._leasing:  # and not between two steps of a call for its leases
-            count = await self._state.abandon(worker)
-            for lease_id in [one for one, working in self._working.items() if working.worker == worker]:
-                self._give_back(self._working.pop(lease_id))
+        """Take back the leases of a dead worker. Each topic makes sure that none is granted in the meantime."""
+        return sum([await topic.abandon(worker) for topic in list(self._topics.values())])
+
+    async def status(self) -> FrontierStatus:
+        """Read all counts at one moment."""
+        return await self._state.status()
+
+
+class _Commit:
+    """The outcomes of one call whose leases belong to one topic."""
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        """Position of each outcome in the call."""
+        self.outcomes: list[Outcome] = []
+        self.new: list[Entry] = []
+        """New requests for the same topic."""
+
+
+class _PublishedDeadLetters:
+    """The dead letters of the state; replayed ones get messages."""
+
+    def __init__(
+        self, state: StateFrontier, publish_slots: Callable[[Iterable[str]], Awaitable[None]]
+    ) -> None:
+        self._state = state
+        self._publish_slots = publish_slots
+
+    async def replay(self, ids: Sequence[int] | None = None) -> int:
+        """Put dead letters back in the queue, and publish a message for each."""
+        chosen = None if ids is None else set(ids)
+        slots: list[str] = []
+        last = 0
+        while letters := await self.list(last, DEAD_LETTERS_PAGE):
+            last = letters[-1].id
+            slots += [letter.slot for letter in letters if chosen is None or letter.id in chosen]
+        count = await self._state.dead_letters.replay(ids)
+        await self._publish_slots(slots)
         return count
 
+    async def drop(self, ids: Sequence[int] | None = None) -> int:
+        """Delete dead letters."""
+        return await self._state.dead_letters.drop(ids)
 
-async def slots_of_letters(state: StateFrontier, ids: Sequence[int] | None) -> list[str]:
-    """Return the slots of dead letters, one for each letter; ``None``: of all."""
-    chosen = None if ids is None else set(ids)
-    slots: list[str] = []
-    last = 0
-    while letters := await state.dead_letters.list(last, _LETTERS_AT_ONCE):
-        last = letters[-1].id
-        slots += [letter.slot for letter in letters if chosen is None or letter.id in chosen]
-    return slots
+    async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """List dead letters."""
+        return await self._state.dead_letters.list(after, limit)
+
+
+def _combined(results: Sequence[LeaseResult]) -> LeaseResult:
+    """Return the answers of several topics as one."""
+    last = results[-1]
+    finished = any(result.state is JobState.FINISHED for result in results)
+    return msgspec.structs.replace(
+        last,
+        leases=[lease for result in results for lease in result.leases],
+        state=JobState.FINISHED if finished else last.state,
+        ask_again=min(result.ask_again for result in results),
+        data_loss=any(result.data_loss for result in results),
+    )

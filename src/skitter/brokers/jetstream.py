@@ -1,4 +1,4 @@
-"""NATS JetStream as a broker: a stream for the topic, a durable consumer for the job."""
+"""NATS JetStream as a broker: a stream for the topic, and a durable consumer for the job."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import BadRequestError, ServiceUnavailableError
 
-from skitter.brokers.address import BrokerAddress, NameRule
+from skitter.brokers.address import BrokerAddress, UrlRules
 from skitter.brokers.contract import Delivery, OutgoingMessage
 from skitter.errors import FrontierError
-from skitter.frontier.options import FrontierContext
 
 log = logging.getLogger("skitter.frontier")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-RULE = NameRule(
+RULES = UrlRules(
     example="nats://HOST[:PORT][,HOST...]/STREAM?state=redis://HOST[&channel=NAME][&tls=yes]",
     port=4222,
     is_name=lambda name: _NAME.fullmatch(name) is not None,
     options=frozenset({"tls"}),
 )
-PATIENCE = 3600.0
-"""Seconds for which servers that are away are waited for."""
-_PULL_SECONDS = 2.0
-"""How long one question for messages stands."""
-_PULLED_TOGETHER = 256
-_PUBLISHED_TOGETHER = 500
-_PAUSE = 0.5
+CONNECT_TIMEOUT = 5.0
+"""Seconds."""
+PUBLISH_TIMEOUT = 3600.0
+"""Seconds for which publishing waits while all servers are away."""
+PULL_TIMEOUT = 2.0
+"""Seconds after which the server ends a pull request."""
+PULL_SIZE = 256
+"""Messages asked for by one pull request."""
+PUBLISH_BATCH_SIZE = 500
+"""Messages published before their confirmations are awaited."""
+RETRY_INTERVAL = 0.5
+"""Seconds between two attempts while the server is away."""
 
 
 class JetStreamDelivery:
-    """A message of JetStream in hand."""
+    """A delivered message."""
 
     __slots__ = ("_broker", "_message", "attempts", "body")
 
@@ -53,15 +57,15 @@ class JetStreamDelivery:
 
     def finish(self) -> None:
         """``+ACK``."""
-        self._broker.answered(self._message.ack())
+        self._broker.close_delivery(self._message.ack())
 
     def requeue(self, seconds: float) -> None:
         """``-NAK`` with a delay."""
-        self._broker.answered(self._message.nak(delay=seconds if seconds > 0 else None))
+        self._broker.close_delivery(self._message.nak(delay=seconds if seconds > 0 else None))
 
     def touch(self) -> None:
         """``+WPI``: work in progress."""
-        self._broker.undertake(self._message.in_progress())
+        self._broker.send_answer(self._message.in_progress())
 
 
 class JetStreamBroker:
@@ -69,8 +73,8 @@ class JetStreamBroker:
 
     def __init__(self, address: BrokerAddress, lease_seconds: float) -> None:
         if not address.hosts:
-            raise address.wrong("there is no host in it")
-        scheme = "tls" if address.options.get("tls", "no") != "no" else "nats"
+            raise address.invalid("it names no host", "hosts")
+        scheme = "tls" if address.uses_tls else "nats"
         access = f"{address.secret}@" if address.secret else ""
         self._servers = [f"{scheme}://{access}{host}:{port}" for host, port in address.hosts]
         self._where = ",".join(f"{host}:{port}" for host, port in address.hosts)
@@ -81,140 +85,140 @@ class JetStreamBroker:
         self._js: Any = None
         self._inbox: deque[JetStreamDelivery] = deque()
         self._arrived = asyncio.Event()
-        self._may_ask = asyncio.Event()
+        self._may_pull = asyncio.Event()
         self._allowed = 0
-        self._in_hand = 0
-        self._box = ""
+        self._unanswered = 0
+        self._reply_subject = ""
         self._pull = _Pull(0, 0)
         self._pulling: asyncio.Task[None] | None = None
-        self._errands: set[asyncio.Task[Any]] = set()
+        self._answers: set[asyncio.Task[None]] = set()
 
-    @classmethod
-    def from_address(cls, address: BrokerAddress, context: FrontierContext) -> JetStreamBroker:
-        """Build what ``nats:`` names."""
-        return cls(address, context.options.lease_seconds)
-
-    # --- life --------------------------------------------------------------------------------------------
+    # --- opening and closing -----------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect, and make stream and consumer if they are not there.
+        """Connect, and create the stream and the consumer if they do not exist.
 
-        Raises :class:`~skitter.errors.FrontierError` with a remedy if the server is away or refuses.
+        Raise :class:`~skitter.errors.FrontierError` if the server is away or refuses.
         """
         try:
+            if not await self._is_listening():
+                raise ConnectionRefusedError("no server answers")
             self._client = await nats.connect(
-                self._servers, connect_timeout=5, allow_reconnect=True, max_reconnect_attempts=-1,
-                reconnect_time_wait=0.2, error_cb=_tell, disconnected_cb=None,
-            ) if await self._is_there() else None  # fmt: skip
-            if self._client is None:
-                raise ConnectionRefusedError("nobody answers")
+                self._servers, connect_timeout=round(CONNECT_TIMEOUT), allow_reconnect=True,
+                max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_log_error, disconnected_cb=None,
+            )  # fmt: skip
             self._js = self._client.jetstream(timeout=10)
-            await self._make()
+            await self._create()
         except (OSError, NatsError, TimeoutError) as error:
             await self.close()
             raise FrontierError(
-                f"the broker nats://{self._where} cannot be used: {error or type(error).__name__}",
+                f"cannot use the broker nats://{self._where}: {error or type(error).__name__}",
+                field="frontier",
                 remedy="start nats-server with JetStream (-js), or name another one in --frontier",
             ) from error
         self._pulling = asyncio.create_task(self._pull_forever())
 
-    async def _is_there(self) -> bool:
-        """Find out whether any server listens: the client would go on trying for ever."""
+    async def _is_listening(self) -> bool:
+        """Return whether any server listens. The client itself would try to connect without end."""
         for server in self._servers:
             host, _, port = server.rpartition("@")[2].rpartition("/")[2].rpartition(":")
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(CONNECT_TIMEOUT):
                     _, writer = await asyncio.open_connection(host, int(port))
                 writer.close()
                 return True
         return False
 
-    async def _make(self) -> None:
+    async def _create(self) -> None:
         stream = StreamConfig(
             name=self._stream, subjects=[f"{self._stream}.*"], retention=RetentionPolicy.WORK_QUEUE,
             discard=DiscardPolicy.NEW,
         )  # fmt: skip
-        with contextlib.suppress(BadRequestError):  # it is there, perhaps with limits of its owner
+        with contextlib.suppress(BadRequestError):  # it exists, perhaps with limits set by its owner
             await self._js.add_stream(stream)
         config = ConsumerConfig(
             durable_name=self._consumer, filter_subject=self._subject, ack_policy=AckPolicy.EXPLICIT,
             ack_wait=self._ack_wait, max_deliver=-1, max_ack_pending=-1,
         )  # fmt: skip
         await self._js.add_consumer(self._stream, config)
-        self._box = self._client.new_inbox()
-        await self._client.subscribe(f"{self._box}.*", cb=self._take)
+        self._reply_subject = self._client.new_inbox()
+        await self._client.subscribe(f"{self._reply_subject}.*", cb=self._on_message)
 
     async def close(self) -> None:
-        """Put back what was not taken, and disconnect."""
+        """Return all messages, and disconnect."""
         if self._pulling is not None:
             self._pulling.cancel()
             await asyncio.gather(self._pulling, return_exceptions=True)
         for delivery in self._inbox:
             delivery.requeue(0.0)
-        await asyncio.gather(*self._errands, return_exceptions=True)
+        await asyncio.gather(*self._answers, return_exceptions=True)
         if self._client is not None:
             with contextlib.suppress(NatsError, OSError, TimeoutError):
                 await self._client.flush(2)
             await self._client.close()
             self._client = None
 
-    # --- out ---------------------------------------------------------------------------------------------
+    # --- publishing --------------------------------------------------------------------------------------
 
-    async def publish(self, postings: Sequence[OutgoingMessage]) -> None:
-        """Publish; delays are left to the state, which says how early a message is."""
-        for start in range(0, len(postings), _PUBLISHED_TOGETHER):
-            bodies = [posting.body for posting in postings[start : start + _PUBLISHED_TOGETHER]]
-            await self._publish(bodies)
+    async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
+        """Publish messages at once: JetStream knows no delays. The receiver puts back what is early."""
+        for start in range(0, len(messages), PUBLISH_BATCH_SIZE):
+            await self._publish([message.body for message in messages[start : start + PUBLISH_BATCH_SIZE]])
 
     async def _publish(self, bodies: list[bytes]) -> None:
-        deadline = asyncio.get_running_loop().time() + PATIENCE
-        is_told = False
+        deadline = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT
+        is_logged = False
         while bodies:
-            outcomes = await asyncio.gather(
+            results = await asyncio.gather(
                 *(self._js.publish(self._subject, body) for body in bodies), return_exceptions=True
             )
-            failures = [one for one in outcomes if isinstance(one, BaseException)]
-            bodies = [
-                body for body, one in zip(bodies, outcomes, strict=True) if isinstance(one, BaseException)
+            failed = [
+                (body, result)
+                for body, result in zip(bodies, results, strict=True)
+                if isinstance(result, BaseException)
             ]
-            if not failures:
+            if not failed:
                 return
-            if not isinstance(failures[0], (NatsError, OSError, TimeoutError)):
-                raise failures[0]
-            is_wrong = isinstance(failures[0], BadRequestError) and not isinstance(
-                failures[0], ServiceUnavailableError
+            bodies, failure = [body for body, _ in failed], failed[0][1]
+            if not isinstance(failure, (NatsError, OSError, TimeoutError)):
+                raise failure
+            is_refused = isinstance(failure, BadRequestError) and not isinstance(
+                failure, ServiceUnavailableError
             )
-            if is_wrong or asyncio.get_running_loop().time() >= deadline:
+            if is_refused or asyncio.get_running_loop().time() >= deadline:
                 raise FrontierError(
-                    f"the broker takes no messages: {failures[0]}",
-                    remedy="see the server's log and the stream's limits; the same command resumes",
-                ) from failures[0]
-            if not is_told:
-                log.warning("broker nats://%s: %s; it is waited for", self._where, failures[0])
-                is_told = True
-            await asyncio.sleep(_PAUSE)
+                    f"the broker nats://{self._where} does not accept messages: {failure}",
+                    field="frontier",
+                    remedy="see the server's log and the stream's limits, then run the same command again to resume",
+                ) from failure
+            if not is_logged:
+                log.warning("broker nats://%s: %s; waiting for it", self._where, failure)
+                is_logged = True
+            await asyncio.sleep(RETRY_INTERVAL)
 
-    def answered(self, answer: Awaitable[None]) -> None:
-        """Answer a message, which makes room for another."""
-        self._in_hand -= 1
-        self.undertake(answer)
+    # --- answering ---------------------------------------------------------------------------------------
 
-    def undertake(self, errand: Awaitable[None]) -> None:
-        """Say something to the server that needs no answer; if it is lost the message comes again."""
-        task = asyncio.ensure_future(_quietly(errand))
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+    def close_delivery(self, answer: Awaitable[None]) -> None:
+        """Send the last answer to a delivery, which makes room for another."""
+        self._unanswered -= 1
+        self.send_answer(answer)
 
-    # --- in ----------------------------------------------------------------------------------------------
+    def send_answer(self, answer: Awaitable[None]) -> None:
+        """Send an answer without waiting. If it is lost, the message is delivered again."""
+        task = asyncio.create_task(_send_quietly(answer))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    # --- receiving ---------------------------------------------------------------------------------------
 
     def allow(self, count: int) -> None:
-        """Let so many messages be in hand."""
+        """Let ``count`` messages be without an answer."""
         self._allowed = count
-        if count > self._in_hand:
-            self._may_ask.set()
+        if count > self._unanswered:
+            self._may_pull.set()
 
     def receive(self) -> Sequence[Delivery]:
-        """Return what has arrived."""
+        """Return the messages that have arrived."""
         arrived, self._inbox = list(self._inbox), deque()
         return arrived
 
@@ -228,59 +232,61 @@ class JetStreamBroker:
         return bool(self._inbox)
 
     async def _pull_forever(self) -> None:
-        """Keep one question for messages standing while there is room for any.
+        """Keep one pull request open while there is room for messages.
 
-        Not with the client's own ``fetch``: it keeps the first messages back until all that it asked for are there.
+        The client's own ``fetch`` holds the first messages back until all that it asked for have arrived.
         """
         while True:
-            room = self._allowed - self._in_hand
+            room = self._allowed - self._unanswered
             if room <= 0:
-                self._may_ask.clear()
-                await self._may_ask.wait()
+                self._may_pull.clear()
+                await self._may_pull.wait()
                 continue
-            self._pull = _Pull(self._pull.number + 1, min(room, _PULLED_TOGETHER))
-            question = json.dumps({"batch": self._pull.left, "expires": round(_PULL_SECONDS * 1e9)})
+            self._pull = _Pull(self._pull.number + 1, min(room, PULL_SIZE))
+            request = json.dumps({"batch": self._pull.remaining, "expires": round(PULL_TIMEOUT * 1e9)})
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
+            reply = f"{self._reply_subject}.{self._pull.number}"
             try:
-                await self._client.publish(subject, question.encode(), f"{self._box}.{self._pull.number}")
-                async with asyncio.timeout(_PULL_SECONDS + 1):
+                await self._client.publish(subject, request.encode(), reply)
+                async with asyncio.timeout(PULL_TIMEOUT + 1):
                     await self._pull.ended.wait()
             except TimeoutError:
-                continue  # the server is away, or has forgotten the question
+                continue  # the server is away, or has forgotten the request
             except (NatsError, OSError) as error:
                 log.debug("nats: %s", error)
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(RETRY_INTERVAL)
 
-    async def _take(self, message: Msg) -> None:
-        """Take a message, or the end of a question."""
+    async def _on_message(self, message: Msg) -> None:
+        """Take a message, or the end of a pull request."""
         is_of_pull = message.subject.endswith(f".{self._pull.number}") or not message.subject.startswith(
-            self._box
+            self._reply_subject
         )
         if message.headers and "Status" in message.headers:
             if is_of_pull:
                 self._pull.ended.set()
             return
-        self._in_hand += 1
+        self._unanswered += 1
         self._inbox.append(JetStreamDelivery(self, message))
         self._arrived.set()
-        self._pull.left -= 1
-        if self._pull.left <= 0:
+        self._pull.remaining -= 1
+        if self._pull.remaining <= 0:
             self._pull.ended.set()
 
 
 class _Pull:
-    """One question for messages."""
+    """One pull request."""
 
-    def __init__(self, number: int, left: int) -> None:
+    def __init__(self, number: int, remaining: int) -> None:
         self.number = number
-        self.left = left
+        self.remaining = remaining
+        """Messages that it may still bring."""
         self.ended = asyncio.Event()
 
 
-async def _quietly(errand: Awaitable[None]) -> None:
+async def _send_quietly(answer: Awaitable[None]) -> None:
     with contextlib.suppress(NatsError, OSError, TimeoutError):
-        await errand
+        await answer
 
 
-async def _tell(error: Exception) -> None:
+async def _log_error(error: Exception) -> None:
     log.debug("nats: %s", error)

@@ -1,4 +1,4 @@
-"""QueueMessage: what a message says. Its format has a version; what is no ticket of this job is not ours to work on."""
+"""The format of the messages that a broker frontier puts into a broker."""
 
 from __future__ import annotations
 
@@ -12,70 +12,72 @@ _VERSION = 1
 
 
 class QueueMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One request's turn at its slot."""
+    """The content of a message: permission to lease one request from a slot."""
 
     version: int
     job: bytes
-    """Mark of the job and its life: what an earlier life published is of no use to this one."""
+    """Identifies the job and its life: messages of an earlier life are dropped."""
     slot: bytes
     due: float
-    """Unix time before which it is of no use; 0: at once."""
+    """Unix time before which the message is of no use; 0: none."""
     fingerprint: bytes = b""
-    """Empty in a ticket that was published again for a lost one: it stands for whatever waits in the slot."""
+    """Empty in a message that was published for a slot alone."""
     url: bytes = b""
     record: bytes = b""
     priority: int = 0
     dedup: bool = False
 
+    @property
+    def slot_key(self) -> str:
+        """The key of the slot."""
+        return _decode_text(self.slot)
 
-encode = msgspec.msgpack.Encoder().encode
+    def entry(self) -> Entry:
+        """Return the request that the message holds."""
+        return Entry(
+            self.fingerprint, self.slot_key, _decode_text(self.url), self.record, self.priority, dedup=self.dedup
+        )  # fmt: skip
+
+
+_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(QueueMessage).decode
 
 
-def mark_of(fingerprint_seed: int) -> bytes:
-    """Return the mark of a job's life: each begins with a secret seed, which this does not tell."""
+def job_mark(fingerprint_seed: int) -> bytes:
+    """Return the mark of a job's life: each life begins with a secret seed, which the mark does not reveal."""
     return hashlib.blake2b(
         fingerprint_seed.to_bytes(8, "big"), digest_size=8, person=b"skitter ticket"
     ).digest()
 
 
-def ticket_of(mark: bytes, entry: Entry, due: float) -> bytes:
-    """Return the message for a request; ``due``: Unix time before which it is not to be fetched, 0 for now."""
-    return encode(
+def request_message(mark: bytes, entry: Entry, due: float) -> bytes:
+    """Encode the message for a request. ``due``: Unix time before which it must not be fetched; 0: none."""
+    return _encode(
         QueueMessage(
-            _VERSION, mark, to_bytes(entry.slot), due, entry.fingerprint, to_bytes(entry.url), entry.record,
-            entry.priority, entry.dedup,
+            _VERSION, mark, _encode_text(entry.slot), due, entry.fingerprint, _encode_text(entry.url),
+            entry.record, entry.priority, entry.dedup,
         )
     )  # fmt: skip
 
 
-def bare_ticket(mark: bytes, slot: str) -> bytes:
-    """Return a message for whatever waits in a slot."""
-    return encode(QueueMessage(_VERSION, mark, to_bytes(slot), 0.0))
+def slot_message(mark: bytes, slot: str) -> bytes:
+    """Encode a message for any one request that waits in a slot."""
+    return _encode(QueueMessage(_VERSION, mark, _encode_text(slot), 0.0))
 
 
-def read_ticket(body: bytes, mark: bytes) -> QueueMessage | None:
-    """Read a message; ``None`` if it is no ticket of this job's life."""
+def read_message(body: bytes, mark: bytes) -> QueueMessage | None:
+    """Decode a message. Return ``None`` if it does not belong to this life of this job."""
     try:
-        ticket = _decode(body)
+        message = _decode(body)
     except msgspec.MsgspecError:
         return None
-    return ticket if ticket.version == _VERSION and ticket.job == mark else None
+    return message if message.version == _VERSION and message.job == mark else None
 
 
-def entry_of(ticket: QueueMessage) -> Entry:
-    """Return the request that a ticket holds."""
-    return Entry(
-        ticket.fingerprint, to_text(ticket.slot), to_text(ticket.url), ticket.record, ticket.priority,
-        dedup=ticket.dedup,
-    )  # fmt: skip
+def _encode_text(text: str) -> bytes:
+    # MessagePack strings must be valid Unicode; slots and URLs may hold lone surrogates.
+    return text.encode("utf-8", "surrogatepass")
 
 
-def to_bytes(words: str) -> bytes:
-    """Encode any text, also one that is no valid Unicode."""
-    return words.encode("utf-8", "surrogatepass")
-
-
-def to_text(data: bytes) -> str:
-    """Return the text that was encoded."""
+def _decode_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""PendingMessages: the messages that this worker holds and whose turn has not come, and where they go meanwhile."""
+"""The messages that a worker has received and not yet used: which to offer to the state, keep or put back."""
 
 from __future__ import annotations
 
@@ -7,186 +7,188 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from skitter.brokers.contract import Delivery
-from skitter.brokers.message import QueueMessage, to_text
-from skitter.brokers.state import Fate
+from skitter.brokers.message import QueueMessage
+from skitter.frontier.records import SlotDecision
 
-LONGEST_DEFERRAL = 900.0
-"""Seconds: a message of a slow host comes by to be put back once in so long, whatever waits before it."""
-_AGAIN = 0.05
-"""Seconds after which the state is asked again for a turn whose slot had no place."""
-_LONGEST_DOUBT = 15.0
-_MOST_SLOTS = 20_000
-_LONGEST_GAP = 0.25
-_SOONEST = 0.2
-"""Seconds for which a message is put back at least."""
-_EARLY = 0.5
+MAX_REQUEUE_DELAY = 900.0
+"""Longest delay in seconds with which a message is put back, however long the queue of its slot is."""
+_MIN_REQUEUE_DELAY = 0.2
+"""Shortest delay in seconds with which a message is put back."""
+_MAX_LATER_DELAY = 15.0
+"""Longest delay in seconds of a message whose slot is empty at the moment."""
+_MAX_TRACKED_SLOTS = 20_000
+"""Slots whose pace is known, before it is measured anew."""
+_MAX_LEASE_GAP = 0.25
+"""Longest gap in seconds between two leases of a slot that counts as its pace, unless the slot's delay is longer."""
+_SPACING = 0.5
+"""Distance between two messages of a slot that are put back, in intervals between its leases."""
 
 
 class BrokerTuning(msgspec.Struct, frozen=True):
-    """How patient a broker frontier is; seconds."""
+    """Times and amounts of a broker frontier. Times in seconds."""
 
     hold: float = 0.5
-    """A message whose slot will be ready so soon is kept here; brokers are slow to deliver what was put back."""
-    room: int = 16
-    """Messages kept here at most, beyond those that are asked for."""
-    again: float = _AGAIN
-    """Shortest time between two questions for one turn."""
+    """Keep a message if its slot is ready within this time: brokers are slow to deliver what was put back."""
+    max_pending: int = 16
+    """Maximum number of messages kept, beyond those that the worker asked for."""
+    offer_interval: float = 0.05
+    """Shortest time between two offers of one message to the state."""
     dry_after: float = 3.0
-    """If no new message has come for so long although some slot is ready, its messages may have been lost."""
-    ready_for: float = 3.0
-    """A slot that has been ready for so long, and had no message, has lost some."""
-    patience: float = 0.0
+    """If no new message has come for this time although a slot is ready, search for lost messages."""
+    overdue_after: float = 3.0
+    """A slot that has been ready for this time without a message has lost some."""
+    max_wait: float = 0.0
     """How long a call for leases waits for messages."""
 
 
-class PendingMessage(msgspec.Struct, gc=False):
-    """A message in hand."""
+class PendingMessage(msgspec.Struct, gc=False, eq=False):
+    """A delivered message."""
 
     delivery: Delivery
-    ticket: QueueMessage
+    message: QueueMessage
     slot: str
     arrived: float
-    again_at: float = 0.0
-    """Not to be offered before."""
-    asked: int = 0
-    """The last call in which it was offered."""
-    is_crowded: bool = False
-    """Whether only a place is missing in its slot."""
+    offer_at: float = 0.0
+    """Earliest time of the next offer."""
+    offered_in: int = 0
+    """Number of the last call in which the message was offered; 0: none yet."""
+    awaits_place: bool = False
+    """Whether the slot is only at its concurrency limit."""
 
 
-class _Queue(msgspec.Struct):
-    """What is known here of a slot's pace."""
+class _SlotPace(msgspec.Struct):
+    """How fast this worker leases from a slot."""
 
-    horizon: float = 0.0
+    last_requeued_for: float = 0.0
     """When the last message that was put back will come."""
-    granted_at: float = 0.0
+    leased_at: float = 0.0
     interval: float = 0.02
-    """Seconds between two grants here, on average."""
+    """Average seconds between two leases."""
     longest_wait: float = 0.0
-    """That the state has asked for: about the slot's delay."""
+    """Longest time that the state asked for: about the slot's delay."""
 
 
 class PendingMessages:
-    """Messages whose turn has not come, in order of arrival. Times are the event loop's."""
+    """The unused messages of one topic in order of arrival. All times are those of the event loop."""
 
-    def __init__(self, pace: BrokerTuning) -> None:
-        self._pace = pace
-        self._held: list[PendingMessage] = []
-        self._queues: dict[str, _Queue] = {}
+    def __init__(self, tuning: BrokerTuning) -> None:
+        self._tuning = tuning
+        self._messages: list[PendingMessage] = []
+        self._paces: dict[str, _SlotPace] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._messages)
 
     def __iter__(self) -> Iterator[PendingMessage]:
-        return iter(self._held)
+        return iter(self._messages)
 
     @property
-    def unoffered(self) -> int:
-        """How many messages the state was never asked for."""
-        return sum(not held.asked for held in self._held)
+    def never_offered(self) -> int:
+        """The number of messages that were never offered to the state."""
+        return sum(not pending.offered_in for pending in self._messages)
 
-    def take(self, delivery: Delivery, ticket: QueueMessage, now: float) -> None:
-        """Keep a message until its turn."""
-        self._held.append(PendingMessage(delivery, ticket, to_text(ticket.slot), now))
+    def put(self, delivery: Delivery, message: QueueMessage, now: float) -> None:
+        """Keep a new message."""
+        self._messages.append(PendingMessage(delivery, message, message.slot_key, now))
 
-    def take_back(self, held: PendingMessage, seconds: float, now: float) -> None:
-        """Keep a message whose request is to be worked on again, after so many seconds, or put it back."""
-        if seconds > self._pace.hold:
-            held.delivery.requeue(seconds)
+    def put_back(self, pending: PendingMessage, seconds: float, now: float) -> None:
+        """Keep a message whose request is to be leased again after ``seconds``, or return it to the broker."""
+        if seconds > self._tuning.hold:
+            pending.delivery.requeue(seconds)
             return
-        held.arrived, held.again_at, held.is_crowded = now, now + seconds if self._pace.again else 0.0, False
-        self._held.append(held)
+        pending.arrived, pending.awaits_place = now, False
+        pending.offer_at = now + seconds if self._tuning.offer_interval else 0.0
+        self._messages.append(pending)
 
     def clear(self) -> list[PendingMessage]:
-        """Give everything away."""
-        held, self._held = self._held, []
-        return held
+        """Remove and return all messages."""
+        messages, self._messages = self._messages, []
+        return messages
 
-    def offers(self, call: int, limit: int, now: float) -> list[PendingMessage]:
-        """Return messages to ask the state for, none of them twice in a call."""
+    def choose(self, call: int, limit: int, now: float) -> list[PendingMessage]:
+        """Return at most ``limit`` messages to offer now. None is chosen twice in one call for leases."""
         chosen: list[PendingMessage] = []
-        for held in self._held:
-            if held.asked != call and held.again_at <= now:
-                held.asked = call
-                chosen.append(held)
+        for pending in self._messages:
+            if pending.offered_in != call and pending.offer_at <= now:
+                pending.offered_in = call
+                chosen.append(pending)
                 if len(chosen) == limit:
                     break
         return chosen
 
-    def has_unasked(self, call: int, now: float) -> bool:
-        """Tell whether there is a message that was not offered yet in a call."""
-        return any(held.asked != call and held.again_at <= now for held in self._held)
+    def has_choice(self, call: int, now: float) -> bool:
+        """Return whether :meth:`choose` would find a message."""
+        return any(pending.offered_in != call and pending.offer_at <= now for pending in self._messages)
 
     def next_offer(self) -> float:
-        """Return when a message is to be offered next; infinity if there is none."""
-        return min((held.again_at for held in self._held), default=float("inf"))
+        """Return the time of the next offer; infinity if there is no message."""
+        return min((pending.offer_at for pending in self._messages), default=float("inf"))
 
-    def places_are_free(self) -> None:
-        """Offer again what found its slot without a place: a fetch has ended here."""
-        for held in self._held:
-            if held.is_crowded:
-                held.again_at, held.is_crowded = 0.0, False
+    def offer_waiting_for_place(self) -> None:
+        """Offer messages again at once whose slots were at their concurrency limit, because a fetch has ended."""
+        for pending in self._messages:
+            if pending.awaits_place:
+                pending.offer_at, pending.awaits_place = 0.0, False
 
-    def remove(self, gone: Sequence[PendingMessage]) -> None:
-        """Let go of messages."""
-        if gone:
-            ids = {id(held) for held in gone}
-            self._held = [held for held in self._held if id(held) not in ids]
+    def remove(self, removed: Sequence[PendingMessage]) -> None:
+        """Remove messages without answering them."""
+        if removed:
+            ids = {id(pending) for pending in removed}
+            self._messages = [pending for pending in self._messages if id(pending) not in ids]
 
-    def note_grants(self, granted: Sequence[PendingMessage], now: float) -> None:
-        """Learn how fast the slots are served here."""
-        for held in granted:
-            queue = self._queue(held.slot)
-            if queue.granted_at:
-                # A longer gap is one in which nothing came, and says nothing of the slot's pace.
-                gap = min(now - queue.granted_at, max(_LONGEST_GAP, 4 * queue.longest_wait))
-                queue.interval += 0.2 * (gap - queue.interval)
-            queue.granted_at = now
+    def note_leased(self, leased: Sequence[PendingMessage], now: float) -> None:
+        """Measure how fast the slots of these messages are leased from."""
+        for pending in leased:
+            pace = self._pace_of(pending.slot)
+            if pace.leased_at:
+                # In a longer gap no message came; that says nothing about the slot's pace.
+                gap = min(now - pace.leased_at, max(_MAX_LEASE_GAP, 4 * pace.longest_wait))
+                pace.interval += 0.2 * (gap - pace.interval)
+            pace.leased_at = now
 
-    def postpone(self, held: PendingMessage, fate: Fate | float, now: float) -> None:
-        """Keep a message for a moment, or put it back until its turn is likely."""
-        pace = self._pace
-        if fate is Fate.LATER:
-            wait = min(_LONGEST_DOUBT, 0.25 * 2.0 ** min(held.delivery.attempts, 10))
+    def postpone(self, pending: PendingMessage, decision: SlotDecision | float, now: float) -> None:
+        """Keep a message that gave no lease for a short time, or return it to the broker for a longer one."""
+        tuning = self._tuning
+        if isinstance(decision, SlotDecision):
+            wait = min(_MAX_LATER_DELAY, 0.25 * 2.0 ** min(pending.delivery.attempts, 10))
         else:
-            assert not isinstance(fate, Fate)
-            wait = fate
-        if now + wait <= held.arrived + pace.hold or pace.hold == float("inf"):
-            held.is_crowded = wait == 0.0
-            held.again_at = now + max(wait, pace.again) if pace.again else 0.0
+            wait = decision
+        if now + wait <= pending.arrived + tuning.hold or tuning.hold == float("inf"):
+            pending.awaits_place = wait == 0.0
+            pending.offer_at = now + max(wait, tuning.offer_interval) if tuning.offer_interval else 0.0
             return
-        self._held.remove(held)
-        self._put_back(held, wait, now)
+        self._messages.remove(pending)
+        self._requeue(pending, wait, now)
 
     def trim(self, now: float) -> None:
-        """Put back what is too much to keep, the newest first: the oldest have their turn soonest.
+        """Return the newest messages beyond ``max_pending`` to the broker: the oldest are leased soonest.
 
-        What was not offered yet came because it is needed, and is not put back.
+        Messages that were never offered stay: the worker asked for them.
         """
-        if len(self._held) <= self._pace.room:
+        if len(self._messages) <= self._tuning.max_pending:
             return
-        too_many = [held for held in self._held if held.asked][self._pace.room :]
-        self.remove(too_many)
-        for held in reversed(too_many):
-            self._put_back(held, 0.0, now)
+        excess = [pending for pending in self._messages if pending.offered_in][self._tuning.max_pending :]
+        self.remove(excess)
+        for pending in reversed(excess):
+            self._requeue(pending, 0.0, now)
 
-    def _put_back(self, held: PendingMessage, wait: float, now: float) -> None:
-        """Put a message back behind those of its slot that were put back before, as far as this worker knows."""
-        queue = self._queue(held.slot)
-        queue.longest_wait = max(queue.longest_wait, wait)
-        # Rather somewhat early than late: who comes early is put back once more, a slot without messages stands still.
-        soonest = now + max(wait, _SOONEST)
-        queue.horizon = max(queue.horizon + _EARLY * queue.interval, soonest)
-        held.delivery.requeue(min(queue.horizon - now, LONGEST_DEFERRAL))
+    def _requeue(self, pending: PendingMessage, wait: float, now: float) -> None:
+        """Return a message to the broker, behind the messages of its slot that this worker returned before."""
+        pace = self._pace_of(pending.slot)
+        pace.longest_wait = max(pace.longest_wait, wait)
+        # Rather early than late: an early message is put back once more, a slot without messages stands still.
+        earliest = now + max(wait, _MIN_REQUEUE_DELAY)
+        pace.last_requeued_for = max(pace.last_requeued_for + _SPACING * pace.interval, earliest)
+        pending.delivery.requeue(min(pace.last_requeued_for - now, MAX_REQUEUE_DELAY))
 
     def forget_pace(self) -> None:
-        """Begin anew with what is known of the slots: messages that were put back for too long were missed."""
-        self._queues.clear()
+        """Measure the pace of all slots anew, because messages were put back for too long."""
+        self._paces.clear()
 
-    def _queue(self, slot: str) -> _Queue:
-        queue = self._queues.get(slot)
-        if queue is None:
-            if len(self._queues) >= _MOST_SLOTS:
-                self._queues.clear()
-            queue = self._queues[slot] = _Queue()
-        return queue
+    def _pace_of(self, slot: str) -> _SlotPace:
+        pace = self._paces.get(slot)
+        if pace is None:
+            if len(self._paces) >= _MAX_TRACKED_SLOTS:
+                self._paces.clear()
+            pace = self._paces[slot] = _SlotPace()
+        return pace

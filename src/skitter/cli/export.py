@@ -48,7 +48,7 @@ def export(job: str, output: str, folders: tuple[Path, ...], force: bool, fronti
 
 async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, force: bool) -> int:
     from skitter.run.control import outputs
-    from skitter.store.committed import CommittedRanges, split_by_place
+    from skitter.store.committed import CommittedRanges, split_by_presence
     from skitter.store.contract import parts_folder
     from skitter.store.file_output import FileOutput
     from skitter.store.files import ITEMS_STREAM
@@ -59,7 +59,7 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
         raise UsageError(
             f"{target} is no file of items", remedy="name a file that ends in .jsonl, .csv or .parquet"
         )
-    if not force and await asyncio.to_thread(output.is_taken):
+    if not force and await asyncio.to_thread(output.is_nonempty):
         raise UsageError(f"{target} is there already", remedy="name another file, or replace it with --force")
     ranges = {
         part: known
@@ -67,7 +67,7 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
         if part.partition("/")[0].partition("-")[0] == ITEMS_STREAM  # of tasks with outputs of their own, too
     }
     parts = parts_folder(str(folder.path))
-    here, missing = await asyncio.to_thread(split_by_place, ranges, [parts, *copies])
+    here, missing = await asyncio.to_thread(split_by_presence, ranges, [parts, *copies])
     committed = CommittedRanges(parts, here, elsewhere=copies)
     await output.export(committed)
     items = await asyncio.to_thread(_count, committed)

@@ -1,4 +1,4 @@
-"""``skitter recipe``: check recipes, propose one for a page, print their schema."""
+"""``skitter recipe``: check recipes, suggest one for a page, print their schema."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ def recipe() -> None:
 @recipe.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 def check(files: tuple[str, ...]) -> int:
-    """Check recipes, and name every problem with its line and field. Exits with 2 if there are any."""
-    from skitter.frontends.recipe.plan import make_plan
-    from skitter.frontends.recipe.problems import RecipeError
-    from skitter.frontends.recipe.source import Source
+    """Check recipes, and report every problem with its line and field. Exits with 2 if there are any."""
+    from skitter.frontends.recipe.compiled_recipe import compile_recipe
+    from skitter.frontends.recipe.source import RecipeError, RecipeSource
 
     code = 0
     for file in files:
         try:
-            plan = make_plan(Source.of_file(file), complete=False)
+            compiled = compile_recipe(RecipeSource.of_file(file), complete=False)
         except RecipeError as error:
             code = 2
             complain(error.lines[0], error.remedy)
             for line in error.lines[1:]:
                 complain(line)
         else:
-            say(f"{file}: {plan.name} is right")
+            say(f"{file}: {compiled.name} is valid")
     return code
 
 
@@ -55,13 +54,13 @@ def schema() -> None:
 @robots_option
 @setting_option
 def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> int:
-    """Propose a recipe for a page: what repeats on it, its fields, the next page. It runs as it is."""
+    """Suggest a recipe for a page: its repeated blocks, their fields, the next page. It runs unchanged."""
     from skitter.fetch.contract import FetchError
 
     if output is not None and output.exists():
         raise UsageError(f"{output} exists", remedy="choose another name")
     try:
-        text = asyncio.run(_propose(url, settings, robots=robots))
+        text = asyncio.run(_suggest(url, settings, robots=robots))
     except FetchError as error:
         complain(f"{error.kind}: {error}", error.remedy)
         return FAILED
@@ -78,12 +77,12 @@ def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, 
     return 0
 
 
-async def _propose(url: str, settings: tuple[str, ...], *, robots: bool) -> str:
+async def _suggest(url: str, settings: tuple[str, ...], *, robots: bool) -> str:
     from skitter.cli.courier import Courier
-    from skitter.frontends.recipe.propose import propose
+    from skitter.frontends.recipe.suggest import suggest_recipe
 
     async with Courier(single_settings(settings, robots=robots)) as courier:
         response = await courier.fetch(url)
     if not response.ok:
-        raise UsageError(f"{url} answers {response.status}", remedy="name a page that can be had")
-    return propose(response)
+        raise UsageError(f"{url} answers {response.status}", remedy="use a URL that returns a page")
+    return suggest_recipe(response)

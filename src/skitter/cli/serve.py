@@ -16,8 +16,8 @@ from skitter.run.log_frames import LEVELS
 
 if TYPE_CHECKING:
     from skitter._utils.redaction import Redactor
-    from skitter.service.access import Tokens
-    from skitter.service.ground import Ground
+    from skitter.service.api.auth import ApiTokens
+    from skitter.service.config import ServiceConfig
 
 _folder = click.Path(path_type=Path, file_okay=False)
 
@@ -102,33 +102,33 @@ def serve(
 
     for module in ("fastapi", "uvicorn", "cronsim", "redis"):
         need(module, "service", "services")
-    from skitter.service.access import Tokens
-    from skitter.service.ground import Ground
+    from skitter.service.api.auth import ApiTokens
+    from skitter.service.config import ServiceConfig
     from skitter.store.outputs import open_output
 
-    tokens = Tokens.found(token_file)
+    tokens = ApiTokens.load(token_file)
     if spiders is not None and not spiders.is_dir():
         raise UsageError(f"there is no folder {spiders}", remedy="name the folder of the spiders")
     named = pairs("--task-output", task_outputs)
     for output in (*outputs, *named.values()):
         open_output(output)  # a name of no known kind is told now, not by every job
     _check_task_outputs(named)
-    ground = Ground(folder.resolve(), store, spiders, outputs, named, job_log_size, job_log_runs)
-    mask = Redactor.of_process(os.environ, [store, *outputs])
+    config = ServiceConfig(folder.resolve(), store, spiders, outputs, named, job_log_size, job_log_runs)
+    redactor = Redactor.of_process(os.environ, [store, *outputs])
     set_up_logging(log_level, log_format)
-    return run_async(_serve(ground, tokens, (host, port), max_body, job_log_level, mask))
+    return run_async(_serve(config, tokens, (host, port), max_body, job_log_level, redactor))
 
 
 def _check_task_outputs(named: dict[str, str]) -> None:
     from skitter.secrets import shown_url, without_secrets
-    from skitter.service.ground import LIST
-    from skitter.service.nouns import is_name
+    from skitter.service.config import TASK_ITEMS
+    from skitter.service.models import is_name
 
     for name, output in named.items():
-        if name == LIST or not is_name(name):
+        if name == TASK_ITEMS or not is_name(name):
             raise UsageError(
                 f"--task-output {name!r} cannot be called so",
-                remedy=f"use letters, digits, dashes and underscores; {LIST!r} is every task's own list",
+                remedy=f"use letters, digits, dashes and underscores; {TASK_ITEMS!r} is every task's own list",
             )
         if without_secrets(output) != output:
             raise UsageError(
@@ -138,26 +138,31 @@ def _check_task_outputs(named: dict[str, str]) -> None:
 
 
 async def _serve(
-    ground: Ground, tokens: Tokens, place: tuple[str, int], largest: int, log_level: str, mask: Redactor
+    config: ServiceConfig,
+    tokens: ApiTokens,
+    place: tuple[str, int],
+    max_body: int,
+    log_level: str,
+    redactor: Redactor,
 ) -> int:
     from skitter.frontier.embedded.lock import OwnerLock
-    from skitter.service.api import make_app
-    from skitter.service.desk import Desk
-    from skitter.service.listening import listen
+    from skitter.service.api.app import make_app
+    from skitter.service.api.server import serve_app
+    from skitter.service.jobs import JobService
     from skitter.service.node import Node
 
-    lock = OwnerLock(ground.folder / "node")
-    await asyncio.to_thread(os.makedirs, ground.folder, mode=0o700, exist_ok=True)
+    lock = OwnerLock(config.folder / "node")
+    await asyncio.to_thread(os.makedirs, config.folder, mode=0o700, exist_ok=True)
     await asyncio.to_thread(lock.acquire)
     try:
-        desk = Desk(ground, ground.records())
-        await desk.records.open()
+        jobs = JobService(config, config.key_value_store())
+        await jobs.store.open()
         try:
-            node = Node(desk, log_level=log_level, mask=mask)
-            app = make_app(desk, node, tokens, largest=largest)
-            await listen(app, *place, lambda url: say(f"node {node.name} listens on {url}"), node.leaving)
+            node = Node(jobs, log_level=log_level, redactor=redactor)
+            app = make_app(jobs, node, tokens, max_body=max_body)
+            await serve_app(app, *place, lambda url: say(f"node {node.name} listens on {url}"), node.leaving)
         finally:
-            await desk.records.close()
+            await jobs.store.close()
     finally:
         await asyncio.to_thread(lock.release)
     return 0

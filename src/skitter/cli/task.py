@@ -12,18 +12,18 @@ from skitter.cli.say import aligned, say
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
-    from skitter.frontends.tasks.entry import type_of_change
+    from skitter.frontends.tasks.changes import ChangeKind
 
-_book = click.argument("book")
+_task_file = click.argument("task_file", metavar="FILE")
 
 
 @click.group()
 def task() -> None:
-    """Work on a book of tasks: `skitter run skitter.frontends.tasks.book_spider -a book=BOOK` runs them."""
+    """Manage a task file. To run its tasks: `skitter run skitter.frontends.tasks:TaskFileSpider -a task_file=FILE`."""
 
 
 @task.command()
-@_book
+@_task_file
 @click.argument("files", metavar="RECIPE...", nargs=-1, required=True)
 @click.option(
     "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", help="A variable. Repeatable."
@@ -36,69 +36,73 @@ def task() -> None:
     "--schedule",
     default="",
     metavar="CRON",
-    help="Begin a round at these times: five cron fields, UTC; none before.",
+    help="Start a recrawl at these times only: five cron fields, UTC.",
 )
 def add(
-    book: str, files: tuple[str, ...], arguments: tuple[str, ...], outputs: tuple[str, ...], schedule: str
+    task_file: str,
+    files: tuple[str, ...],
+    arguments: tuple[str, ...],
+    outputs: tuple[str, ...],
+    schedule: str,
 ) -> None:
-    """Add recipes as tasks. A job that watches the book takes them at once."""
-    from skitter.frontends.tasks.book import TaskBook
+    """Add recipes as tasks. A job that watches the task file starts them within a second."""
+    from skitter.frontends.tasks.task_file import TaskFile
 
     for file in files:
         try:
             text = Path(file).read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{file} cannot be read: {error}", remedy="name a recipe's file") from None
-        name = TaskBook(book).add(
+        name = TaskFile(task_file).add(
             text, file, dict(pairs("-a", arguments)), outputs=outputs, schedule=schedule
         )
         say(f"added {name}")
 
 
-def _change(book: str, name: str, change: type_of_change, done: str) -> None:
-    from skitter.frontends.tasks.book import TaskBook
+def _change(task_file: str, name: str, change: ChangeKind, done: str) -> None:
+    from skitter.frontends.tasks.task_file import TaskFile
 
-    TaskBook(book).change(name, change)
+    TaskFile(task_file).change(name, change)
     say(f"{done} {name}")
 
 
 @task.command()
-@_book
+@_task_file
 @click.argument("name")
-def pause(book: str, name: str) -> None:
+def pause(task_file: str, name: str) -> None:
     """Let nothing more of a task be fetched until it is resumed; the other tasks go on."""
-    _change(book, name, "pause", "paused")
+    _change(task_file, name, "pause", "paused")
 
 
 @task.command()
-@_book
+@_task_file
 @click.argument("name")
-def resume(book: str, name: str) -> None:
+def resume(task_file: str, name: str) -> None:
     """End the pause of a task."""
-    _change(book, name, "resume", "resumed")
+    _change(task_file, name, "resume", "resumed")
 
 
 @task.command()
-@_book
+@_task_file
 @click.argument("name")
-def close(book: str, name: str) -> None:
+def close(task_file: str, name: str) -> None:
     """Close a task: what is queued of it is dropped."""
-    _change(book, name, "close", "closed")
+    _change(task_file, name, "close", "closed")
 
 
 @task.command("list")
-@_book
-def list_tasks(book: str) -> None:
-    """List the tasks of a book."""
-    from skitter.frontends.tasks.book import TaskBook
-    from skitter.frontends.tasks.entry import standings
+@_task_file
+def list_tasks(task_file: str) -> None:
+    """List the tasks of a task file."""
+    from skitter.frontends.tasks.changes import task_states
+    from skitter.frontends.tasks.task_file import TaskFile
     from skitter.secrets import shown_url
 
-    tasks = TaskBook(book)
+    tasks = TaskFile(task_file)
     tasks.check_exists()
     rows = [
         (name, one.state, one.schedule or "-", ", ".join(map(shown_url, one.outputs)) or "-", one.file)
-        for name, one in standings(tasks.entries()).items()
+        for name, one in task_states(tasks.changes()).items()
     ]
     if rows:
         click.echo(aligned([("TASK", "STATE", "SCHEDULE", "OUTPUT", "RECIPE"), *rows]))

@@ -1,8 +1,8 @@
-"""Cookies: one jar for each session and site, by the rules of RFC 6265.
+"""Cookies by the rules of RFC 6265: one jar for each session and site.
 
-The standard library's jar does the parsing and matching. It searches all its domains for each request, so
-each site (registered domain) gets a jar of its own, found by one dictionary look-up; a site that never set
-a cookie costs nothing more. A jar of its own also keeps a cookie inside its site whatever domain it names.
+The jar of the standard library parses and matches cookies, but searches all its domains for each request. Therefore
+each site (registered domain) has a jar of its own, found with one dictionary lookup, and a site that never sets a
+cookie costs nothing. This also confines a cookie to its site, whatever domain it names.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from skitter.response import Response
 from skitter.web.urls import host_of, registered_domain
 
 MAX_COOKIE_BYTES = 4096
-"""Name and value together; a longer cookie is not kept (RFC 6265, 6.1)."""
+"""Maximum size of a cookie, name and value together, in bytes; a larger cookie is dropped (RFC 6265, 6.1)."""
 
 MAX_COOKIES_A_SITE = 180
-"""The oldest make room, as in browsers."""
+"""Maximum number of cookies per site; the oldest are dropped first, as in browsers."""
 
 
 class CookieJars:
-    """The cookies of one fetcher. They live in this process only and are not shared by a fleet.
+    """The cookies of one fetcher. They belong to this process and are not shared with a fleet.
 
     ``max_jars``
-        Bound on jars (pairs of session and site) kept at a time; the one unused for longest goes first.
+        Maximum number of jars (pairs of session and site); the least recently used one is dropped first.
         Default 10,000.
     """
 
@@ -41,14 +41,14 @@ class CookieJars:
         self._jars: OrderedDict[tuple[str, str], CookieJar] = OrderedDict()
 
     def seed(self, cookies: Iterable[Cookie]) -> None:
-        """Let every session begin with these cookies. Blocks: it may read the Public Suffix List."""
+        """Add these cookies to every new session. May block, because it may load the Public Suffix List."""
         for cookie in cookies:
             self._seeds.setdefault(registered_domain(cookie.domain.lstrip(".")), []).append(cookie)
 
     def header_for(self, request: Request) -> str | None:
-        """Return the value of the ``Cookie`` header, or ``None`` for none.
+        """Return the value of the ``Cookie`` header, or ``None`` for no header.
 
-        ``request.cookies`` go out besides those of the jar and win over them by name.
+        ``request.cookies`` are sent in addition to those of the jar, and replace cookies of the same name.
         """
         kept = None
         if self._jars or self._seeds:
@@ -64,14 +64,14 @@ class CookieJars:
         return with_own(kept, request.cookies)
 
     def new_jar(self, site: str) -> CookieJar:
-        """Return the jar that a session begins with at a site."""
+        """Return the initial jar of a session at a site."""
         jar = CookieJar(_POLICY)
         for cookie in self._seeds.get(site, ()):
             jar.set_cookie(copy(cookie))
         return jar
 
     def absorb(self, response: Response) -> None:
-        """Keep the cookies that a response sets, in the jar of its request's session."""
+        """Store the cookies that a response sets in the jar of its request's session."""
         session = response.request.session if response.request else ""
         key = session, site_of(response.url)
         jar = self._jars.get(key)
@@ -88,25 +88,25 @@ class CookieJars:
 
 
 class NoCookies(CookieJars):
-    """Keeps no cookies; those of a request itself are sent."""
+    """Stores no cookies; the cookies of a request itself are sent."""
 
     def absorb(self, response: Response) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
 
 def site_of(url: str) -> str:
-    """Return the site of a URL, within which its cookies stay: its registered domain."""
+    """Return the site of a URL, to which its cookies are confined: its registered domain."""
     return registered_domain(host_of(url))
 
 
 def take_into(jar: CookieJar, response: Response) -> None:
-    """Keep the cookies that a response sets."""
+    """Store the cookies that a response sets."""
     jar.extract_cookies(_Answer(response), _Asked(response.url))  # type: ignore[arg-type]
     _cut(jar)
 
 
 def kept_header(jar: CookieJar, url: str) -> str | None:
-    """Return the ``Cookie`` header that a jar gives a URL, or ``None``."""
+    """Return the ``Cookie`` header of a jar for a URL, or ``None``."""
     asked = _Asked(url)
     jar.add_cookie_header(asked)  # type: ignore[arg-type]
     return asked.cookie
@@ -116,9 +116,9 @@ _UNSAFE = re.compile(r"[;\r\n\0]").search
 
 
 def with_own(kept: str | None, own: dict[str, str]) -> str:
-    """Return a ``Cookie`` header with a request's own cookies, which win by name.
+    """Return a ``Cookie`` header that also contains a request's own cookies, which replace cookies of the same name.
 
-    Raises :class:`~skitter.fetch.contract.UnsendableRequest` for a cookie that no header can carry.
+    Raises :class:`~skitter.fetch.contract.UnsendableRequest` for a cookie that no header can represent.
     """
     pairs = {}
     for pair in kept.split("; ") if kept else ():
@@ -126,8 +126,9 @@ def with_own(kept: str | None, own: dict[str, str]) -> str:
     for name, value in own.items():
         if _UNSAFE(name) or _UNSAFE(value) or "=" in name:
             raise UnsendableRequest(
-                f"cookie {name!r}: {value!r} cannot be sent",
-                remedy="leave out semicolons and line breaks, or encode the value",
+                f"invalid cookie {name!r}: {value!r}",
+                remedy="remove semicolons and line breaks, or encode the value",
+                field="cookies",
             )
         pairs[name] = f"{name}={value}"
     return "; ".join(pairs.values())
@@ -141,7 +142,7 @@ def _cut(jar: CookieJar) -> None:
 
 
 class _Policy(DefaultCookiePolicy):
-    """The standard rules and those that browsers added (RFC 6265bis, 5.7)."""
+    """The standard rules and those that browsers have added (RFC 6265bis, 5.7)."""
 
     def set_ok(self, cookie: Cookie, request: Any) -> bool:
         secure_origin = request.type == "https"
@@ -156,7 +157,7 @@ class _Policy(DefaultCookiePolicy):
         ):
             return False
         if cookie.domain_specified:
-            # A public suffix, and all above it, lies outside the site.
+            # A public suffix, and all domains above it, are outside the site.
             site = registered_domain(request.host)
             if not f".{cookie.domain.lstrip('.')}".endswith(f".{site}"):
                 return False
@@ -167,13 +168,13 @@ _POLICY = _Policy(netscape=True, rfc2965=False)
 
 
 class _Asked:
-    """A request as the standard library's jar wants to see it."""
+    """A request with the interface that the standard library's jar expects."""
 
     unverifiable = False
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        # The jar would take a user name in the URL for a part of the host.
+        # The jar would treat a user name in the URL as part of the host.
         self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         self.type = parts.scheme
         self.host = self.origin_req_host = parts.hostname or ""
@@ -191,7 +192,7 @@ class _Asked:
 
 
 class _Answer:
-    """A response as the standard library's jar wants to see it."""
+    """A response with the interface that the standard library's jar expects."""
 
     def __init__(self, response: Response) -> None:
         self._response = response

@@ -1,4 +1,4 @@
-"""What each error code of libcurl means to a crawl."""
+"""Maps error codes of libcurl to errors of the fetcher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skitter.fetch.contract import (
     UnsendableRequest,
 )
 
-# Numbers, because pycurl has no names for the newer ones:
+# Numbers, because pycurl lacks names for the newer ones:
 # https://curl.se/libcurl/c/libcurl-errors.html
 _CODES: dict[type[FetchError], tuple[int, ...]] = {
     UnsendableRequest: (3, 4, 43),
@@ -32,10 +32,10 @@ _CODES: dict[type[FetchError], tuple[int, ...]] = {
 _CLASS_OF = {code: error for error, codes in _CODES.items() for code in codes}
 
 _REMEDIES: dict[type[FetchError], str] = {
-    TlsError: "check the certificate, or set verify_tls to false if this host may be trusted without one",
-    BodyTooLarge: "raise max_body if such bodies are wanted",
+    TlsError: "check the certificate, or set verify_tls to false to trust this host without one",
+    BodyTooLarge: "raise max_body to accept larger bodies",
     ProxyError: "check the proxy's address and password",
-    BehindProxy: "check whether the server can be reached from there",
+    BehindProxy: "check whether the proxy can reach the server",
     UnsendableRequest: "correct the request's URL, method or headers",
 }
 
@@ -44,15 +44,15 @@ _BROKEN_HANDSHAKES = ("SSL_ERROR_SYSCALL", "unexpected eof", "Connection reset")
 
 
 _SERVER_UNREACHED = frozenset({19, 21, 22, 24})
-"""``CURLPX_REPLY_...`` by which a SOCKS proxy says that the server refuses, or cannot be reached."""
+"""``CURLPX_REPLY_...`` codes with which a SOCKS proxy reports that the server refuses or is unreachable."""
 _GATEWAY_ERRORS = frozenset({502, 503, 504})
 
 
 def proxy_works(code: int, tunnel_status: int, proxy_error: int, *, sent: bool) -> bool:
-    """Tell whether a request that failed came past its proxy, so that it may be the server's fault.
+    """Return whether a failed request passed its proxy, so that the server may be at fault.
 
     ``tunnel_status``
-        The proxy's answer to CONNECT (RFC 9110, 15.6.3 to 15.6.5 for servers out of reach); 0 for none.
+        Status of the proxy's reply to CONNECT (RFC 9110, 15.6.3 to 15.6.5 for unreachable servers); 0 without a reply.
     ``proxy_error``
         ``CURLINFO_PROXY_ERROR``, for SOCKS.
     ``sent``
@@ -75,21 +75,21 @@ def fetch_error(
     """Return the :class:`~skitter.fetch.contract.FetchError` for a libcurl error.
 
     ``answered``
-        Whether any part of the server's answer had arrived.
+        Whether any part of the server's response had arrived.
     ``by_proxy``
-        Whether the connection that failed leads to a proxy, or its tunnel was refused.
+        Whether the failed connection leads to a proxy, or the proxy refused the tunnel.
     ``connected``
-        Whether the connection to the server or proxy was made.
+        Whether the connection to the server or proxy was established.
     ``works``
-        Whether the request came past the proxy; see :func:`proxy_works`.
+        Whether the request passed the proxy; see :func:`proxy_works`.
 
-    A code that no HTTP transfer gives becomes a plain ``FetchError``.
+    A code that no HTTP transfer produces becomes a plain ``FetchError``.
     """
     kind = _CLASS_OF.get(code, FetchError)
     if kind is Disconnected and not answered:
         kind = ConnectError
     elif code == _TLS_CONNECT and any(sign in message for sign in _BROKEN_HANDSHAKES):
-        # The network failed during the handshake, not the certificate: worth another try.
+        # The network failed during the handshake, not the certificate, so a retry may succeed.
         kind = ConnectError
     if by_proxy and (kind is ConnectError or (kind is TimedOut and not connected)):
         kind = ProxyError

@@ -1,7 +1,7 @@
-"""Content codings: gzip, deflate, br and zstd, undone under a cap.
+"""Decodes the content codings gzip, deflate, br and zstd, up to a maximum size.
 
-The client hands over bodies as they were on the wire; decoding here with fast libraries costs less than a
-third of what libcurl takes, and a decompression bomb is stopped at the cap, never expanded past it.
+The client returns bodies as they were transferred. Decoding them here with fast libraries takes less than a third of
+libcurl's time, and a decompression bomb is stopped at the limit and never expanded further.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ else:
     from backports import zstd
 
 ACCEPT_ENCODING = "zstd, gzip, br, deflate"
-"""What :func:`decode_body` can undo, in the order of preference."""
+"""The codings that :func:`decode_body` supports, in the order of preference."""
 
 MAX_CODINGS = 3
-"""Codings that one body may carry on top of each other."""
+"""Maximum number of codings that may be applied to one body."""
 
 _GZIP = 31
 _ZLIB = 15
 _RAW = -15
-# The stub of isal calls its error an instance.
+# The type stub of isal declares its error class as an instance.
 _BROKEN: tuple[type[Exception], ...] = (isal_zlib.IsalError, zstd.ZstdError)  # type: ignore[assignment]
-# RFC 9659: a sender must not ask for a window above 8 MiB.
+# RFC 9659: a sender must not require a window larger than 8 MiB.
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
 
 
 def decode_body(body: bytes, codings: Sequence[str], limit: int) -> bytes:
-    """Undo the codings of a ``Content-Encoding`` header (RFC 9110, 8.4), last applied first.
+    """Undo the codings of a ``Content-Encoding`` header (RFC 9110, 8.4), starting with the last one applied.
 
     ``limit``
-        Bytes that a decoded body may have, also between two codings.
+        Maximum size of the decoded body in bytes, also between two codings.
 
-    A coding of an unknown name ends the decoding and leaves the body as it is then, as browsers do: such
-    names are in practice mistakes (``utf-8``, ``none``) in front of a plain body.
+    An unknown coding ends the decoding and leaves the body as it is at that point, as in browsers: in practice such
+    names (``utf-8``, ``none``) are mistakes in front of a plain body.
 
-    Raises :class:`~skitter.fetch.contract.BodyTooLarge` past the limit and
-    :class:`~skitter.fetch.contract.UndecodableBody` for broken or truncated data, or more than
-    ``MAX_CODINGS`` codings.
+    Raises :class:`~skitter.fetch.contract.BodyTooLarge` above the limit, and
+    :class:`~skitter.fetch.contract.UndecodableBody` for invalid or truncated data, or more than ``MAX_CODINGS``
+    codings.
     """
     if len(codings) > MAX_CODINGS:
-        raise UndecodableBody(f"the body has {len(codings)} codings, more than {MAX_CODINGS}")
+        raise UndecodableBody(f"too many content codings: {len(codings)} (at most {MAX_CODINGS})")
     for name in reversed(codings):
         undo = _DECODERS.get(name)
         if undo is None:
@@ -60,7 +60,7 @@ def decode_body(body: bytes, codings: Sequence[str], limit: int) -> bytes:
 
 
 class _Stream(Protocol):
-    """What the decompressors of zlib, isal and zstd have in common."""
+    """The common interface of the decompressors of zlib, isal and zstd."""
 
     @property
     def eof(self) -> bool: ...
@@ -72,28 +72,29 @@ class _Stream(Protocol):
 def _expand(stream: _Stream, data: bytes, room: int, name: str) -> bytes:
     """Expand one whole stream into at most ``room`` bytes."""
     try:
-        # One byte more than allowed tells a body of exactly the limit from one that is larger.
+        # Asking for one byte more distinguishes a body of exactly the limit from a larger one.
         output = stream.decompress(data, max_length=room + 1)
     except _BROKEN as error:
-        raise UndecodableBody(f"broken {name} data: {error}") from error
+        raise UndecodableBody(f"invalid {name} data: {error}") from error
     if len(output) > room:
         raise _too_large(name)
     if not stream.eof:
-        raise UndecodableBody(f"{name} data ends early")
+        raise UndecodableBody(f"truncated {name} data")
     return output
 
 
 def _too_large(name: str) -> BodyTooLarge:
     return BodyTooLarge(
-        f"the body passes the limit when its {name} coding is undone",
-        remedy="raise max_body if such bodies are wanted",
+        f"the body exceeds the limit when its {name} coding is decoded",
+        remedy="raise max_body to accept larger bodies",
+        field="max_body",
     )
 
 
 def _expand_all(
     open_stream: Callable[[], _Stream], magic: bytes, data: bytes, limit: int, name: str
 ) -> bytes:
-    """Expand streams that follow each other; what follows them is ignored, as browsers do."""
+    """Expand consecutive streams; data after them is ignored, as in browsers."""
     stream = open_stream()
     output = _expand(stream, data, limit, name)
     rest = stream.unused_data
@@ -119,12 +120,12 @@ def _unzstd(data: bytes, limit: int) -> bytes:
 
 
 def _inflate(data: bytes, limit: int) -> bytes:
-    # "deflate" means the zlib format; many servers send bare deflate data under that name.
+    # "deflate" means the zlib format, but many servers send raw deflate data under that name.
     if len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0:
         try:
             return _expand(isal_zlib.decompressobj(_ZLIB), data, limit, "deflate")
         except UndecodableBody:
-            # Bare data can begin like a zlib header by chance; if it is neither, this raises again.
+            # Raw data can start like a zlib header by chance. If it has neither format, this raises again.
             pass
     return _expand(isal_zlib.decompressobj(_RAW), data, limit, "deflate")
 
@@ -142,9 +143,9 @@ def _unbrotli(data: bytes, limit: int) -> bytes:
             if room < 0:
                 raise _too_large("br")
             if not part and not stream.is_finished() and stream.can_accept_more_data():
-                raise UndecodableBody("br data ends early")
+                raise UndecodableBody("truncated br data")
     except brotli.error as error:
-        raise UndecodableBody(f"broken br data: {error}") from error
+        raise UndecodableBody(f"invalid br data: {error}") from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -1,8 +1,8 @@
-"""Multi: libcurl's multi handle, driven by the event loop.
+"""Drives libcurl's multi handle from the event loop.
 
-pycurl brings a driver of its own. This one does less for each request, which is a tenth of what a page costs:
-sockets are watched by one epoll that the loop watches (no handle of the loop is made and ended with every
-request), a transfer has a bare future, and curl's timer is set anew only if it comes earlier.
+pycurl has a driver of its own. This one does less work per request, which saves a tenth of the cost of a page: the
+sockets are watched by one epoll object that the event loop watches, so the loop creates and closes no handle per
+request; a transfer is a plain future; and curl's timer is rescheduled only if it becomes due earlier.
 """
 
 from __future__ import annotations
@@ -14,54 +14,54 @@ from typing import Protocol
 
 import pycurl
 
-_EVENTS_AT_ONCE = 256
+_MAX_EVENTS = 256
 
 
-class Watch(Protocol):
-    """Tells which of curl's sockets are ready."""
+class SocketWatcher(Protocol):
+    """Reports which of curl's sockets are ready."""
 
     def watch(self, fd: int, interest: int) -> None:
-        """Look at a socket for ``POLL_IN``, ``POLL_OUT`` or both, and no longer for what was asked before."""
+        """Watch a socket for ``POLL_IN``, ``POLL_OUT`` or both, instead of the previous events."""
         ...
 
     def forget(self, fd: int) -> None:
-        """Look at a socket no more; it may be closed next."""
+        """Stop watching a socket, which may be closed next."""
         ...
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop watching all sockets."""
         ...
 
 
 class Multi:
-    """Runs transfers. Make it, use it and close it on one running event loop."""
+    """Runs transfers. Create, use and close it on one running event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
-        make = EpollWatch if sys.platform == "linux" else LoopWatch
-        self._watch: Watch | None = make(self._loop, self._on_ready)
+        make = EpollWatcher if sys.platform == "linux" else LoopWatcher
+        self._watch: SocketWatcher | None = make(self._loop, self._on_ready)
         self._futures: dict[pycurl.Curl, asyncio.Future[None]] = {}
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
-        """When the timer runs out, by the loop's clock."""
+        """When the timer expires, by the loop's clock."""
         self._due: float | None = None
-        """When curl wants to be called, which may be later than the timer, or never."""
+        """When curl wants to be called: possibly later than the timer, or never."""
 
     def setopt(self, option: int, value: int) -> None:
         """Set an option of the multi handle."""
         self._multi.setopt(option, value)
 
     def start(self, curl: pycurl.Curl) -> asyncio.Future[None]:
-        """Begin a transfer. The future raises ``pycurl.error`` if it fails; :meth:`end` must follow it."""
+        """Start a transfer. The future raises ``pycurl.error`` if it fails. The caller must call :meth:`end` afterwards."""
         future = self._futures[curl] = self._loop.create_future()
         self._multi.add_handle(curl)
         return future
 
     def end(self, curl: pycurl.Curl) -> None:
-        """Take a transfer out, wherever it stands; one that has ended is out already."""
+        """Remove a transfer, whatever its state. A completed transfer has been removed already."""
         if self._futures.pop(curl, None) is not None:
             self._multi.remove_handle(curl)
 
@@ -78,7 +78,7 @@ class Multi:
             self._multi.close()
 
     def _on_socket(self, what: int, fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
-        if self._watch is None:  # closing: curl says goodbye over TLS and waits for no answer
+        if self._watch is None:  # closing: curl sends a TLS close notification without waiting for a reply
             return
         if what in (pycurl.POLL_REMOVE, pycurl.POLL_NONE):
             self._watch.forget(fd)
@@ -97,7 +97,7 @@ class Multi:
         self._set_timer(due, milliseconds / 1000)
 
     def _set_timer(self, at: float, seconds: float) -> None:
-        # Never called from within curl's own callback, which must not be entered again.
+        # Do not call this from a callback of curl: curl must not be entered again.
         self._timer_at = at
         call = self._on_timeout
         self._timer = self._loop.call_later(seconds, call) if seconds else self._loop.call_soon(call)
@@ -120,7 +120,7 @@ class Multi:
         self._settle()
 
     def _settle(self) -> None:
-        """Resolve the futures of the transfers that have ended."""
+        """Resolve the futures of the completed transfers."""
         _, succeeded, failed = self._multi.info_read()
         for curl in succeeded:
             self._resolve(curl, None)
@@ -138,24 +138,24 @@ class Multi:
             future.set_exception(error)
 
 
-class OnReady(Protocol):
-    """Hears of sockets that are ready, each with its ``CSELECT_`` mask."""
+class ReadyCallback(Protocol):
+    """Receives the sockets that are ready, each with its ``CSELECT_`` mask."""
 
     def __call__(self, ready: list[tuple[int, int]], /) -> None:
-        """Take the sockets."""
+        """Process the sockets."""
         ...
 
 
-class LoopWatch:
-    """Watches each socket by the event loop itself: for systems without epoll."""
+class LoopWatcher:
+    """Watches each socket with the event loop itself: for systems without epoll."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_ready: OnReady) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_ready: ReadyCallback) -> None:
         self._loop = loop
         self._on_ready = on_ready
         self._interests: dict[int, int] = {}
 
     def watch(self, fd: int, interest: int) -> None:
-        """See :class:`Watch`, as for all methods here."""
+        """See :class:`SocketWatcher`, as for all methods of this class."""
         before = self._interests.get(fd, 0)
         self._interests[fd] = interest
         if interest & ~before & pycurl.POLL_IN:
@@ -165,7 +165,7 @@ class LoopWatch:
         self._leave(fd, before & ~interest)
 
     def forget(self, fd: int) -> None:
-        """Look no more."""
+        """Stop watching a socket."""
         self._leave(fd, self._interests.pop(fd, 0))
 
     def _leave(self, fd: int, interest: int) -> None:
@@ -175,30 +175,30 @@ class LoopWatch:
             self._loop.remove_writer(fd)
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop watching all sockets."""
         for fd in list(self._interests):
             self.forget(fd)
 
 
-class EpollWatch:
-    """Watches all sockets by one epoll, and has the event loop watch that.
+class EpollWatcher:
+    """Watches all sockets with one epoll object, which the event loop watches.
 
-    A socket that is forgotten stays in the epoll until it speaks or is closed (the kernel then takes it out),
-    for nearly always it is the connection on which the next request goes out.
+    A socket that curl no longer watches stays in the epoll object until it becomes readable or is closed (the kernel
+    removes it then), because the next request nearly always uses the same connection.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_ready: OnReady) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_ready: ReadyCallback) -> None:
         self._loop = loop
         self._on_ready = on_ready
         self._epoll = select.epoll()
         self._interests: dict[int, int] = {}
-        """By socket, for those that curl is interested in."""
+        """Events by socket, for sockets that curl watches."""
         self._left: set[int] = set()
-        """Sockets that are forgotten, and may be in the epoll still."""
+        """Sockets that curl no longer watches, but that may still be in the epoll object."""
         loop.add_reader(self._epoll.fileno(), self._look)
 
     def watch(self, fd: int, interest: int) -> None:
-        """See :class:`Watch`, as for all methods here."""
+        """See :class:`SocketWatcher`, as for all methods of this class."""
         events = _EVENTS[interest]
         known = fd in self._interests or fd in self._left
         self._left.discard(fd)
@@ -206,23 +206,22 @@ class EpollWatch:
         if known:
             try:
                 self._epoll.modify(fd, events)
-            except FileNotFoundError:  # it was closed, and its number given to another socket
+            except FileNotFoundError:  # the socket was closed, and its number belongs to a new one
                 self._epoll.register(fd, events)
         else:
             self._epoll.register(fd, events)
 
     def forget(self, fd: int) -> None:
-        """Look no more, as seen from outside."""
+        """Stop reporting a socket."""
         if self._interests.pop(fd, None) is not None:
             self._left.add(fd)
 
     def _look(self) -> None:
         ready = []
-        for fd, events in self._epoll.poll(0, _EVENTS_AT_ONCE):
+        for fd, events in self._epoll.poll(0, _MAX_EVENTS):
             interest = self._interests.get(fd)
-            if (
-                interest is None
-            ):  # an idle connection that the server has closed: curl will see when it takes it up
+            if interest is None:
+                # The server has closed an idle connection. Curl finds out when it uses the connection again.
                 self._left.discard(fd)
                 self._epoll.unregister(fd)
             elif events & ~_PLAIN_EVENTS:
@@ -233,7 +232,7 @@ class EpollWatch:
             self._on_ready(ready)
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop watching all sockets."""
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 

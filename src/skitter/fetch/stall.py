@@ -1,4 +1,4 @@
-"""StallWatch: ends transfers in which nothing moves any more."""
+"""Ends transfers in which no data moves."""
 
 from __future__ import annotations
 
@@ -10,43 +10,45 @@ import pycurl
 from skitter.fetch.contract import TimedOut
 from skitter.fetch.transfer import Transfer
 
-_LOOKS = 4
-_LONGEST_PAUSE = 5.0
+_MIN_CHECKS = 4
+_MAX_INTERVAL = 5.0
 
 
 class StallWatch:
-    """Looks at all running transfers now and then, so that a read time-out costs a request nothing.
+    """Checks all running transfers periodically, so that the read time-out costs a request nothing.
 
-    A transfer is ended when several looks in a row saw no byte move in either direction. Counting looks and
-    not seconds keeps a loop that was busy elsewhere from ending transfers whose data lies waiting.
+    A transfer is ended when several checks in a row find that no byte has moved in either direction. Counting checks
+    instead of seconds keeps a busy event loop from ending transfers whose data has arrived but was not read yet.
     """
 
     def __init__(self, running: Mapping[Transfer, asyncio.Future[None]], limit: float) -> None:
         """``limit``: seconds without a byte."""
         self._running = running
         self._limit = limit
-        self._pause = min(limit / _LOOKS, _LONGEST_PAUSE)
-        self._looks = max(_LOOKS, round(limit / self._pause))
+        self._interval = min(limit / _MIN_CHECKS, _MAX_INTERVAL)
+        self._checks = max(_MIN_CHECKS, round(limit / self._interval))
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look on from now until nothing runs any more."""
+        """Check from now on until no transfer runs."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._pause, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._interval, self._check)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         for transfer, future in list(self._running.items()):
             if self._stalled(transfer) and not future.done():
                 future.set_exception(
                     TimedOut(
-                        f"no data for {self._limit:g} s", remedy="raise read_timeout if the server is slow"
+                        f"no data for {self._limit:g} s",
+                        remedy="raise read_timeout if the server is slow",
+                        field="read_timeout",
                     )
                 )
         if self._running:
@@ -55,12 +57,12 @@ class StallWatch:
     def _stalled(self, transfer: Transfer) -> bool:
         getinfo = transfer.curl.getinfo
         if getinfo(pycurl.PRETRANSFER_TIME) == 0:
-            # Still connecting (or waiting for a connection), which has a time-out of its own.
+            # Connecting, or waiting for a connection, has a time-out of its own.
             return False
         moved = getinfo(pycurl.SIZE_DOWNLOAD_T) + getinfo(pycurl.SIZE_UPLOAD_T) + getinfo(pycurl.HEADER_SIZE)
         if moved != transfer.seen_bytes:
             transfer.seen_bytes = moved
-            transfer.idle_looks = 0
+            transfer.idle_checks = 0
             return False
-        transfer.idle_looks += 1
-        return transfer.idle_looks >= self._looks
+        transfer.idle_checks += 1
+        return transfer.idle_checks >= self._checks

@@ -38,7 +38,7 @@ class Transfer:
         "_unusual",
         "curl",
         "fresh",
-        "idle_looks",
+        "idle_checks",
         "is_late",
         "seen_bytes",
     )
@@ -60,7 +60,7 @@ class Transfer:
         self.curl = pycurl.Curl()
         self.seen_bytes = -1
         """What :class:`~skitter.fetch.stall.StallWatch` saw moved when it last looked."""
-        self.idle_looks = 0
+        self.idle_checks = 0
         self.fresh = False
         """Whether a connection of its own is made for the request."""
         self._configure()
@@ -202,7 +202,7 @@ class Transfer:
         """Make ready for the next request."""
         self._lines.clear()
         self._chunks.clear()
-        self.idle_looks = 0
+        self.idle_checks = 0
         self.seen_bytes = -1
         if self._unusual:
             self.curl.reset()

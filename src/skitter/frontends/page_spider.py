@@ -1,4 +1,4 @@
-"""PageSpider: the spider behind ``skitter crawl``: one item a page, every link followed."""
+"""PageSpider: the spider of ``skitter crawl``, for crawls without any code: one item per page, all links followed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PageSpider(Spider):
-    """Gives for each page its URL, status, title, depth, number of links, type, size and time."""
+    """Yields the URL, status, title, depth, number of links, content type, size and time of each page."""
 
     name = "pages"
 
@@ -23,7 +23,7 @@ class PageSpider(Spider):
         self.start_urls = urls
 
     def parse(self, response: Response) -> Iterator[dict[str, Any] | Links]:
-        """Give the page's item and follow all its links."""
+        """Yield the item of a page, and follow all its links."""
         title, hrefs = None, 0
         if response.is_html:
             title = response.css("title::text").get()

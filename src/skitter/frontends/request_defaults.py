@@ -1,9 +1,11 @@
-"""RequestDefaults: what a task puts on every request that is made in its name, and where it may lead."""
+"""RequestDefaults: the fields that a task sets on all its requests, and the domains that its requests stay within."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from skitter import scope as reasons
@@ -13,114 +15,123 @@ from skitter.request import Request
 from skitter.scope import Scope
 from skitter.web.urls import host_of, join_all, normalize
 
-ROUND = "round"
-"""Key of ``meta``: the period in which a task that reloads fetches the page. Part of its identity."""
+RECRAWL = "round"
+"""Key of ``meta`` for the recrawl that fetches a page. Part of the request's fingerprint."""
 
 
+@dataclass(kw_only=True)
 class RequestDefaults:
-    """Marks requests as those of a task.
+    """Marks requests as those of a task."""
 
-    ``name``: of the task; empty for a job that is one task only. ``bounds``: domains outside which nothing is
-    followed, empty for no bound. ``home``: domains that the cookies are sent to. ``reload``: seconds of a period in
-    which each page is fetched once; ``rounds``: it is fetched once in each round that somebody begins.
-    """
+    name: str = ""
+    """Name of the task. Empty for a job that is a single task."""
+    allowed_domains: Sequence[str] = ()
+    """Domains that requests stay within. Empty: all domains."""
+    cookie_domains: Sequence[str] = ()
+    """Domains that receive ``cookies``."""
+    cookies: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    """Added to the priority of each request."""
+    depth_limit: int | None = None
+    reload: float | None = None
+    """Length of a period in seconds; each page is fetched once per period."""
+    scheduled: bool = False
+    """Whether each page is fetched once per recrawl of a schedule."""
 
-    def __init__(
-        self,
-        name: str = "",
-        *,
-        bounds: Sequence[str] = (),
-        home: Sequence[str] = (),
-        cookies: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        depth_limit: int | None = None,
-        reload: float | None = None,
-        rounds: bool = False,
-    ) -> None:
-        self._name = name
-        self.reloads = rounds or reload is not None
-        """Whether pages are fetched anew in each period or round."""
-        self._bounds = Scope(allowed_domains=bounds) if bounds else None
-        self._home = Scope(allowed_domains=home) if cookies and home else None
-        self._cookies = dict(cookies or {})
-        self._headers = dict(headers or {})
-        self._priority = priority
-        self._depth_limit = depth_limit
-        self._reload = reload
-        self.does_nothing = not (
-            name or bounds or cookies or headers or priority or depth_limit is not None or self.reloads
+    @property
+    def reloads(self) -> bool:
+        """Whether each period or recrawl fetches the pages again."""
+        return self.scheduled or self.reload is not None
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether requests stay as they are."""
+        return not (
+            self.name
+            or self.allowed_domains
+            or self.cookies
+            or self.headers
+            or self.priority
+            or self.depth_limit is not None
+            or self.reloads
         )
 
     def admits(self, host: str) -> bool:
-        """Tell whether a request for a host (in small letters, with its port) may be one of the task's."""
-        return _within(self._bounds, host)
+        """Return whether the task may fetch from a host (in lower case, with its port)."""
+        return self._bounds is None or self._bounds.admits_host(host)
 
-    def round_now(self) -> int:
-        """Return the number of the period that it is now; 0 for a task that does not reload."""
-        return 0 if self._reload is None else int(time.time() // self._reload)
+    def current_period(self) -> int:
+        """Return the number of the current period. 0 if the task has no periods."""
+        return 0 if self.reload is None else int(time.time() // self.reload)
 
-    def on(self, given: Any, round_number: int) -> list[Any]:
-        """Return what a rule gave, its requests marked as those of a round; what leads out is refused."""
-        if self.does_nothing:
-            return [given]
-        if isinstance(given, Request):
-            host = _host(normalize(given.url))
-            if not _within(self._bounds, host):
+    def apply(self, result: Any, recrawl: int) -> list[Any]:
+        """Return a result of a rule, with its requests marked. Requests to other domains are counted as skipped."""
+        if self.is_empty:
+            return [result]
+        if isinstance(result, Request):
+            host = _host(normalize(result.url))
+            if not self.admits(host):
                 return [SkippedLinks(reasons.HOST)]
-            return [Request(given.url, **self._fields(_said(given), round_number, home=self._is_home(host)))]
-        return self._links(given, round_number) if isinstance(given, Links) else [given]
+            fields = self._fields(_set_fields(result), recrawl, cookies=self._gets_cookies(host))
+            return [Request(result.url, **fields)]
+        return self._links(result, recrawl) if isinstance(result, Links) else [result]
 
-    def _links(self, links: Links, round_number: int) -> list[Links | SkippedLinks]:
-        if self._bounds is None and self._home is None:
-            return [Links(links.base_url, links.hrefs, self._fields(links.fields, round_number, home=False))]
-        parts: dict[bool, list[str]] = {}
-        refused = 0
+    @cached_property
+    def _bounds(self) -> Scope | None:
+        return Scope(allowed_domains=self.allowed_domains) if self.allowed_domains else None
+
+    @cached_property
+    def _cookie_scope(self) -> Scope | None:
+        wanted = self.cookies and self.cookie_domains
+        return Scope(allowed_domains=self.cookie_domains) if wanted else None
+
+    def _links(self, links: Links, recrawl: int) -> list[Links | SkippedLinks]:
+        if self._bounds is None and self._cookie_scope is None:
+            return [Links(links.base_url, links.hrefs, self._fields(links.fields, recrawl, cookies=False))]
+        by_cookies: dict[bool, list[str]] = {}
+        skipped = 0
         for href, url in zip(links.hrefs, join_all(links.base_url, links.hrefs), strict=True):
             host = _host(url)
-            if host and not _within(self._bounds, host):
-                refused += 1
+            if host and not self.admits(host):
+                skipped += 1
             else:
-                parts.setdefault(self._is_home(host), []).append(href)
+                by_cookies.setdefault(self._gets_cookies(host), []).append(href)
         marked: list[Links | SkippedLinks] = [
-            Links(links.base_url, hrefs, self._fields(links.fields, round_number, home=home))
-            for home, hrefs in parts.items()
+            Links(links.base_url, hrefs, self._fields(links.fields, recrawl, cookies=cookies))
+            for cookies, hrefs in by_cookies.items()
         ]
-        return [*marked, SkippedLinks(reasons.HOST, refused)] if refused else marked
+        return [*marked, SkippedLinks(reasons.HOST, skipped)] if skipped else marked
 
-    def _fields(self, said: Mapping[str, Any], round_number: int, *, home: bool) -> dict[str, Any]:
-        meta, keys = dict(said.get("meta", {})), list(said.get("fingerprint_keys", ()))
-        for key, value in ((TASK, self._name), (ROUND, round_number if self.reloads else "")):
+    def _fields(self, given: Mapping[str, Any], recrawl: int, *, cookies: bool) -> dict[str, Any]:
+        meta, keys = dict(given.get("meta", {})), list(given.get("fingerprint_keys", ()))
+        for key, value in ((TASK, self.name), (RECRAWL, recrawl if self.reloads else "")):
             if value != "":
                 meta[key] = value
                 keys += [key] if key not in keys else []
-        fields = {**said, "meta": meta, "fingerprint_keys": tuple(keys)}
-        fields["priority"] = said.get("priority", 0) + self._priority
-        if self._name:
-            fields["cb_kwargs"] = {**said.get("cb_kwargs", {}), TASK: self._name}
-            fields["session"] = said.get("session") or f"task:{self._name}"
-        if self._headers:
-            fields["headers"] = {**self._headers, **said.get("headers", {})}
-        if home:
-            fields["cookies"] = {**self._cookies, **said.get("cookies", {})}
-        if self._depth_limit is not None:
-            fields["depth_limit"] = self._depth_limit
+        fields = {**given, "meta": meta, "fingerprint_keys": tuple(keys)}
+        fields["priority"] = given.get("priority", 0) + self.priority
+        if self.name:
+            fields["cb_kwargs"] = {**given.get("cb_kwargs", {}), TASK: self.name}
+            fields["session"] = given.get("session") or f"task:{self.name}"
+        if self.headers:
+            fields["headers"] = {**self.headers, **given.get("headers", {})}
+        if cookies:
+            fields["cookies"] = {**self.cookies, **given.get("cookies", {})}
+        if self.depth_limit is not None:
+            fields["depth_limit"] = self.depth_limit
         return fields
 
-    def _is_home(self, host: str) -> bool:
-        return self._home is not None and bool(host) and self._home.admits_host(host)
-
-
-def _within(scope: Scope | None, host: str) -> bool:
-    return scope is None or scope.admits_host(host)
+    def _gets_cookies(self, host: str) -> bool:
+        return self._cookie_scope is not None and bool(host) and self._cookie_scope.admits_host(host)
 
 
 def _host(url: str | None) -> str:
     return host_of(url) if url is not None and url.startswith(("http://", "https://")) else ""
 
 
-def _said(request: Request) -> dict[str, Any]:
-    """Return what was said of a request, without what was left at its default."""
+def _set_fields(request: Request) -> dict[str, Any]:
+    """Return the fields of a request that differ from the defaults."""
     names = (name for name in request.__struct_fields__ if name != "url")
     return {name: getattr(request, name) for name in names if getattr(request, name) != getattr(_PLAIN, name)}
 

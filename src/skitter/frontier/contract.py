@@ -6,7 +6,7 @@ attribute that is ``None``. Every backend passes the same contract suite (``test
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from skitter._utils.notes import Notes
 from skitter.errors import FrontierError
@@ -175,8 +175,10 @@ class Catalog(Protocol):
 class Frontier(Protocol):
     """The queue of a job: what to fetch next."""
 
-    shared: ClassVar[bool]
-    """Whether every process opens the frontier by its URL. If not, one process owns it and serves the others."""
+    @property
+    def shared(self) -> bool:
+        """Whether every process opens the frontier by its URL. If not, one process owns it and serves the others."""
+        ...
 
     @property
     def control(self) -> Control:

@@ -1,4 +1,4 @@
-"""GroupFilter: how a stored request tells which task it belongs to, and how those of one are found among millions."""
+"""Finds the stored requests of one group among millions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 TASK = "task"
-"""Key of ``meta`` and of ``cb_kwargs``: the name of the task. Part of a request's identity."""
+"""Key of ``meta`` and of ``cb_kwargs`` that names the group of a request. It is part of the request's identity."""
 
 
 class _Words(msgspec.Struct):
@@ -19,14 +19,14 @@ _read_words = msgspec.msgpack.Decoder(_Words).decode
 
 
 class GroupFilter:
-    """The mark of one task. ``trace`` is in the record of each of its requests, and by chance in few others."""
+    """Recognizes the requests of one group. All of their records contain ``trace``, and few others do by chance."""
 
     def __init__(self, task: str) -> None:
         self._task = task
         self.trace = _encode(TASK) + _encode(task)
 
     def is_on(self, record: bytes) -> bool:
-        """Tell whether a stored request is one of the task's; one that cannot be read is nobody's."""
+        """Return whether a stored request belongs to the group. A record that cannot be read belongs to no group."""
         if self.trace not in record:
             return False
         try:

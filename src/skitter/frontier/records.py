@@ -1,7 +1,7 @@
-"""The records a frontier deals in.
+"""The records that a frontier exchanges with its callers.
 
-A frontier never looks inside a request: an :class:`Entry` carries what it needs (identity, slot, priority,
-time) beside the encoded request.
+A frontier does not decode requests. An :class:`Entry` carries identity, slot, priority and time beside the encoded
+request.
 """
 
 from __future__ import annotations
@@ -14,87 +14,87 @@ from skitter.item import OutputRange
 
 
 class JobState(StrEnum):
-    """What the fleet of a job is to do."""
+    """What the workers of a job should do."""
 
     RUNNING = "running"
     PAUSED = "paused"
-    """Lease nothing until resumed; work in hand is finished and committed."""
+    """Lease nothing until the job is resumed. Work in progress is finished and committed."""
     STOPPING = "stopping"
-    """Drain: lease nothing more, finish what is in hand, leave. A later run resumes."""
+    """Drain: lease nothing more, finish the work in progress and exit. A later run resumes."""
     FINISHED = "finished"
-    """Nothing queued, delayed or leased, and no seeds still loading. Final."""
+    """No request is queued, delayed or leased, and all seeds are loaded. Final."""
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
-    """A request as the frontier keeps it."""
+    """A request as the frontier stores it."""
 
     fingerprint: bytes
     """16 bytes."""
     slot: str
     """Key of the unit of politeness, normally the host."""
     url: str
-    """For people and dead letters; the request itself is in ``record``."""
+    """Shown in listings; the request itself is in ``record``."""
     record: bytes
     priority: int = 0
     not_before: float = 0.0
-    """Unix time by the frontier's clock; 0 means at once."""
+    """Unix time by the frontier's clock; 0 (default): at once."""
     delay: float = 0.0
-    """Seconds from the moment of adding; the later of the two holds."""
+    """Seconds from the moment of adding. The later of ``not_before`` and ``delay`` applies."""
     dedup: bool = True
-    """False: add it even if its fingerprint is known, and do not make it known."""
+    """``False``: add the request even if its fingerprint is known, and do not make it known."""
 
 
 class Lease(msgspec.Struct, array_like=True, frozen=True):
-    """A request handed to one worker until a deadline."""
+    """A request that one worker holds until a deadline."""
 
     id: int
-    """Owner token: unique for the life of the job's frontier, useless to anyone else."""
+    """Unique within the job. Only the worker that was granted the lease can use it."""
     fingerprint: bytes
     slot: str
     url: str
     record: bytes
     attempt: int
-    """How often it was retried after a failure; 0 the first time."""
+    """Number of earlier attempts that failed; 0 at first."""
     lost: int
-    """How often a lease of it ran out or its worker died."""
+    """Number of leases that expired or whose worker died."""
     deadline: float
-    """Unix time (frontier's clock) at which it goes back to the queue unless renewed."""
+    """Unix time (frontier's clock) at which the lease expires unless it is renewed."""
     start_within: float | None = None
-    """Seconds, counted from *asking* for the lease, within which the request must be sent; a worker that is
-    later hands the lease back. ``None`` where the slot keeps no promised distance. This makes the delay
-    between two fetches of a host a guarantee over all workers without comparing clocks."""
+    """Seconds, counted from *asking* for the lease, within which the request must be sent. A worker that is too late
+    releases the lease. ``None`` if the slot promises no delay. This guarantees the delay between two fetches of a host
+    over all workers without comparing clocks."""
 
 
 class FetchReport(msgspec.Struct, array_like=True, frozen=True):
-    """The network part of a lease has ended: its slot's place is free, although the lease goes on."""
+    """The end of the fetch of a lease: the place in its slot is free, although the lease continues."""
 
     lease_id: int
     latency: float | None = None
-    """Seconds to the first byte; ``None`` if nothing was fetched."""
+    """Seconds to the first byte; ``None`` if there was no response."""
     refused: bool = False
-    """The server asked for less (429 or 503)."""
+    """Whether the server asked for fewer requests (429 or 503)."""
     retry_after: float | None = None
-    """Seconds from the ``Retry-After`` header, if there was one."""
+    """Seconds from the ``Retry-After`` header, if the response had one."""
     connecting: float = 0.0
-    """Seconds that the connection took to be made, where a distance is promised and a new one was needed."""
+    """Seconds to open the connection, if the slot promises a delay and a new connection was needed."""
 
 
 class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
-    """Answer to a request for work."""
+    """Answer to a request for leases."""
 
     leases: list[Lease]
     state: JobState
     ask_again: float = 0.0
-    """Seconds after which asking again may give more (an upper bound: a commit may bring work sooner)."""
+    """Seconds after which asking again may give more. An upper bound: a commit may add requests sooner."""
     reason: str = ""
-    """Why the job stops, if a limit was reached."""
+    """The limit that stops the job, if one was reached."""
     data_loss: bool = False
-    """The backend may have lost what it last took (a fail-over, a restart): nothing is known for certain to be in
-    it that was not learnt from this answer on."""
+    """Whether the backend may have lost its latest changes, because of a fail-over or a restart. The caller must not
+    rely on requests that it added earlier."""
     capacity: int | None = None
-    """How many new requests may be sent before the next answer (``max_queued``); ``None``: any number."""
+    """Number of new requests that may be added before the next answer (``max_queued``); ``None``: any number."""
     revision: int = 0
-    """Grows whenever settings are changed while the job runs; see ``Frontier.changes``. 0: they never were."""
+    """Increases whenever settings are changed while the job runs; 0: they were never changed."""
 
 
 class SlotDecision(Enum):
@@ -118,7 +118,7 @@ class SlotLeases(msgspec.Struct, frozen=True):
 
 
 class Resolution(StrEnum):
-    """What becomes of a leased request."""
+    """How a lease ends."""
 
     DONE = "done"
     RETRY = "retry"
@@ -126,28 +126,28 @@ class Resolution(StrEnum):
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
-    """What came of a lease. Committed as a whole or not at all."""
+    """The result of a lease. It is committed as a whole or not at all."""
 
     lease_id: int
     resolution: Resolution
     entries: list[Entry] = []
-    """New requests found."""
+    """New requests."""
     counters: dict[str, int] = {}
     outputs: list[OutputRange] = []
     error: str = ""
-    """For ``RETRY`` and ``FAILED``: what went wrong, in one line, beginning with its kind."""
+    """For ``RETRY`` and ``FAILED``: the error in one line that starts with its kind."""
     after: float = 0.0
-    """For ``RETRY``: seconds to wait."""
+    """For ``RETRY``: seconds until the next attempt."""
     free: bool = False
-    """For ``RETRY``: the attempt does not count (the turn was spent on robots.txt, say)."""
+    """For ``RETRY``: the attempt does not count, for example because only robots.txt was fetched."""
     record: bytes | None = None
-    """For ``RETRY``: replaces the stored request."""
+    """For ``RETRY``: the request that replaces the stored one."""
     group: str = ""
-    """Key under which it is counted (``Frontier.tallies``), besides its worker and its host; empty: none."""
+    """The request group under which the outcome is counted, besides worker and host; empty: none."""
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):
-    """How many entries were new, how many known, and how many are of a banned host."""
+    """Numbers of entries that were new, known, or for a banned slot."""
 
     added: int
     known: int
@@ -158,15 +158,15 @@ class AddResult(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SeedClaim(msgspec.Struct, array_like=True, frozen=True):
-    """The duty to load the seeds, held by one worker at a time."""
+    """Permission to load the seeds, held by one worker at a time."""
 
     token: int
     position: int
-    """How many seeds were taken from ``start`` before; the loader skips so many."""
+    """Number of seeds that were loaded before; the loader skips them."""
 
 
 class SeedProgress(msgspec.Struct, array_like=True, frozen=True):
-    """Progress of the seed loader, stored in the same step as the seeds it added."""
+    """Progress of the seed loader, stored in the same step as its seeds."""
 
     token: int
     position: int
@@ -174,7 +174,7 @@ class SeedProgress(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A request given up, kept with its error."""
+    """A request that was given up, with its error."""
 
     id: int
     fingerprint: bytes
@@ -188,19 +188,19 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class SlotStatus(msgspec.Struct, frozen=True):
-    """One slot of a status reading."""
+    """One slot in a status report."""
 
     key: str
     queued: int
     leased: int
     delay: float
-    """Seconds between two fetches that hold now (rule, robots.txt or adapted)."""
+    """Seconds between two fetches: by rule, by robots.txt or adapted."""
     paused_for: float
-    """Seconds for which nothing is given out (Retry-After, an unreachable robots.txt)."""
+    """Seconds for which the slot is paused (Retry-After, an unreachable robots.txt)."""
 
 
 class FrontierStatus(msgspec.Struct, frozen=True):
-    """One consistent reading. ``added == queued + delayed + leased + done + failed`` always."""
+    """All counts at one moment. ``added == queued + delayed + leased + done + failed`` always holds."""
 
     state: JobState
     added: int
@@ -212,38 +212,38 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     seeds_loading: bool
     counters: dict[str, int]
     slots: int
-    """Number of slots with something queued or leased."""
+    """Number of slots with queued or leased requests."""
     busiest: list[SlotStatus]
-    """Up to 20 slots with the most waiting requests."""
+    """The slots with the most queued requests, 20 at most."""
     oldest_lease: float
     """Age in seconds of the oldest lease; 0 if there is none."""
     reason: str = ""
     """The limit that stops the job, if one was reached."""
     queues: dict[str, int] = {}
-    """How many requests are queued in each queue; empty if the job never had another one than ``default``."""
+    """Number of queued requests by queue; empty if the job has only the queue ``default``."""
 
 
 class ExternalSeed(msgspec.Struct, array_like=True, frozen=True):
-    """One element of a seed key, as a foreign program has put it there."""
+    """One element of a seed key, as another program wrote it."""
 
     key: str
     value: bytes
     priority: int
-    """The score in a sorted set; 0 elsewhere."""
+    """The score in a sorted set; 0 for other types."""
 
 
 class SeedBatch(msgspec.Struct, array_like=True, frozen=True):
-    """Elements taken out of the seed keys and not yet settled: if their taker dies, another gets them."""
+    """Elements taken from the seed keys and not yet settled. If the worker dies, another one gets them."""
 
     token: int
     seeds: list[ExternalSeed]
 
 
 class JobInfo(msgspec.Struct, frozen=True):
-    """What a worker must know of the job before it begins."""
+    """The facts about a job that a worker needs at its start."""
 
     fingerprint_seed: int
-    """Secret of the job, so that nobody can prepare colliding URLs."""
+    """Secret of the job, so that colliding URLs cannot be prepared."""
     fingerprint_version: int
     lease_seconds: float
-    """A lease is to be renewed well before so many seconds have passed."""
+    """Seconds after which a lease expires unless it is renewed."""

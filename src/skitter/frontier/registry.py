@@ -1,14 +1,14 @@
-"""Registry: frontiers by URL scheme, found by the entry point group ``skitter.frontiers``."""
+"""Finds the frontier of a URL by its scheme: built-in frontiers, and entry points of the group ``skitter.frontiers``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.embedded.frontier import SqliteFrontier
-from skitter.frontier.embedded.memory import MemoryFrontier
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
 from skitter.plugins import PluginKind, needing
 
@@ -29,24 +29,9 @@ def _needing(extra: str, url: str) -> AbstractContextManager[None]:
     return needing(extra, f"frontier kind {url.partition(':')[0]!r}", FrontierError)
 
 
-def _on_nsq(url: str, context: FrontierContext) -> Frontier:
-    from skitter.brokers.factory import make_broker_frontier  # noqa: PLC0415 - it needs this module
-    from skitter.brokers.nsq import RULE, NsqBroker  # noqa: PLC0415 - others need no client
-
-    return make_broker_frontier(url, context, RULE, NsqBroker.from_address)
-
-
-def _on_jetstream(url: str, context: FrontierContext) -> Frontier:
-    with _needing("nats", url):
-        from skitter.brokers.jetstream import RULE, JetStreamBroker  # noqa: PLC0415 - its client is an extra
-    from skitter.brokers.factory import make_broker_frontier  # noqa: PLC0415 - it needs this module
-
-    return make_broker_frontier(url, context, RULE, JetStreamBroker.from_address)
-
-
 _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
-    "memory": MemoryFrontier.from_url,
-    "sqlite": SqliteFrontier.from_url,
+    "memory": EmbeddedFrontier.from_url,
+    "sqlite": EmbeddedFrontier.from_url,
     "redis": _on_redis,
     "rediss": _on_redis,
     "redis+sentinel": _on_redis,
@@ -54,8 +39,6 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "unix": _on_redis,
     "redis+cluster": _on_cluster,
     "rediss+cluster": _on_cluster,
-    "nsq": _on_nsq,
-    "nats": _on_jetstream,
 }
 
 
@@ -63,12 +46,13 @@ FRONTIERS = PluginKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError
 
 
 def make_frontier(url: str, context: FrontierContext) -> Frontier:
-    """Return the frontier that a URL names; nothing is opened yet.
+    """Return the frontier of a URL, not yet open.
 
-    Another package offers one by an entry point named like the scheme, which points to a class with
-    ``from_url(url, context)``; ``package.module:Class`` names such a class outright. Raises
-    :class:`~skitter.errors.FrontierError` for an unknown scheme.
+    Another package adds a frontier with an entry point that is named like the scheme. The entry point is a class with a
+    class method ``from_url(url, context)``, or a function with the same parameters. A URL can also name such a class as
+    ``package.module:Class``. Raises :class:`~skitter.errors.FrontierError` for an unknown scheme.
     """
-    part, _ = FRONTIERS.find(url)
-    make: Callable[[str, FrontierContext], Frontier] = getattr(part, "from_url", part)
+    part: Any = FRONTIERS.find(url)[0]
+    is_class = isinstance(part, type)
+    make: Callable[[str, FrontierContext], Frontier] = part.from_url if is_class else part
     return make(url, context)

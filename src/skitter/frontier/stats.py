@@ -1,8 +1,8 @@
-"""StatsRow: what was counted per worker, per host (slot) and per task of the user.
+"""Counts per worker, per host (slot) and per request group.
 
-Counted in the step that commits an outcome, so that a rerun counts nothing twice. Bounded: of each group so
-many keys are kept by themselves (``FrontierOptions.stats_max_keys``); beyond that those with the fewest pages
-are added up under :data:`OTHERS`, so that the sum over a group stays exact.
+An outcome is counted in the step that commits it, so that a rerun counts nothing twice. At most
+``FrontierOptions.stats_max_keys`` keys of each kind are counted separately. Beyond that limit, the keys with the fewest
+pages are added up under :data:`OTHERS`, so that the sum over all keys stays exact.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import msgspec
 from skitter.frontier.records import Outcome, Resolution
 
 OTHERS = ""
-"""Key under which the smallest are added up."""
+"""Key under which the smallest counts are added up."""
 
 
 class StatsGroup(StrEnum):
-    """By what is counted."""
+    """What the counts are grouped by."""
 
     WORKER = "worker"
     HOST = "host"
-    """Slots, to be exact: what shares its politeness is counted together."""
+    """Slots: hosts that share their politeness are counted together."""
     TASK = "task"
-    """Values of ``Outcome.group``."""
+    """Request groups: values of ``Outcome.group``."""
 
 
 class StatsRow(msgspec.Struct, frozen=True):
-    """What was counted under one key."""
+    """The counts of one key."""
 
     key: str
     pages: int = 0
     items: int = 0
     bytes: int = 0
-    """Of bodies."""
+    """Size of the response bodies."""
     failed: int = 0
-    """Dead letters; one that is tried again later stays counted here."""
+    """Dead letters, also those that were replayed since."""
     retried: int = 0
-    """Attempts that failed and were tried again."""
+    """Failed attempts that were retried."""
 
 
 def amounts_of(outcome: Outcome) -> tuple[int, ...]:
-    """Return what an outcome adds to a tally, in the order of the fields of :class:`StatsRow`."""
+    """Return the amounts that an outcome adds, in the order of the fields of :class:`StatsRow`."""
     counters = outcome.counters
     return (
         counters.get("pages", 0),
@@ -59,19 +59,19 @@ StatsKey = tuple[str, str]
 
 
 class StatsTable:
-    """The tallies of one job in the memory of its owner. Shared by the embedded frontiers."""
+    """The counts of one job in the memory of its owner."""
 
     def __init__(self, kept: int) -> None:
         self._kept = max(2, kept)
         self._groups: dict[str, dict[str, list[int]]] = {group.value: {} for group in StatsGroup}
 
     def load(self, rows: Iterable[tuple[str, str, int, int, int, int, int]]) -> None:
-        """Take over what an earlier life has counted: group, key, amounts."""
+        """Load the counts of earlier runs: group, key, amounts."""
         for group, key, *amounts in rows:
             self._groups[group][key] = list(amounts)
 
     def count(self, worker: str, slot: str, outcome: Outcome) -> list[StatsKey]:
-        """Count an outcome; returns what has changed."""
+        """Count an outcome. Return the keys that changed."""
         amounts = amounts_of(outcome)
         if not any(amounts):
             return []
@@ -88,7 +88,7 @@ class StatsTable:
         return places
 
     def fold(self) -> list[StatsKey]:
-        """Add up the smaller half of a group that has grown too large; returns what is gone."""
+        """Add up the smaller half of a group that is too large. Return the removed keys."""
         gone: list[StatsKey] = []
         for group, known in self._groups.items():
             if len(known) > self._kept:
@@ -105,20 +105,18 @@ class StatsTable:
         return folded
 
     def row(self, place: StatsKey) -> tuple[str | int, ...] | None:
-        """Return group, key and amounts of a place; ``None`` if it was folded."""
+        """Return group, key and amounts of a key; ``None`` if it was added to the others."""
         group, key = place
         amounts = self._groups[group].get(key)
         return None if amounts is None else (group, key, *amounts)
 
     def read(self, group: StatsGroup, limit: int) -> list[StatsRow]:
-        """Return the tallies of a group, those with the most pages first, :data:`OTHERS` last."""
+        """Return the counts of a group, most pages first, :data:`OTHERS` last."""
         return in_order(
             (StatsRow(key, *amounts) for key, amounts in self._groups[group.value].items()), limit
         )
 
 
-def in_order(tallies: Iterable[StatsRow], limit: int) -> list[StatsRow]:
-    """Return tallies as they are read: the most pages first, then by key; :data:`OTHERS` last."""
-    return sorted(tallies, key=lambda tally: (tally.key == OTHERS, -tally.pages, -tally.items, tally.key))[
-        :limit
-    ]
+def in_order(rows: Iterable[StatsRow], limit: int) -> list[StatsRow]:
+    """Sort counts: most pages first, then by key; :data:`OTHERS` last."""
+    return sorted(rows, key=lambda row: (row.key == OTHERS, -row.pages, -row.items, row.key))[:limit]

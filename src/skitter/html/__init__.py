@@ -1,1 +1,1 @@
-"""HTML and XML documents: parsers and selectors."""
+"""Parsers and selectors for HTML and XML documents."""

@@ -1,4 +1,4 @@
-"""What the selectors need of an HTML5 engine, and the choice of one."""
+"""The interface between selectors and an HTML5 engine, and the choice of the engine."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The calls of one HTML5 engine. Its nodes (elements, and the document) are opaque to the caller."""
+    """The functions of one HTML5 engine. Callers treat its nodes (elements and the document) as opaque objects."""
 
     anchors: bool
-    """Whether ``:is()`` and ``:scope`` work, so that a query can be kept inside an element."""
+    """Whether ``:is()`` and ``:scope`` work, so that a query can be restricted to an element."""
 
     parse: Callable[[str], Any]
-    """Parse a page by the WHATWG rules in no-quirks mode; gives the document."""
+    """Parse a page by the WHATWG rules in no-quirks mode, and return the document."""
 
     root: Callable[[Any], Any]
-    """The ``html`` element of a document."""
+    """Return the ``html`` element of a document."""
 
     select: Callable[[Any, str], list[Any]]
-    """All matches of a CSS query below a node, in document order."""
+    """Return all matches of a CSS query below a node, in document order."""
 
     first: Callable[[Any, str], Any]
-    """The first of them, or ``None``."""
+    """Return the first match of a CSS query below a node, or ``None``."""
 
     matches: Callable[[Any, str], bool]
-    """Whether the element itself fits a CSS query."""
+    """Return whether the element itself matches a CSS query."""
 
     texts: Callable[[Any], list[str]]
-    """The text nodes that are children of an element."""
+    """Return the text nodes that are children of an element."""
 
     deep_texts: Callable[[Any], list[str]]
-    """All text nodes inside an element, in document order."""
+    """Return all text nodes inside an element, in document order."""
 
     nested_texts: Callable[[list[Any]], list[str]]
-    """The text nodes whose parent is one of the elements (given in document order), in document order."""
+    """Return, in document order, the text nodes whose parent is one of the elements. The elements are in document order."""
 
     outermost: Callable[[list[Any]], list[Any]]
-    """The elements (given in document order) without those that lie inside another of them."""
+    """Return the elements that are not inside another one of them. The elements are in document order."""
 
     values: Callable[[Any, str, str], list[str]]
-    """Of a document: an attribute of all elements of a name that have it."""
+    """Return the values of an attribute of all elements with a given name that have it, for a whole document."""
 
     attribute: Callable[[Any, str], str | None]
-    """The value of an attribute, ``""`` for one that stands without a value, ``None`` if it is not there."""
+    """Return the value of an attribute: ``""`` for an attribute without a value, ``None`` if it is missing."""
 
     attributes: Callable[[Any], dict[str, str]]
-    """All attributes, in the order of the page."""
+    """Return all attributes in the order of the page."""
 
     tag: Callable[[Any], str]
-    """The element's name in lower case."""
+    """Return the element's name in lower case."""
 
     html: Callable[[Any], str]
-    """The outer HTML."""
+    """Return the outer HTML."""
 
 
 def load_engine() -> Engine:
@@ -63,7 +63,7 @@ def load_engine() -> Engine:
     try:
         from skitter.html.turbo import TURBO  # noqa: PLC0415 - optional at run time
     except ImportError:
-        from skitter.html.lexbor import LEXBOR  # noqa: PLC0415 - only where the other is missing
+        from skitter.html.lexbor import LEXBOR  # noqa: PLC0415 - only used without the other engine
 
         return LEXBOR
     return TURBO
@@ -73,9 +73,9 @@ _STANDARD = re.compile(r"\s*<!doctype\s+html\s*>", re.IGNORECASE)
 
 
 def in_standards_mode(text: str) -> str:
-    """Return the page such that class names and ids keep their case.
+    """Return the page with a doctype that makes class names and ids case-sensitive.
 
-    An old or missing doctype turns quirks mode on, in which ``.Price`` also finds ``class=price``
-    (WHATWG DOM, 4.5). A second doctype is ignored by the parser.
+    A missing or old doctype selects quirks mode, in which ``.Price`` also matches ``class=price`` (WHATWG DOM, 4.5).
+    The parser ignores a second doctype.
     """
     return text if _STANDARD.match(text) else f"<!DOCTYPE html>{text}"

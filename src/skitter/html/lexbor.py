@@ -1,6 +1,6 @@
-"""The second engine, ``selectolax`` on Lexbor, for places where the default one is not installed.
+"""The fallback engine, based on ``selectolax`` and Lexbor, for platforms without the default engine.
 
-It does not look into ``<template>``, and the outer HTML it gives is spelled by the WHATWG rules.
+It does not search inside ``<template>``, and its outer HTML follows the WHATWG rules.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from skitter.html.engine import Engine, in_standards_mode
 
 
 def _parse(text: str) -> LexborNode:
-    # A lone surrogate (JSON can hold one) cannot be passed to the compiled parser.
+    # The compiled parser cannot take a lone surrogate, which JSON can contain.
     root = LexborHTMLParser(in_standards_mode(text.encode("utf-8", "replace").decode())).root
-    assert root is not None  # the parser always makes one
+    assert root is not None  # the parser always creates one
     document = root.parent
     assert document is not None
     return document
@@ -26,7 +26,7 @@ def _root(document: LexborNode) -> LexborNode:
 
 
 def _select(node: LexborNode, css: str) -> list[LexborNode]:
-    # css() looks at the node itself too. Nodes are told apart by their place in memory: == compares their HTML.
+    # css() tests the node itself too. Nodes are compared by memory address, because == compares their HTML.
     return [match for match in node.css(css) if match.mem_id != node.mem_id]
 
 
@@ -35,7 +35,7 @@ def _first(node: LexborNode, css: str) -> LexborNode | None:
 
 
 def _matches(node: LexborNode, css: str) -> bool:
-    # css_matches() would also be true for a match below the node.
+    # css_matches() would also return True for a match below the node.
     return any(match.mem_id == node.mem_id for match in node.css(css)[:1])
 
 

@@ -1,9 +1,9 @@
-"""CSS queries, made ready once for the HTML engine.
+"""CSS queries, compiled for the HTML engine.
 
-A query means what it means to parsel, which translates it to XPath: class names, ids and attribute values are
-case-sensitive, a query on an element looks at the element itself too and at nothing outside it, and ``::text``
-and ``::attr(name)`` take text nodes and attributes. What the engine's own selectors express exactly runs
-there; the rest (``:contains()``, ``:has()``, namespaces, mixed groups) is left to parsel.
+A query has the same meaning as in parsel, which translates it to XPath: class names, ids and attribute values are
+case-sensitive; a query on an element tests the element itself and its descendants, and nothing outside it;
+``::text`` and ``::attr(name)`` select text nodes and attributes. Queries that the engine's selectors express exactly
+run there. All others (``:contains()``, ``:has()``, namespaces, mixed groups) run in parsel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 
 class Take(Enum):
-    """What a query takes from the elements it matches."""
+    """What a query returns of the elements it matches."""
 
     ELEMENT = auto()
     TEXT = auto()
@@ -23,35 +23,35 @@ class Take(Enum):
     DEEP_TEXT = auto()
     """All text nodes inside a match."""
     ATTRIBUTE = auto()
-    """The value of one attribute of a match that has it."""
+    """The value of one attribute, of each match that has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scoped:
-    """A query as it runs on an element rather than on a whole page."""
+    """A query that is rewritten to run on an element instead of a whole page."""
 
     inside: str
-    """Finds the matches below the element, all parts of the query within it (needs ``:scope``)."""
+    """Query for the matches below the element, with all of its parts inside the element (needs ``:scope``)."""
     own: str
-    """Tells whether the element is a match itself; empty if it cannot be."""
+    """Query that the element matches if it is a result itself; empty if it cannot be one."""
     outward: str
-    """If the element fits this, there may be matches beside it, out of the engine's reach; may be empty."""
+    """If the element matches this query, results may be siblings, which the engine cannot reach; may be empty."""
     chained: bool
-    """Whether any part of the query is more than one compound selector."""
+    """Whether any selector of the query consists of more than one compound selector."""
 
 
 @dataclass(frozen=True, slots=True)
 class CssQuery:
-    """A query that was parsed and found valid."""
+    """A CSS query that was parsed and is valid."""
 
     source: str
-    """As the user wrote it."""
+    """The query as the user wrote it."""
     take: Take = Take.ELEMENT
     attribute: str = ""
     native: str = ""
     """The query for the engine, without pseudo-elements; empty if only parsel can run it."""
     scoped: Scoped | None = None
-    """``None`` exactly if ``native`` is empty."""
+    """``None`` if and only if ``native`` is empty."""
 
 
 _ONE_TAG = re.compile(r"([a-z][a-z0-9]*)(?:::(text)|::attr\(([a-z][a-z-]*)\))?")
@@ -59,10 +59,10 @@ _ONE_TAG = re.compile(r"([a-z][a-z0-9]*)(?:::(text)|::attr\(([a-z][a-z-]*)\))?")
 
 @lru_cache(maxsize=4096)
 def compile_css(css: str) -> CssQuery:
-    """Parse a CSS query. Raises :class:`~skitter.errors.UsageError` if parsel would refuse it."""
+    """Parse a CSS query. Raises :class:`~skitter.errors.UsageError` for a query that parsel rejects."""
     simple = _ONE_TAG.fullmatch(css)
     if simple is None:
-        # Parsel takes a tenth of a second to import, which a spider that needs no more than tags is spared.
+        # Importing parsel takes 0.1 s. A spider that selects by element names only does not need it.
         from skitter.html.translation import translated  # noqa: PLC0415 - see above
 
         return translated(css)

@@ -1,56 +1,62 @@
-"""Selectors: parsel's way of taking data out of a page, with CSS on a fast HTML5 engine.
+"""Selectors with the interface of parsel, with CSS on a fast HTML5 engine.
 
-``css`` runs on the engine; ``xpath`` (and what CSS the engine cannot express) runs on lxml through parsel, whose
-tree is built when it is first asked for. An element found by CSS is found again there by repeating the queries
-that led to it, so ``..`` and the following axes see the whole page; only where the two trees disagree is the
-element's own HTML parsed instead. Results are those of parsel, except where the
-tree of the HTML standard differs from that of libxml2: ``table`` has its ``tbody``, a stray ``</p>`` is an empty
-paragraph, ``<wbr>`` holds nothing, the line break after ``<pre>`` is none, SVG attributes keep their case,
-``noscript`` in the head holds no ordinary elements, and what is nested deeper than 512 levels stands side by
-side (as in browsers). Outer HTML: see :mod:`skitter.html.serial`.
+``css`` runs on the engine. ``xpath``, and CSS that the engine does not support, runs on lxml through parsel, whose
+tree is built on first use. To find the same element in that tree, the queries that led to it are repeated, so ``..``
+and the ``following`` axes see the whole page. Only if the two trees disagree is the element's own HTML parsed instead.
+
+The results equal those of parsel, except where the HTML standard and libxml2 build different trees: ``table`` gets a
+``tbody``, a stray ``</p>`` becomes an empty paragraph, ``<wbr>`` has no content, the line break after ``<pre>`` is
+dropped, SVG attributes keep their case, ``noscript`` in the head contains no ordinary elements, and elements nested
+deeper than 512 levels become siblings, as in browsers. For the outer HTML, see :mod:`skitter.html.serial`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from re import Pattern
+from typing import TYPE_CHECKING, Any, overload
 
-from skitter.html.engine import Engine
-from skitter.html.parsel_adapter import parsel_selector
-from skitter.html.query import CssQuery, Take
+from skitter.errors import UsageError
+from skitter.html.engine import Engine, load_engine
+from skitter.html.query import CssQuery, Take, compile_css
 
 if TYPE_CHECKING:
     import parsel
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from re import Pattern
-from typing import TYPE_CHECKING, overload
 
-from skitter.html.query import compile_css
 
-if TYPE_CHECKING:  # a selector makes lists, a list knows selectors by their methods only
-    pass
-from skitter.errors import UsageError
-from skitter.html.engine import load_engine
+def parsel_selector(**options: Any) -> parsel.Selector:
+    """Return ``parsel.Selector(**options)``."""
+    import parsel  # noqa: PLC0415 - importing it takes 0.1 s, so it is imported on first use
+
+    return parsel.Selector(**options)
+
+
+def is_parsel(value: object) -> bool:
+    """Return whether a value is a selector of parsel."""
+    loaded = sys.modules.get("parsel")
+    return loaded is not None and isinstance(value, loaded.Selector)
 
 
 class ParsedHtml:
     """One HTML text and its two trees."""
 
-    __slots__ = ("_twin", "document", "engine", "text")
+    __slots__ = ("_parsel_tree", "document", "engine", "text")
 
     def __init__(self, text: str, engine: Engine) -> None:
         self.text = text
         self.engine = engine
         self.document = engine.parse(text)
-        self._twin: parsel.Selector | None = None
+        self._parsel_tree: parsel.Selector | None = None
 
-    def twin(self) -> parsel.Selector:
-        """Return parsel's selector of the same text, parsed when first asked for."""
-        if self._twin is None:
-            self._twin = parsel_selector(text=self.text, type="html")
-        return self._twin
+    def parsel_tree(self) -> parsel.Selector:
+        """Return parsel's selector of the same text, parsed on first use."""
+        if self._parsel_tree is None:
+            self._parsel_tree = parsel_selector(text=self.text, type="html")
+        return self._parsel_tree
 
     def take(self, query: CssQuery, nodes: list[Any]) -> list[str]:
-        """Return the texts or attribute values that a query takes from the elements it matched."""
+        """Return the texts or attribute values that a query selects from the elements it matched."""
         engine = self.engine
         if query.take is Take.ATTRIBUTE:
             return [value for node in nodes if (value := engine.attribute(node, query.attribute)) is not None]
@@ -64,14 +70,14 @@ class ParsedHtml:
 
 
 def reparsed(html: str, tag: str) -> parsel.Selector:
-    """Return parsel's selector of one element, made from its outer HTML alone."""
+    """Return parsel's selector of one element, built from its outer HTML alone."""
     page = parsel_selector(text=html, type="html")
     element = next(page.root.iter(tag), None)
     return page if element is None else parsel_selector(root=element, type="html")
 
 
 class SelectorList(Sequence["Selector"]):
-    """Selectors in document order; its methods do the same with each of them and join the results."""
+    """Selectors in document order. Its methods call the same method of each selector and join the results."""
 
     __slots__ = ("_selectors",)
 
@@ -79,54 +85,54 @@ class SelectorList(Sequence["Selector"]):
         self._selectors: Sequence[Selector] = list(selectors)
 
     def css(self, query: str) -> SelectorList:
-        """Select by CSS from each."""
+        """Select by CSS from each selector."""
         compiled = compile_css(query)
         return _joined([selector.run(compiled) for selector in self])
 
     def xpath(
         self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
     ) -> SelectorList:
-        """Select by XPath from each."""
+        """Select by XPath from each selector."""
         return _joined([selector.xpath(query, namespaces, **variables) for selector in self])
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:
-        """Select by JMESPath from each."""
+        """Select by JMESPath from each selector."""
         return _joined([selector.jmespath(query, **options) for selector in self])
 
     def getall(self) -> list[Any]:
-        """Return ``get()`` of each."""
+        """Return ``get()`` of each selector."""
         return [selector.get() for selector in self]
 
     def get(self, default: Any = None) -> Any:
-        """Return ``get()`` of the first, or the default if there is none."""
+        """Return ``get()`` of the first selector, or the default if the list is empty."""
         return self[0].get() if len(self) else default
 
     def extract(self) -> list[Any]:
-        """Return ``get()`` of each: the older name of :meth:`getall`."""
+        """Return ``get()`` of each selector: the older name of :meth:`getall`."""
         return self.getall()
 
     def extract_first(self, default: Any = None) -> Any:
-        """Return ``get()`` of the first, or the default: the older name of :meth:`get`."""
+        """Return ``get()`` of the first selector, or the default: the older name of :meth:`get`."""
         return self.get(default)
 
     @property
     def attrib(self) -> dict[str, str]:
-        """The attributes of the first; empty if there is none."""
+        """The attributes of the first selector; empty if the list is empty."""
         return self[0].attrib if len(self) else {}
 
     def re(self, regex: str | Pattern[str], replace_entities: bool = True) -> list[str]:
-        """Return the matches of a regular expression in each."""
+        """Return the matches of a regular expression in each selector."""
         return [match for selector in self for match in selector.re(regex, replace_entities)]
 
     def re_first(
         self, regex: str | Pattern[str], default: str | None = None, replace_entities: bool = True
     ) -> str | None:
-        """Return the first match in any, or the default."""
+        """Return the first match of a regular expression, or the default."""
         found = (match for selector in self for match in selector.re(regex, replace_entities))
         return next(found, default)
 
     def links(self) -> list[str]:
-        """Return the raw link of each that has one; see :attr:`Selector.link <skitter.html.selector.Selector.link>`."""
+        """Return the raw link of each selector that has one; see :attr:`Selector.link <skitter.html.selector.Selector.link>`."""
         return [link for selector in self if (link := selector.link) is not None]
 
     def __len__(self) -> int:
@@ -152,7 +158,7 @@ class SelectorList(Sequence["Selector"]):
 
 
 class ValueList(SelectorList):
-    """Text nodes or attribute values, each made a selector only when somebody looks at it alone."""
+    """Text nodes or attribute values. A selector is created only when a single value is accessed."""
 
     __slots__ = ("_make", "_values")
 
@@ -165,11 +171,11 @@ class ValueList(SelectorList):
         return list(self._values)
 
     def get(self, default: Any = None) -> Any:
-        """Return the first value, or the default if there is none."""
+        """Return the first value, or the default if the list is empty."""
         return self._values[0] if self._values else default
 
     def links(self) -> list[str]:
-        """Return the values, taken to be links."""
+        """Return the values, which are treated as links."""
         return self.getall()
 
     def __len__(self) -> int:
@@ -199,10 +205,10 @@ _engine = load_engine()
 
 
 class Selector:
-    """An element of a page, or a value taken from it.
+    """An element of a page, or a value selected from it.
 
-    ``Selector(text)`` parses an HTML page or fragment (HTML that came inside JSON, say) and stands for its
-    ``html`` element.
+    ``Selector(text)`` parses an HTML page or fragment, for example HTML inside JSON, and represents its ``html``
+    element.
     """
 
     __slots__ = ("_found", "_index", "_node", "_page")
@@ -214,17 +220,17 @@ class Selector:
         self._index = 0
 
     def css(self, query: str) -> SelectorList:
-        """Select by CSS; ``::text`` takes text nodes, ``::attr(name)`` attribute values.
+        """Select by CSS; ``::text`` selects text nodes, ``::attr(name)`` attribute values.
 
-        Raises :class:`~skitter.errors.UsageError` for a query that is not CSS.
+        Raises :class:`~skitter.errors.UsageError` for a query that is not valid CSS.
         """
         return self.run(compile_css(query))
 
     def run(self, query: CssQuery) -> SelectorList:
-        """Select by a CSS query that is compiled already."""
+        """Select by a compiled CSS query."""
         nodes = self._matches(query)
         if nodes is None:
-            return _wrap(self._twin().css(query.source))
+            return _wrap(self._in_parsel_tree().css(query.source))
         if query.take is Take.ELEMENT:
             return _ElementList(self, query, nodes)
         return ValueList(self._page.take(query, nodes), _Value)
@@ -232,32 +238,33 @@ class Selector:
     def xpath(
         self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
     ) -> SelectorList:
-        """Select by XPath 1.0; ``$name`` in the query takes its value from the keyword ``name``.
+        """Select by XPath 1.0; ``$name`` in the query is replaced by the keyword argument ``name``.
 
-        Raises :class:`~skitter.errors.UsageError` for a query that is not XPath.
+        Raises :class:`~skitter.errors.UsageError` for a query that is not valid XPath.
         """
         try:
-            return _wrap(self._twin().xpath(query, namespaces=namespaces, **variables))
+            return _wrap(self._in_parsel_tree().xpath(query, namespaces=namespaces, **variables))
         except ValueError as error:
             raise UsageError(
-                f"{query!r} cannot be used here: {error}",
-                remedy="correct it (this is XPath 1.0); on JSON use jmespath",
+                f"cannot evaluate XPath query {query!r}: {error}",
+                remedy="correct the query (the version is XPath 1.0); use jmespath for JSON",
+                field="query",
             ) from None
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:
-        """Select by JMESPath from text that is JSON."""
-        return _wrap(self._twin().jmespath(query, **options))
+        """Select by JMESPath from JSON text."""
+        return _wrap(self._in_parsel_tree().jmespath(query, **options))
 
     def get(self) -> Any:
-        """Return the outer HTML of an element; the text or attribute value as it is; a part of JSON."""
+        """Return the outer HTML of an element, a text or attribute value unchanged, or a part of a JSON document."""
         return self._page.engine.html(self._node)
 
     def getall(self) -> list[Any]:
-        """Return ``get()`` as a list of one."""
+        """Return ``get()`` in a list of length one."""
         return [self.get()]
 
     def extract(self) -> Any:
-        """Return ``get()``: its older name."""
+        """Return ``get()``: the older name of :meth:`get`."""
         return self.get()
 
     @property
@@ -272,28 +279,28 @@ class Selector:
 
     @property
     def link(self) -> str | None:
-        """Where it leads, as it stands in the page: ``href`` or else ``src`` of an element, the value itself."""
+        """The raw link: ``href`` or else ``src`` of an element; a text or attribute value itself."""
         engine, node = self._page.engine, self._node
         href = engine.attribute(node, "href")
         return engine.attribute(node, "src") if href is None else href
 
     def re(self, regex: str | Pattern[str], replace_entities: bool = True) -> list[str]:
-        """Return the matches of a regular expression in ``get()``: its groups, or all of it without groups.
+        """Return the matches of a regular expression in ``get()``: its groups, or the whole match if it has no groups.
 
-        Character references in them are replaced, but for ``&lt;`` and ``&amp;``.
+        Character references in the matches are replaced, except ``&lt;`` and ``&amp;``.
         """
-        from parsel.utils import extract_regex  # noqa: PLC0415 - see skitter.html.parsel_adapter
+        from parsel.utils import extract_regex  # noqa: PLC0415 - see parsel_selector
 
         return extract_regex(regex, self.get(), replace_entities=replace_entities)
 
     def re_first(
         self, regex: str | Pattern[str], default: str | None = None, replace_entities: bool = True
     ) -> str | None:
-        """Return the first of :meth:`re`, or the default."""
+        """Return the first match of a regular expression, or the default."""
         return next(iter(self.re(regex, replace_entities)), default)
 
     def attribute_on_page(self, tag: str, attribute: str) -> list[str]:
-        """Return an attribute of every element of one name on the whole page, in one compiled call."""
+        """Return an attribute of every element with a given name on the whole page, in one compiled call."""
         return self._page.engine.values(self._page.document, tag, attribute)
 
     def __bool__(self) -> bool:
@@ -307,7 +314,7 @@ class Selector:
         return f"<Selector {text if len(text) <= 40 else f'{text[:37]}...'!r}>"
 
     def _matches(self, query: CssQuery) -> list[Any] | None:
-        """Return the elements that fit, or ``None`` if only parsel can tell."""
+        """Return the matching elements, or ``None`` if only parsel can run the query."""
         engine, scoped = self._page.engine, query.scoped
         if scoped is None:
             return None
@@ -324,38 +331,38 @@ class Selector:
             nodes.insert(0, self._node)
         return nodes
 
-    def _twin(self) -> parsel.Selector:
+    def _in_parsel_tree(self) -> parsel.Selector:
         """Return the same element in parsel's tree."""
         if self._found is None:
-            return self._page.twin()
-        twins = self._found.twins()
-        return reparsed(self.get(), self.tag) if twins is None else twins[self._index]
+            return self._page.parsel_tree()
+        parsel_elements = self._found.parsel_elements()
+        return reparsed(self.get(), self.tag) if parsel_elements is None else parsel_elements[self._index]
 
 
 class _ElementList(SelectorList):
-    """What one CSS query found from one selector; remembers both, to find the same in parsel's tree."""
+    """The elements that one CSS query found from one selector. It keeps both, to find the same elements in parsel's tree."""
 
-    __slots__ = ("_nodes", "_parent", "_query", "_searched", "_twins")
+    __slots__ = ("_nodes", "_parent", "_parsel_elements", "_query", "_searched")
 
     def __init__(self, parent: Selector, query: CssQuery, nodes: list[Any]) -> None:
         self._parent = parent
         self._query = query
         self._nodes = nodes
-        self._twins: list[parsel.Selector] | None = None
+        self._parsel_elements: list[parsel.Selector] | None = None
         self._searched = False
 
-    def twins(self) -> list[parsel.Selector] | None:
-        """Return the same elements in parsel's tree, or ``None`` if its tree is another."""
+    def parsel_elements(self) -> list[parsel.Selector] | None:
+        """Return the same elements in parsel's tree, or ``None`` if the trees differ."""
         if not self._searched:
             self._searched = True
-            twins = self._parent._twin().css(self._query.source)  # noqa: SLF001 - one noun
-            if [selector.tag for selector in self] == [twin.root.tag for twin in twins]:
-                self._twins = list(twins)
-        return self._twins
+            parsel_elements = self._parent._in_parsel_tree().css(self._query.source)  # noqa: SLF001 - classes of one module
+            if [selector.tag for selector in self] == [element.root.tag for element in parsel_elements]:
+                self._parsel_elements = list(parsel_elements)
+        return self._parsel_elements
 
     def links(self) -> list[str]:
-        """Return the raw link of each that has one."""
-        attribute = self._parent._page.engine.attribute  # noqa: SLF001 - one noun
+        """Return the raw link of each selector that has one."""
+        attribute = self._parent._page.engine.attribute  # noqa: SLF001 - classes of one module
         hrefs = [attribute(node, "href") for node in self._nodes]
         if None not in hrefs:
             return hrefs  # type: ignore[return-value]  # just tested
@@ -373,17 +380,17 @@ class _ElementList(SelectorList):
     @overload
     def __getitem__(self, index: slice) -> SelectorList: ...
     def __getitem__(self, index: int | slice) -> Selector | SelectorList:
-        places = range(len(self._nodes))
+        indexes = range(len(self._nodes))
         if isinstance(index, slice):
-            return SelectorList(map(self._element, places[index]))
-        return self._element(places[index])
+            return SelectorList(map(self._element, indexes[index]))
+        return self._element(indexes[index])
 
     def __iter__(self) -> Iterator[Selector]:
         return map(self._element, range(len(self._nodes)))
 
     def _element(self, index: int) -> Selector:
         selector = object.__new__(Selector)  # without parsing
-        selector._page = self._parent._page  # noqa: SLF001 - one noun
+        selector._page = self._parent._page  # noqa: SLF001 - classes of one module
         selector._node = self._nodes[index]
         selector._found = self
         selector._index = index
@@ -399,14 +406,14 @@ class _Value(Selector):
         self._value = value
 
     def run(self, query: CssQuery) -> SelectorList:
-        """Find nothing: a value has no elements in it."""
+        """Return an empty list: a value contains no elements."""
         del query
         return ValueList([], _Value)
 
     def xpath(
         self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
     ) -> SelectorList:
-        """Find the value itself by ``.`` and nothing else."""
+        """Return the value for the query ``.``, and an empty list for all others."""
         del namespaces, variables
         return ValueList([self._value] if query.strip() == "." else [], _Value)
 
@@ -421,7 +428,7 @@ class _Value(Selector):
 
     @property
     def tag(self) -> str:
-        """``""``."""
+        """An empty string."""
         return ""
 
     @property
@@ -432,12 +439,12 @@ class _Value(Selector):
     def __bool__(self) -> bool:
         return bool(self._value)
 
-    def _twin(self) -> parsel.Selector:
+    def _in_parsel_tree(self) -> parsel.Selector:
         return parsel_selector(text=self._value, type="text")
 
 
-class _Foreign(Selector):
-    """A selector of parsel: an XPath result, a node of an XML page, a part of a JSON page."""
+class _ParselAdapter(Selector):
+    """Adapts a selector of parsel: an XPath result, a node of an XML page, or a part of a JSON page."""
 
     __slots__ = ("_inner",)
 
@@ -449,10 +456,10 @@ class _Foreign(Selector):
         try:
             return _wrap(self._inner.css(query.source))
         except ValueError as error:
-            raise UsageError(str(error), remedy="on JSON use jmespath") from None
+            raise UsageError(str(error), remedy="use jmespath for JSON", field="query") from None
 
     def get(self) -> Any:
-        """Return what parsel returns."""
+        """Return the result of parsel."""
         return self._inner.get()
 
     @property
@@ -464,13 +471,13 @@ class _Foreign(Selector):
 
     @property
     def tag(self) -> str:
-        """Name of the element; ``""`` for anything else."""
+        """Name of the element; ``""`` for all other nodes."""
         tag = getattr(self._inner.root, "tag", "")
         return tag if isinstance(tag, str) else ""
 
     @property
     def link(self) -> str | None:
-        """``href`` or else ``src`` of an element, the value itself."""
+        """The raw link: ``href`` or else ``src`` of an element; a value itself."""
         root = self._inner.root
         if isinstance(root, str):
             return root
@@ -481,26 +488,27 @@ class _Foreign(Selector):
     def __bool__(self) -> bool:
         return bool(self._inner)
 
-    def _twin(self) -> parsel.Selector:
+    def _in_parsel_tree(self) -> parsel.Selector:
         return self._inner
 
 
-def foreign_selector(text: str, kind: str) -> Selector:
+def parsel_backed_selector(text: str, kind: str) -> Selector:
     """Return the selector of an ``"xml"`` or ``"json"`` text."""
-    return _Foreign(parsel_selector(text=text, type=kind))
+    return _ParselAdapter(parsel_selector(text=text, type=kind))
 
 
 def from_parsel(inner: parsel.Selector) -> Selector:
-    """Return a selector for one that parsel made."""
-    return _Foreign(inner)
+    """Return a selector that adapts one of parsel."""
+    return _ParselAdapter(inner)
 
 
 def _wrap(found: Iterable[parsel.Selector]) -> SelectorList:
-    return SelectorList(map(_Foreign, found))
+    return SelectorList(map(_ParselAdapter, found))
 
 
 def _no_attributes() -> UsageError:
     return UsageError(
-        "a text or an attribute value has no attributes",
+        "a text or attribute value has no attributes",
         remedy="select the element itself, without ::text or ::attr()",
+        field="query",
     )

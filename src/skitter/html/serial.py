@@ -1,11 +1,13 @@
-"""Outer HTML as lxml writes it, so that a regular expression made for parsel's output goes on to work.
+"""Outer HTML in the spelling of lxml, so that regular expressions written for parsel's output still match.
 
-The engine writes ``checked=""`` and ``&quot;``; lxml (libxml2's HTML serializer) writes ``checked``, prefers the
-quotes that need no escape, and percent-encodes blanks and non-ASCII characters of ``href``, ``src``, ``action``
-and the name of an anchor. What cannot be made equal: lxml repeats any attribute that stood without a value in
-that form, here only the boolean attributes of HTML are (``data-x`` is written ``data-x=""``); names of SVG
-attributes keep their case; void elements of HTML5 that libxml2 does not know (``wbr``, ``source``, ``track``)
-get no end tag; white space around ``head`` and ``body`` and added elements (``tbody``) are as HTML5 has them.
+The engine writes ``checked=""`` and ``&quot;``. The HTML serializer of lxml (libxml2) writes ``checked``, prefers
+quotes that need no escape, and percent-encodes blanks and non-ASCII characters in ``href``, ``src``, ``action`` and
+the name of an anchor.
+
+Some differences remain. lxml writes every attribute without a value in that form; here only the boolean attributes
+of HTML are (``data-x`` becomes ``data-x=""``). Names of SVG attributes keep their case. Void elements of HTML5 that
+libxml2 does not know (``wbr``, ``source``, ``track``) get no end tag. White space around ``head`` and ``body`` and
+implied elements (``tbody``) follow HTML5.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _BOOLEAN = frozenset(
     {"checked", "compact", "declare", "defer", "disabled", "ismap", "multiple"}
     | {"nohref", "noresize", "noshade", "nowrap", "readonly", "selected"}
 )
-# Those of HTML5, which libxml2 does not know: it leaves out only a value that was not there.
+# Boolean attributes of HTML5 that libxml2 does not know: it omits the value only if the page had none.
 _BOOLEAN_IF_EMPTY = frozenset(
     {"allowfullscreen", "async", "autofocus", "autoplay", "controls", "default", "formnovalidate", "hidden"}
     | {"inert", "itemscope", "loop", "muted", "nomodule", "novalidate", "open", "playsinline", "required"}
@@ -29,8 +31,8 @@ _GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))
 _MAY_DIFFER = re.compile(
     rf'&quot;| (?:{"|".join(sorted(_BOOLEAN))})="| [a-z]+=""| (?:action|href|name|src)="[^"]*[^"\x21-\x7e]'
 )
-# The engine escapes "<" and ">" in values, so a tag ends at its first ">". Comments and raw text are taken
-# whole, since what looks like a tag in them is none.
+# The engine escapes "<" and ">" in attribute values, so a tag ends at its first ">". Comments and raw text are
+# matched as a whole, because text in them that looks like a tag is not a tag.
 _PIECE = re.compile(
     r"<!--.*?-->"
     r"|<(?P<raw>script|style|xmp|iframe|noembed|noframes)(?P<raw_attributes>(?: [^>]*)?)>(?P<text>.*?)</(?P=raw)>"
@@ -41,7 +43,7 @@ _ATTRIBUTE = re.compile(r' ([^\s=]+)="([^"]*)"')
 
 
 def like_lxml(html: str) -> str:
-    """Return the engine's serialisation in the spelling of lxml."""
+    """Convert the engine's serialization to the spelling of lxml."""
     return html if _MAY_DIFFER.search(html) is None else _PIECE.sub(_respell, html)
 
 

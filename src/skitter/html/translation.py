@@ -1,4 +1,4 @@
-"""Translation: from the text of a CSS query to what the HTML engine runs; see :mod:`skitter.html.query`."""
+"""Compiles CSS queries for the HTML engine; see :mod:`skitter.html.query`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from parsel.csstranslator import HTMLTranslator
 from skitter.errors import UsageError
 from skitter.html.query import CssQuery, Scoped, Take
 
-# Those whose meaning is the same in the CSS standard and in parsel's translation.
+# Pseudo-classes with the same meaning in the CSS standard and in parsel's translation.
 _SAFE_PSEUDO_CLASSES = frozenset(
     {"first-child", "last-child", "only-child", "first-of-type", "last-of-type", "only-of-type", "empty"}
 )
@@ -19,14 +19,15 @@ _translator = HTMLTranslator()
 
 
 def translated(css: str) -> CssQuery:
-    """Parse any CSS query. Raises :class:`~skitter.errors.UsageError` if parsel would refuse it."""
+    """Parse any CSS query. Raises :class:`~skitter.errors.UsageError` for a query that parsel rejects."""
     try:
         _translator.css_to_xpath(css)
         selectors = tree.parse(css)
     except (SelectorError, TypeError) as error:
         raise UsageError(
-            f"{css!r} is no CSS query: {error}",
-            remedy="correct it, or use an XPath query, which can express more",
+            f"invalid CSS query {css!r}: {error}",
+            remedy="correct the query, or use XPath, which can express more",
+            field="query",
         ) from None
     parts = [_part_of(selector) for selector in selectors]
     if None in parts or len({(part[0], part[1]) for part in parts if part}) > 1:
@@ -59,9 +60,9 @@ def _part_of(selector: tree.Selector) -> tuple[Take, str, _Chain] | None:
 
 
 def _spill(chain: _Chain) -> str:
-    """Return the combinator before a last "*" that takes in the level above it too, if there is one.
+    """Return the combinator before a final ``*`` if the query also selects the level above it, else ``""``.
 
-    In parsel's translation ``p *::text`` gives the text of ``p`` itself as well, and so does ``* > *::text``.
+    In parsel's translation ``p *::text`` also returns the text of ``p`` itself, and so does ``* > *::text``.
     """
     if len(chain) == 1 or not _is_any(chain[-1][1]):
         return ""
@@ -105,7 +106,7 @@ def _is_native(selector: tree.Tree) -> bool:
 
 def _is_native_attribute(selector: tree.Attrib) -> bool:
     if selector.operator != "exists" and selector.flag is None:
-        # HTML compares the values of some attributes (type, rel, lang ...) without case, parsel never does.
+        # HTML ignores case in the values of some attributes (type, rel, lang ...), parsel never does.
         selector.flag = "s"
     return not selector.namespace and selector.operator != "!="
 

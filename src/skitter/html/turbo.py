@@ -1,4 +1,4 @@
-"""The default engine, ``turbohtml``: 30 us for a page of 17 KB."""
+"""The default engine, based on ``turbohtml``: it parses a page of 17 KB in 30 us."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skitter.html.engine import Engine, in_standards_mode
 from skitter.html.serial import like_lxml
 
 _PLAIN_SPACES = Html(formatter=Formatter.MINIMAL)
-"""Writes a no-break space as itself, as lxml does."""
+"""Writes a no-break space as a character, as lxml does."""
 
 
 def _parse(text: str) -> Document:
@@ -20,7 +20,7 @@ def _parse(text: str) -> Document:
 
 def _root(document: Document) -> Element:
     root = document.root
-    assert root is not None  # the parser always makes one
+    assert root is not None  # the parser always creates one
     return root
 
 
@@ -70,7 +70,7 @@ TURBO = Engine(
     select=Node.select,
     first=Node.select_one,
     matches=Node.matches,
-    texts=XPath("text()"),  # type: ignore[arg-type]  # its type does not tell what a path selects
+    texts=XPath("text()"),  # type: ignore[arg-type]  # its type does not say what a path selects
     deep_texts=XPath("descendant::text()"),  # type: ignore[arg-type]  # likewise
     nested_texts=_nested_texts,
     outermost=_outermost,

@@ -18,7 +18,7 @@ import msgspec
 
 from skitter.errors import SkitterError, is_usage
 from skitter.frontier.contract import Frontier
-from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier
+from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
 from skitter.run.builder import JobBuilder, WorkerSet
 from skitter.run.process import FRAMES, run_async, set_up_logging
 from skitter.run.supervisor import HAD_WORK, READY, WorkerCommand, WorkerResult
@@ -51,7 +51,7 @@ def _report(pipe: int, text: bytes) -> None:
 
 def _make_frontier(builder: JobBuilder, command: WorkerCommand, name: str) -> Frontier:
     if not command.shared:
-        return RemoteFrontier(builder.folder.socket, name)
+        return remote_frontier(builder.folder.socket, name)
     from skitter.frontier.registry import make_frontier  # noqa: PLC0415 - other workers need none of its modules
 
     return make_frontier(builder.spec.frontier, builder.frontier_context(joining=True))
@@ -100,9 +100,9 @@ def main() -> int:
         return 1  # no report: if the owner still runs, it replaces this worker
     except SkitterError as error:
         if command.log_format == FRAMES:
-            from skitter.run.log_frames import tell_cause  # noqa: PLC0415 - only processes of a service need it
+            from skitter.run.log_frames import log_cause  # noqa: PLC0415 - only processes of a service need it
 
-            tell_cause(error)
+            log_cause(error)
         result = WorkerResult(str(error)[:8000], error.remedy[:8000], is_usage=is_usage(error))
     _report(pipe, msgspec.json.encode(result))
     gc.freeze()  # the process ends: skip a last collection of garbage

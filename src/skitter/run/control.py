@@ -12,18 +12,18 @@ import msgspec
 
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.contract import Frontier, NoSuchJob
-from skitter.frontier.embedded.file_format import file_of
 from skitter.frontier.embedded.inspection import (
+    read_changes,
     read_dead_letters,
     read_outputs,
+    read_stats,
     read_status,
-    read_steering,
-    read_tallies,
 )
+from skitter.frontier.embedded.tables import file_of
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
-from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier
+from skitter.frontier.rpc.client import OwnerGone, remote_frontier
 from skitter.frontier.stats import StatsGroup, StatsRow
 from skitter.frontier.workers import WorkerStatus
 from skitter.politeness import Politeness
@@ -131,7 +131,7 @@ async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]
         finally:
             await shared.close()
         return
-    frontier = RemoteFrontier(folder.socket)
+    frontier = remote_frontier(folder.socket)
     try:
         info = await frontier.open()
     except OwnerGone:
@@ -264,7 +264,7 @@ async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
     path = _file_of(folder, spec)
     if path is not None:
         found.counts = read_status(path)
-        changes, found.banned = read_steering(path)
+        changes, found.banned = read_changes(path)
         found.changes = msgspec.to_builtins(changes)
         return
     async with open_frontier(folder) as reached:
@@ -286,7 +286,7 @@ async def stats(folder: JobFolder, group: StatsGroup, limit: int) -> list[StatsR
                 return await live.frontier.reports.stats(group, limit)
     path = _file_of(folder, folder.read())
     if path is not None:
-        return read_tallies(path, group, limit)
+        return read_stats(path, group, limit)
     async with open_frontier(folder) as reached:
         return await reached.frontier.reports.stats(group, limit)
 

@@ -26,7 +26,7 @@ from skitter.run.process import LogOptions
 from skitter.run.supervisor import Supervisor, WorkerCommand
 from skitter.secrets import shown_url
 from skitter.spider import Spider
-from skitter.store.committed import split_by_place
+from skitter.store.committed import split_by_presence
 from skitter.store.contract import parts_folder
 
 log = logging.getLogger("skitter.crawl")
@@ -311,7 +311,7 @@ class Crawl:
         if not frontier.shared:
             return ranges  # all part files are on this machine
         parts = parts_folder(str(self._builder.folder.path))
-        here, _ = await asyncio.to_thread(split_by_place, ranges, [parts])
+        here, _ = await asyncio.to_thread(split_by_presence, ranges, [parts])
         return here
 
     async def _emit(self, frontier: Frontier) -> None:

@@ -55,7 +55,7 @@ def load_spider_class(name: str) -> type[Spider]:
     module = _module_of_file(Path(place)) if place.endswith(".py") else _module_by_name(place)
     spiders = _spiders_in(module)
     if class_name:
-        return _named(spiders, vars(module).get(class_name), class_name, place)
+        return _named(spiders, getattr(module, class_name, None), class_name, place)
     if len(spiders) == 1:
         return next(iter(spiders.values()))
     if not spiders:

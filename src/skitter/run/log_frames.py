@@ -1,9 +1,9 @@
-"""Frames: what a process logs and prints, as it goes through a pipe that it shares with others.
+"""Logging to a pipe that several processes share: each record is written as one or several frames.
 
-A pipe mixes nothing that is written in one piece of at most ``PIPE_BUF`` bytes (POSIX), so each frame is one: a JSON
-text between RS and LF (RFC 7464), which tells it from what else arrives there, such as the last words of an interpreter that
-crashes. A line that is longer than a frame is sent in several. Nobody ever waits: what a full pipe does not take is counted, and told
-by the next frame.
+A pipe never mixes writes of at most ``PIPE_BUF`` bytes (POSIX), so each frame is one such write: a JSON text between
+RS and LF (RFC 7464). The RS separates it from other output in the pipe, such as the last message of a crashing
+interpreter. A line that is too long for one frame is sent in parts. A writer never waits: lines that a full pipe
+does not accept are counted, and the next frame reports their number.
 """
 
 from __future__ import annotations
@@ -25,56 +25,74 @@ from skitter.errors import SkitterError
 from skitter.run.process import extra_fields
 
 MARK = b"\x1e"
-_LARGEST = 4096
-"""PIPE_BUF of Linux. It is less on macOS (512): there long lines of processes that write at once may be mixed up."""
-_PIECE = 2500
-"""Bytes of text in one of several frames; what else there is in a frame has room beside it."""
-_LONGEST = 16_000
-"""Characters of a message or a traceback that are kept: its beginning and its end."""
-_LONGEST_NAME = 80
+_MAX_FRAME = 4096
+"""PIPE_BUF on Linux. On macOS it is 512: there, long lines of processes that write at the same time may be mixed."""
+_MAX_PART = 2500
+"""Bytes of text in one part of a line; the other fields of a frame fit into the rest."""
+_MAX_TEXT = 16_000
+"""Characters of a message or a traceback; longer texts lose their middle."""
+_MAX_NAME = 80
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
-class LogFrame(msgspec.Struct, array_like=True):
-    """A line of a log, or, if ``more`` come, a part of it."""
+class LogLine(msgspec.Struct, omit_defaults=True):
+    """One line of the log of a run."""
 
     time: float
+    """Unix time."""
     level: str
+    """One of :data:`LEVELS`."""
     logger: str
-    worker: str
+    """Name of the logger; ``stderr`` and ``stdout`` for printed text."""
     message: str = ""
+    node: str = ""
+    worker: str = ""
+    """Name of the worker process, or the process id of the process that runs the job on the node; empty if unknown."""
     traceback: str = ""
-    first: bool = True
-    more: bool = False
     fields: dict[str, Any] = {}
+    """Additional fields of the record."""
+    part: int = 0
+    """Number of the part, if the line is sent in several frames."""
+    more: bool = False
+    """Whether more parts follow."""
+
+    @property
+    def severity(self) -> int:
+        """The level as a number of :mod:`logging`."""
+        return severity_of(self.level)
+
+
+def severity_of(level: str) -> int:
+    """Return the number of a level, as in :mod:`logging`. Unknown levels count as critical."""
+    return 10 * (LEVELS.index(level) + 1) if level in LEVELS else logging.CRITICAL
 
 
 def level_name(number: int) -> str:
-    """Return the name of a level, or of the next one below it."""
+    """Return the name of a level, or of the next lower one."""
     return LEVELS[min(max(number // 10, 1), len(LEVELS)) - 1]
 
 
-def frames_of(line: LogFrame) -> Iterator[bytes]:
-    """Return a line as what is written, each in one piece."""
+def frames_of(line: LogLine) -> Iterator[bytes]:
+    """Return the frames of a line."""
     whole = _encoded(line)
-    if len(whole) <= _LARGEST:
+    if len(whole) <= _MAX_FRAME:
         yield whole
         return
-    parts = [*(("message", piece) for piece in _pieces(line.message)),
-             *(("traceback", piece) for piece in _pieces(line.traceback))]  # fmt: skip
-    for number, (place, piece) in enumerate(parts):
-        part = LogFrame(line.time, line.level, line.logger, line.worker)
-        setattr(part, place, piece)
-        part.first, part.more = number == 0, number < len(parts) - 1
-        yield _encoded(part)
+    texts = [("message", piece) for piece in _pieces(line.message)]
+    texts += [("traceback", piece) for piece in _pieces(line.traceback)]
+    for part, (field, text) in enumerate(texts):
+        frame = LogLine(line.time, line.level, line.logger, worker=line.worker)
+        frame.part, frame.more = part, part < len(texts) - 1
+        setattr(frame, field, text)
+        yield _encoded(frame)
 
 
-def _encoded(frame: LogFrame) -> bytes:
-    return MARK + msgspec.json.encode(frame, enc_hook=repr) + b"\n"
+def _encoded(line: LogLine) -> bytes:
+    return MARK + msgspec.json.encode(line, enc_hook=repr) + b"\n"
 
 
 def _pieces(text: str) -> Iterator[str]:
-    if len(msgspec.json.encode(text)) <= _PIECE:
+    if len(msgspec.json.encode(text)) <= _MAX_PART:
         if text:
             yield text
         return
@@ -85,23 +103,26 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _bounded(text: str) -> str:
     """Return a text that can be encoded, without its middle if it is too long."""
-    if len(text) > _LONGEST:
-        half = _LONGEST // 2
-        text = f"{text[:half]}\n... {len(text) - 2 * half} characters are left out ...\n{text[-half:]}"
+    if len(text) > _MAX_TEXT:
+        half = _MAX_TEXT // 2
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters omitted ...\n{text[-half:]}"
     return text.encode("utf-8", "replace").decode()
 
 
 class LogFrameHandler(logging.Handler):
-    """Writes each record as a frame, and never waits. Its descriptor stays open: what is said last comes after logging ends."""
+    """A logging handler that writes frames to a pipe and never waits.
+
+    Its descriptor stays open after :func:`logging.shutdown`, for messages that are logged while the process ends.
+    """
 
     def __init__(self, descriptor: int, worker: str) -> None:
         super().__init__()
-        self._worker = worker[:_LONGEST_NAME]
+        self._worker = worker[:_MAX_NAME]
         self._lost = 0
-        # Only our own writing must not wait; who else writes there knows nothing of a pipe that refuses.
+        # A new description of the pipe: other writers do not expect a pipe that refuses data.
         try:
             self._out = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # no such folder on this system: a reader that hangs is waited for
+        except OSError:  # no /proc on this system: the handler waits for the reader
             self._out = os.dup(descriptor)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -111,43 +132,38 @@ class LogFrameHandler(logging.Handler):
             self.flush()
             if not self._write(line):
                 self._lost += 1
-        except Exception:  # noqa: BLE001 - what a record holds is the user's: its text may fail in any way
+        except Exception:  # noqa: BLE001 - the arguments of a record are the user's, and may fail in any way
             self.handleError(record)
 
     def flush(self) -> None:
-        """Tell what was lost, also when the process ends."""
-        if self._lost and self._write(self._loss()):
+        """Report lost lines, also when the process ends."""
+        text = f"{self._lost} lines were lost because the node did not read them fast enough"
+        if self._lost and self._write(LogLine(time.time(), "warning", __name__, text, worker=self._worker)):
             self._lost = 0
 
-    def _line(self, record: logging.LogRecord) -> LogFrame:
+    def _line(self, record: logging.LogRecord) -> LogLine:
         trace = ""
         if record.exc_info:
             trace = (self.formatter or logging.Formatter()).formatException(record.exc_info)
-        line = LogFrame(
-            record.created, level_name(record.levelno), record.name[:_LONGEST_NAME], self._worker,
-            _bounded(record.getMessage().rstrip()), _bounded(trace),
+        return LogLine(
+            record.created, level_name(record.levelno), _bounded(record.name[:_MAX_NAME]),
+            _bounded(record.getMessage().rstrip()), worker=self._worker, traceback=_bounded(trace),
+            fields=extra_fields(record),
         )  # fmt: skip
-        line.logger = _bounded(line.logger)
-        line.fields = extra_fields(record)
-        return line
 
-    def _loss(self) -> LogFrame:
-        text = f"{self._lost} lines were lost: they came faster than the node reads"
-        return LogFrame(time.time(), "warning", __name__, self._worker, text)
-
-    def _write(self, line: LogFrame) -> bool:
+    def _write(self, line: LogLine) -> bool:
         try:
             for frame in frames_of(line):
                 os.write(self._out, frame)
         except BlockingIOError:
             return False
-        except OSError:  # the node is gone, and this process soon, too
+        except OSError:  # the node is gone, and this process ends soon
             return True
         return True
 
 
 class StreamToLog(io.TextIOBase):
-    """Standard output or error of a process whose log goes into frames: each line that is printed is one of the log."""
+    """Replaces standard output or error: each printed line becomes a log record."""
 
     encoding = "utf-8"
     errors = "replace"
@@ -160,30 +176,30 @@ class StreamToLog(io.TextIOBase):
         self._handler = handler
         self._rest = ""
         self._lock = threading.RLock()
-        """Of a kind that a finaliser may take, which prints while its thread is printing."""
+        """Reentrant: a finalizer may print while its thread is printing."""
 
     def writable(self) -> bool:
-        """Tell that it can be written."""
+        """Return ``True``."""
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor below it, for processes that are to inherit it."""
+        """Return the original descriptor, for child processes that inherit it."""
         return self._original.fileno()
 
     def write(self, text: str) -> int:
-        """Log all lines that are complete."""
+        """Log all complete lines."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         with self._lock:
             *lines, self._rest = (self._rest + text).split("\n")
-            if len(self._rest) > _LONGEST:
+            if len(self._rest) > _MAX_TEXT:
                 lines.append(self._rest)
                 self._rest = ""
         self._log(lines)
         return len(text)
 
     def flush(self) -> None:
-        """Log a line that is not complete."""
+        """Log an incomplete line."""
         with self._lock:
             rest, self._rest = self._rest, ""
         self._log([rest])
@@ -191,40 +207,39 @@ class StreamToLog(io.TextIOBase):
     def _log(self, lines: list[str]) -> None:
         for line in lines:
             if line.strip():
-                self._handler.handle(
-                    logging.LogRecord(self._name, self._level, "", 0, line.rstrip("\r"), None, None)
-                )
+                record = logging.LogRecord(self._name, self._level, "", 0, line.rstrip("\r"), None, None)
+                self._handler.handle(record)
 
 
-def tell_cause(error: SkitterError) -> None:
-    """Log what is behind an error that ends this process: the line in which it is told elsewhere is not all there is."""
+def log_cause(error: SkitterError) -> None:
+    """Log the exception behind an error that ends this process; the error itself is reported elsewhere, without it."""
     if error.__cause__ is not None:
         logging.getLogger("skitter").error("%s", error, exc_info=error.__cause__)
 
 
 def send_frames(level: str, worker: str) -> None:
-    """Send all that this process logs, warns of, prints and dies of to standard error, as frames.
+    """Send log records, warnings, printed text and fatal errors of this process to standard error, as frames.
 
-    That is what any logger tells from a level on, not only those of skitter: a spider has loggers of its own.
+    Records of all loggers are sent, from ``level`` on, not only those of skitter: a spider has loggers of its own.
     """
     handler = LogFrameHandler(2, worker)
-    root, ours = logging.getLogger(), logging.getLogger("skitter")
-    root.handlers[:], ours.handlers[:] = [handler], []
+    root, skitter = logging.getLogger(), logging.getLogger("skitter")
+    root.handlers[:], skitter.handlers[:] = [handler], []
     root.setLevel(level.upper())
-    ours.setLevel(logging.NOTSET)
-    ours.propagate = True
+    skitter.setLevel(logging.NOTSET)
+    skitter.propagate = True
     logging.captureWarnings(capture=True)
     faulthandler.enable(2)
     sys.stdout = StreamToLog("stdout", logging.INFO, sys.stdout, handler)
     sys.stderr = StreamToLog("stderr", logging.WARNING, sys.stderr, handler)
 
-    def tell(
+    def log_fatal(
         kind: type[BaseException], error: BaseException | None, trace: TracebackType | None, where: str
     ) -> None:
         if error is not None and not issubclass(kind, SystemExit):
-            ours.critical("%s ended by %s", where, kind.__name__, exc_info=(kind, error, trace))
+            skitter.critical("%s ended by %s", where, kind.__name__, exc_info=(kind, error, trace))
 
-    sys.excepthook = lambda kind, error, trace: tell(kind, error, trace, "the process")
-    threading.excepthook = lambda found: tell(
+    sys.excepthook = lambda kind, error, trace: log_fatal(kind, error, trace, "the process")
+    threading.excepthook = lambda found: log_fatal(
         found.exc_type, found.exc_value, found.exc_traceback, "a thread"
     )

@@ -1,1 +1,1 @@
-"""The service: ``skitter serve``, nodes that run the jobs which stand in a store they share, and their HTTP API."""
+"""The service ``skitter serve``: nodes that share a store and run its jobs, and their HTTP API."""

@@ -1,38 +1,31 @@
-"""Refusals: what the service answers to a caller who asks for something that cannot be."""
+"""Errors that the service reports to the caller of its API."""
 
 from __future__ import annotations
 
 from skitter.errors import UsageError
 
-TRIES = 20
-"""How often a change is tried again because another node was faster."""
-
 
 class Refusal(UsageError):
-    """A call that is refused. ``field`` is the part of the call that has to change; empty: the call as a whole."""
+    """A refused request. ``field`` names the part of the request to change; empty means the request as a whole."""
 
     status = 422
-    title = "The call cannot be carried out as asked"
-
-    def __init__(self, message: str, *, remedy: str = "", field: str = "") -> None:
-        super().__init__(message, remedy=remedy)
-        self.field = field
+    title = "The request cannot be carried out"
 
 
 class Missing(Refusal):
-    """There is no such job, recipe, task or run."""
+    """The job, recipe, task or run does not exist."""
 
     status = 404
-    title = "There is no such thing"
+    title = "Not found"
 
 
 class Conflict(Refusal):
-    """It cannot be done now: the name is taken, the job is in another state, others were faster."""
+    """The request does not fit the current state: the name is taken, the job is running, or others were faster."""
 
     status = 409
-    title = "Not in this state"
+    title = "Conflict with the current state"
 
 
 def too_busy(name: str) -> Conflict:
-    """Return the refusal of a change that others were always faster than."""
-    return Conflict(f"{name!r} is being changed by many at once", remedy="try again")
+    """Return the error for a change that failed too often because others changed the same record."""
+    return Conflict(f"{name!r} is being changed by many callers at once", remedy="try again")

@@ -1,7 +1,7 @@
-"""Node: one process of ``skitter serve``: runs what the store says is to be run, and tells that it is there.
+"""A node of the service: one process of ``skitter serve`` that runs the active jobs and announces its status.
 
 There is no leader. Every node runs every active job with processes of its own, and these share the requests through
-the job's frontier. If a node dies its leases run out and its note is forgotten; nothing has to be handed over.
+the frontier of the job. If a node dies, its leases and its status expire; nothing has to be handed over.
 """
 
 from __future__ import annotations
@@ -20,251 +20,254 @@ from pathlib import Path
 
 import msgspec
 
+from skitter._utils.backoff import Backoff
 from skitter._utils.redaction import Redactor, secrets_among
 from skitter._version import VERSION
 from skitter.errors import SkitterError
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.registry import make_frontier
 from skitter.politeness import Politeness
-from skitter.run.log_frames import level_name
-from skitter.service.desk import Desk
+from skitter.run.log_frames import level_name, severity_of
 from skitter.service.errors import Refusal
-from skitter.service.log_keeper import LogKeeper
-from skitter.service.log_lines import severity_of
-from skitter.service.nouns import Job, NodeNote, Run, Trouble, decode
+from skitter.service.jobs import JobService
+from skitter.service.log_collector import LogBuffer
+from skitter.service.models import JobRecord, JobRun, NodeError, NodeStatus, decode
+from skitter.service.run_process import RunProcess, RunStart
 from skitter.service.runner import RunEnd
-from skitter.service.running import Running, RunStart
+from skitter.service.storage import AppendLog
 
 log = logging.getLogger("skitter.service")
 
-LOOK_EVERY = 0.5
-"""Seconds between two looks at the store."""
-BELIEVED = 10.0
-"""Seconds for which a node that was heard of is believed to be there."""
-_DUTY_SECONDS = 10.0
-_SWEEP_EVERY = 5.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before a run is tried again that has failed on this node; doubled at each failure."""
+POLL_INTERVAL = 0.5
+"""Time between two reads of the records, in seconds."""
+STATUS_TTL = 10.0
+"""How long the status of a node is valid, in seconds."""
+_LEASE_SECONDS = 10.0
+"""How long a node holds a single duty without renewal."""
+_CLEANUP_INTERVAL = 5.0
+"""Time between two removals of discarded runs, in seconds."""
+_FIRST_RESTART, _MAX_RESTART = 1.0, 60.0
+"""Delay before a failed run is started again on this node, in seconds: after the first failure, and at most."""
 
 
 class Node:
-    """See :mod:`skitter.service.node`."""
+    """One node.
 
-    def __init__(self, desk: Desk, *, log_level: str = "info", mask: Redactor | None = None) -> None:
-        """``log_level``: least severity of what is kept in the logs of runs. ``mask`` knows what must not stand there."""
+    :param jobs: the jobs of the service
+    :param log_level: lowest level that is kept in the logs of runs
+    :param redactor: removes secrets from the logs of runs
+    """
+
+    def __init__(
+        self, jobs: JobService, *, log_level: str = "info", redactor: Redactor | None = None
+    ) -> None:
         host = socket.gethostname()
         self.name = f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._desk = desk
+        self._jobs = jobs
         self.leaving = asyncio.Event()
-        """Set when it is asked to end: what is followed through it ends, too."""
+        """Set when the node is asked to end; responses that follow a log end then, too."""
         self._log_level = log_level
-        self._mask = Redactor() if mask is None else mask
-        self._log_calls = itertools.count(1)
-        self._keepers: dict[str, LogKeeper] = {}
-        """By run that is being started or runs here, who keeps its log."""
-        self._running: dict[str, Running] = {}
-        self._pauses: dict[str, tuple[float, float]] = {}
-        """By run: not before (monotonic), and the pause after the next failure."""
-        self._note = NodeNote(
+        self._redactor = redactor or Redactor()
+        self._batches = itertools.count(1)
+        """Numbers of the writes to logs."""
+        self._logs: dict[str, LogBuffer] = {}
+        """Log buffers of the runs that are starting or running here."""
+        self._running: dict[str, RunProcess] = {}
+        self._restarts: dict[str, tuple[float, Backoff]] = {}
+        """For each failed run: monotonic time of the next start, and the delays after further failures."""
+        self._status = NodeStatus(
             host=host,
             pid=os.getpid(),
             version=VERSION,
             began=time.time(),
-            spiders=desk.ground.spiders is not None,
+            spiders=jobs.config.spiders is not None,
         )
-        self._swept = 0.0
+        self._cleaned_up = 0.0
 
     async def work(self, stopping: asyncio.Event) -> None:
-        """Do the work of a node until it is to stop; then let what runs here finish what is in hand."""
+        """Work until ``stopping`` is set, then let the runs on this node finish their requests in progress."""
         try:
             while not stopping.is_set():
                 try:
-                    await self._look()
+                    await self._poll()
                 except SkitterError as error:
-                    log.warning("the store cannot be used: %s", error)
+                    log.warning("cannot use the store: %s", error)
                 except Exception:
-                    log.exception("a look at the store failed")
+                    log.exception("reading the store failed")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), LOOK_EVERY)
+                    await asyncio.wait_for(stopping.wait(), POLL_INTERVAL)
         finally:
             await self._leave()
 
     async def _leave(self) -> None:
-        for running in self._running.values():
-            running.stop()
-        await asyncio.gather(*(running.wait() for running in self._running.values()))
-        for run in list(self._keepers):
-            self._keepers[run].note("info", "this node has left")
-            await self._keepers.pop(run).close()
+        for process in self._running.values():
+            process.stop()
+        await asyncio.gather(*(process.wait() for process in self._running.values()))
+        for run in list(self._logs):
+            self._logs[run].note("info", "this node has left")
+            await self._logs.pop(run).close()
         with contextlib.suppress(SkitterError):
-            await self._desk.records.announce(self.name, b"", 0)
+            await self._jobs.store.announce(self.name, b"", 0)
 
-    # --- one look ----------------------------------------------------------------------------------------
-
-    async def _look(self) -> None:
-        jobs = await self._desk.jobs()
+    async def _poll(self) -> None:
+        jobs = await self._jobs.records.jobs()
         active = {job.run.id: (job, job.run) for job in jobs if job.is_active and job.run is not None}
-        await self._reap()
-        for run, running in self._running.items():
+        await self._collect_ended()
+        for run, process in self._running.items():
             if run not in active:
-                running.stop()
+                process.stop()
         new = [run for run in active if run not in self._running and self._may_start(run)]
-        self._pauses = {run: pause for run, pause in self._pauses.items() if run in active}
-        self._note.troubles = {run: one for run, one in self._note.troubles.items() if run in active}
+        self._restarts = {run: restart for run, restart in self._restarts.items() if run in active}
+        self._status.errors = {run: error for run, error in self._status.errors.items() if run in active}
         await self._announce(new)
         for run in new:
             await self._start(active[run][0].name, run)
-        for run, (job, kept) in active.items():
-            if job.tasks and run in self._running:
-                await self._write_down_tasks(job, kept)
-        await self._duties()
+        for job, current in active.values():
+            if job.tasks and current.id in self._running:
+                await self._write_tasks(job, current)
+        await self._perform_duties()
 
-    async def _write_down_tasks(self, job: Job, run: Run) -> None:
-        """Let the processes of a run know the tasks that were added since."""
+    async def _write_tasks(self, job: JobRecord, run: JobRun) -> None:
+        """Pass new tasks to the processes of a run."""
         try:
-            await self._desk.prepare(job, run)
-        except Refusal as error:  # a task has an output that this node lacks
-            if run.id not in self._note.troubles:
-                self._trouble(run.id, str(error), error.remedy)
+            await self._jobs.prepare(job, run)
+        except Refusal as error:  # this node lacks an output of a task
+            if run.id not in self._status.errors:
+                self._failed(run.id, str(error), error.remedy)
 
     async def _announce(self, new: list[str]) -> None:
-        """Tell what runs here and what is about to: whoever erases a run looks here first."""
-        self._note.running = sorted({*self._running, *new})
-        await self._desk.records.announce(self.name, msgspec.json.encode(self._note), BELIEVED)
+        """Announce what runs here and what is about to: a node that erases a run reads this first."""
+        self._status.running = sorted({*self._running, *new})
+        await self._jobs.store.announce(self.name, msgspec.json.encode(self._status), STATUS_TTL)
 
-    async def _duties(self) -> None:
-        if await self._desk.records.hold("schedule", self.name, _DUTY_SECONDS):
-            await self._desk.start_due(time.time())
+    async def _perform_duties(self) -> None:
+        store = self._jobs.store
+        if await store.acquire_lease("schedule", self.name, _LEASE_SECONDS):
+            await self._jobs.start_due(time.time())
         now = time.monotonic()
-        if now - self._swept >= _SWEEP_EVERY:
-            self._swept = now
-            await self._sweep()
-            if await self._desk.records.hold("garbage", self.name, _DUTY_SECONDS):
+        if now - self._cleaned_up >= _CLEANUP_INTERVAL:
+            self._cleaned_up = now
+            await self._clean_up_files()
+            if await store.acquire_lease("garbage", self.name, _LEASE_SECONDS):
                 await self._erase_discarded()
 
     # --- runs --------------------------------------------------------------------------------------------
 
     def _may_start(self, run: str) -> bool:
-        return time.monotonic() >= self._pauses.get(run, (0.0, 0.0))[0]
+        return run not in self._restarts or time.monotonic() >= self._restarts[run][0]
 
     async def _start(self, name: str, run: str) -> None:
-        """Run a job here, if it is still to be run now that everybody can know of it."""
-        data = await self._desk.records.get("jobs", name)
-        job = None if data is None else decode(data, Job)
+        """Start a run that was announced, if the job is still active."""
+        data = await self._jobs.store.get("jobs", name)
+        job = None if data is None else decode(data, JobRecord)
         if job is None or job.run is None or job.run.id != run or not job.is_active:
             return
-        keeper = self._open_log(run, job)
+        config, buffer = self._jobs.config, self._open_log(run, job)
         try:
-            await self._desk.prepare(job, job.run)
-            spec = await asyncio.to_thread(self._desk.ground.spec, job, job.run)
-            items = self._desk.ground.store_of_items(run)
+            await self._jobs.prepare(job, job.run)
+            spec = await asyncio.to_thread(config.spec, job, job.run)
             level = min(self._log_level, level_name(log.getEffectiveLevel()), key=severity_of)
-            self._running[run] = await Running.start(
-                RunStart(name, job.run.leg, spec, items, level), keeper.take
-            )
-            keeper.note("info", "this node runs the job now")
-            log.info("runs %s", run)
-        except (SkitterError, OSError) as error:
-            self._trouble(run, str(error), getattr(error, "remedy", ""))
+            start = RunStart(name, job.run.attempt, spec, config.items_location(run), level)
+            self._running[run] = await RunProcess.start(start, buffer.take)
+            buffer.note("info", "this node runs the job now")
+            log.info("started %s", run)
+        except SkitterError as error:
+            self._failed(run, str(error), error.remedy)
+        except OSError as error:
+            self._failed(run, str(error))
         finally:
             if run not in self._running:
-                await self._keepers.pop(run).close()
+                await self._logs.pop(run).close()
 
-    # --- logs --------------------------------------------------------------------------------------------
+    def _open_log(self, run: str, job: JobRecord) -> LogBuffer:
+        """Open the log of a run that was announced; a node that erases logs waits until the run has ended."""
+        redactor = self._redactor.knowing(
+            secrets_among({"arguments": job.arguments, "settings": job.settings})
+        )
+        stored = self._jobs.config.log(run, self.name)
+        self._logs[run] = LogBuffer(run, stored, redactor, self.name, self._log_level, self._batches)
+        return self._logs[run]
 
-    def _open_log(self, run: str, job: Job) -> LogKeeper:
-        """Return who keeps the log of a run that is announced: whoever erases it waits for that to end."""
-        mask = self._mask.knowing(secrets_among({"arguments": job.arguments, "settings": job.settings}))
-        kept = self._desk.ground.log(run, self.name)
-        self._keepers[run] = LogKeeper(run, kept, mask, self.name, self._log_level, self._log_calls)
-        return self._keepers[run]
-
-    # --- ends --------------------------------------------------------------------------------------------
-
-    async def _reap(self) -> None:
-        """Look after the runs that have ended here."""
-        for run, running in list(self._running.items()):
-            if not running.has_ended:
-                running.insist()
+    async def _collect_ended(self) -> None:
+        """Record the end of runs whose process has ended."""
+        for run, process in list(self._running.items()):
+            if not process.has_ended:
+                process.kill_if_overdue()
                 continue
-            end = await running.wait()
+            end = await process.wait()
             if end is None:
-                self._trouble(run, f"its process ended with status {running.status}")
+                self._failed(run, f"its process ended with status {process.status}")
             elif end.error and not end.final:
-                self._trouble(run, end.error, end.remedy)
-            elif not running.is_asked_to_stop or end.state == "finished" or end.error:
-                await self._desk.change_run(
-                    running.job, run, running.leg, _ending(end.state, end.reason, end.error)
-                )
-                self._note_end(run, end)
+                self._failed(run, end.error, end.remedy)
+            elif not process.is_stopping or end.state == "finished" or end.error:
+                await self._jobs.change_run(process.job, run, process.attempt, _record_end(end))
+                state, reason = end.state or "failed", end.error or end.reason
+                text = f"the run is {state}: {reason}" if reason else f"the run is {state}"
+                self._logs[run].note("error" if end.error else "info", text)
             else:
-                self._keepers[run].note("info", "this node has let go of the run, as it was asked to")
-            await self._keepers.pop(run).close()
-            del self._running[run]  # not before its end stands in the store, and all that it said
+                self._logs[run].note("info", "this node has stopped the run as requested")
+            await self._logs.pop(run).close()
+            del self._running[run]  # only now: its end is recorded and its log is complete
 
-    def _note_end(self, run: str, end: RunEnd) -> None:
-        what, why = f"the run is {end.state or 'failed'}", end.error or end.reason
-        self._keepers[run].note("error" if end.error else "info", f"{what}: {why}" if why else what)
-
-    def _trouble(self, run: str, error: str, remedy: str = "") -> None:
-        """Note that a run cannot go on here, and let it rest for a while."""
+    def _failed(self, run: str, error: str, remedy: str = "") -> None:
+        """Record that a run failed on this node, and delay its next start."""
         log.warning("%s: %s", run, error)
-        self._keepers[run].note("error", f"{error}; {remedy}" if remedy else error)
-        _, pause = self._pauses.get(run, (0.0, _FIRST_PAUSE))
-        self._pauses[run] = (time.monotonic() + pause, min(2 * pause, _LONGEST_PAUSE))
-        self._note.troubles[run] = Trouble(error=error, remedy=remedy, at=time.time())
+        self._logs[run].note("error", f"{error}; {remedy}" if remedy else error)
+        _, backoff = self._restarts.get(run) or (0.0, Backoff(first=_FIRST_RESTART, maximum=_MAX_RESTART))
+        self._restarts[run] = (time.monotonic() + backoff.next_delay(), backoff)
+        self._status.errors[run] = NodeError(error=error, remedy=remedy, at=time.time())
 
-    # --- what is left of runs that are gone --------------------------------------------------------------
+    # --- removal of discarded runs -----------------------------------------------------------------------
 
     async def _erase_discarded(self) -> None:
-        """Erase the runs that were given up, unless a job still refers to them or a node still runs them."""
-        runs, logs = [await self._desk.records.all(kind) for kind in ("garbage", "old-logs")]
+        """Erase discarded runs and logs, except those that a job refers to or a node runs."""
+        store = self._jobs.store
+        runs, logs = await store.all("garbage"), await store.all("old-logs")
         if not runs and not logs:
             return
-        jobs = await self._desk.jobs()
-        running = {
-            run for note in (await self._desk.nodes()).values() for run in note.running
-        }  # after the jobs: see docs/service.md
+        jobs = await self._jobs.records.jobs()
+        nodes = await self._jobs.records.nodes()  # after the jobs: see docs/design/service.md
+        running = {run for status in nodes.values() for run in status.running}
         for run, data in runs.items():
             if run not in _runs_of(jobs) | running:
-                await self._erase(run)
-                await self._desk.records.swap("garbage", run, data, None)
+                await self._erase_run(run)
+                await store.compare_and_swap("garbage", run, data, None)
         for run, data in logs.items():
             if run not in _logs_of(jobs) | running:
-                await self._erase_log(run)
-                await self._desk.records.swap("old-logs", run, data, None)
+                await self._erase(self._jobs.config.log(run))
+                await store.compare_and_swap("old-logs", run, data, None)
 
-    async def _erase(self, run: str) -> None:
-        ground = self._desk.ground
-        if ground.is_shared:
-            await make_frontier(ground.store, FrontierContext(run, str(ground.runs), Politeness())).erase()
-        await ground.pages(run).erase()
+    async def _erase_run(self, run: str) -> None:
+        config = self._jobs.config
+        if config.is_shared:
+            await make_frontier(config.store, FrontierContext(run, str(config.runs), Politeness())).erase()
+            await self._erase(config.items(run))
 
-    async def _erase_log(self, run: str) -> None:
-        kept = self._desk.ground.log(run)
-        try:
-            await kept.erase()
-        finally:
-            await kept.close()
+    async def _erase(self, stored: AppendLog) -> None:
+        if self._jobs.config.is_shared:  # files are removed by _clean_up_files
+            try:
+                await stored.erase()
+            finally:
+                await stored.close()
 
-    async def _sweep(self) -> None:
-        """Remove from this disk what belongs to runs that no job has any more."""
-        ground = self._desk.ground
-        found = await asyncio.to_thread(_files_in, ground.runs, ground.sources)
-        logs = await asyncio.to_thread(_files_in, ground.logs)
+    async def _clean_up_files(self) -> None:
+        """Remove files of runs that no job has any more from the disk of this node."""
+        config = self._jobs.config
+        found = await asyncio.to_thread(_files_in, config.runs, config.sources)
+        logs = await asyncio.to_thread(_files_in, config.logs)
         if found or logs:
-            jobs = await self._desk.jobs()
-            dead = _not_of(found, _runs_of(jobs) | set(self._running))
-            dead += _not_of(logs, _logs_of(jobs) | set(self._keepers))
-            await asyncio.to_thread(_remove, dead)
+            jobs = await self._jobs.records.jobs()
+            unused = _without_runs(found, _runs_of(jobs) | set(self._running))
+            unused += _without_runs(logs, _logs_of(jobs) | set(self._logs))
+            await asyncio.to_thread(_remove, unused)
 
 
 def _files_in(*folders: Path) -> list[Path]:
     return [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
 
 
-def _not_of(paths: list[Path], runs: set[str]) -> list[Path]:
-    """Return the paths that are called after other runs."""
+def _without_runs(paths: list[Path], runs: set[str]) -> list[Path]:
+    """Return the paths that are not named after one of these runs."""
     return [path for path in paths if ".".join(path.name.split(".")[:2]) not in runs]
 
 
@@ -276,21 +279,21 @@ def _remove(paths: list[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _runs_of(jobs: list[Job]) -> set[str]:
+def _runs_of(jobs: list[JobRecord]) -> set[str]:
     return {run.id for job in jobs for run in (job.run, job.previous) if run is not None}
 
 
-def _logs_of(jobs: list[Job]) -> set[str]:
+def _logs_of(jobs: list[JobRecord]) -> set[str]:
     return {run for job in jobs for run in ([] if job.run is None else [job.run.id, *job.logs])}
 
 
-def _ending(state: str, reason: str, error: str) -> Callable[[Job, Run], None]:
-    def edit(job: Job, run: Run) -> None:
-        if error:
-            run.ended, run.reason, run.ended_at = "failed", error, time.time()
-        elif state == "finished":
+def _record_end(end: RunEnd) -> Callable[[JobRecord, JobRun], None]:
+    def edit(job: JobRecord, run: JobRun) -> None:
+        if end.error:
+            run.ended, run.reason, run.ended_at = "failed", end.error, time.time()
+        elif end.state == "finished":
             run.ended, run.ended_at = "finished", time.time()
-        elif job.wanted == "running":  # somebody stopped it at its frontier, or a limit did
-            job.wanted, run.reason = ("paused" if state == "paused" else "stopped"), reason
+        elif job.wanted == "running":  # it was paused or stopped on its frontier, or reached a limit
+            job.wanted, run.reason = ("paused" if end.state == "paused" else "stopped"), end.reason
 
     return edit

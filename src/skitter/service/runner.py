@@ -1,8 +1,8 @@
-"""Runner: the process in which a node runs one job (``python -m skitter.service.runner PIPE``).
+"""The process in which a node runs one job (``python -m skitter.service.runner PIPE``).
 
-Reads its order as JSON from standard input. SIGTERM lets it finish what is in hand and end. If its node is gone it ends
-at once: what it held goes back by the leases. What it says of its end goes into the pipe whose number is its argument,
-what it logs and prints, as frames, to standard error.
+It reads its order as JSON from standard input. After SIGTERM it finishes the requests in progress and ends. If its
+node is gone it ends at once; its leases expire. It writes its result to the pipe with the number PIPE, and everything
+that it logs and prints, as frames, to standard error.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import msgspec
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.run.crawl import Crawl
 from skitter.run.job import JobSpec
-from skitter.run.log_frames import tell_cause
+from skitter.run.log_frames import log_cause
 from skitter.run.process import FRAMES, LogOptions, run_async, set_up_logging
 
-_LOOK_EVERY = 0.25
-"""Seconds between two looks whether the node is still there."""
-_LONGEST = 8000
-"""Characters of an error; what is written has to fit into a pipe that nobody reads yet."""
+_POLL_INTERVAL = 0.25
+"""Time between two checks that the node is alive, in seconds."""
+_MAX_ERROR_LENGTH = 8000
+"""Characters of an error; the result has to fit into a pipe that nothing reads yet."""
 
 
 class RunOrder(msgspec.Struct):
-    """What a runner is to do."""
+    """What the process should run."""
 
     spec: JobSpec
     node: int
@@ -37,15 +37,15 @@ class RunOrder(msgspec.Struct):
 
 
 class RunEnd(msgspec.Struct):
-    """How a runner ended."""
+    """The result of the process."""
 
     state: str = ""
-    """Of the job on its frontier; empty if the run broke off."""
+    """State of the job on its frontier; empty if the run failed."""
     reason: str = ""
     error: str = ""
     remedy: str = ""
     final: bool = False
-    """Whether the same again would fail again on any node: a spider's own hook, or its seeds, ended the crawl."""
+    """Whether a new attempt would fail on any node: a hook of the spider, or its seeds, ended the crawl."""
 
 
 async def _run(order: RunOrder) -> RunEnd:
@@ -60,23 +60,25 @@ async def _run(order: RunOrder) -> RunEnd:
 
 
 async def _watch_node(crawl: Crawl, node: int) -> None:
-    while os.getppid() == node:  # noqa: ASYNC110 - the fact to wait for is in another process
-        await asyncio.sleep(_LOOK_EVERY)
+    while os.getppid() == node:  # noqa: ASYNC110 - the parent process cannot set an event
+        await asyncio.sleep(_POLL_INTERVAL)
     crawl.kill()
     os._exit(1)
 
 
 def main() -> int:
-    """Run one job to its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the node tells its runners when to stop
+    """Run one job to its end and return the exit status."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the node decides when to stop
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=RunOrder)
     set_up_logging(order.log_level, FRAMES)
     try:
         end = run_async(_run(order))
     except SkitterError as error:
-        tell_cause(error)
+        log_cause(error)
         final = isinstance(error, CrawlFailed)
-        end = RunEnd(error=str(error)[:_LONGEST], remedy=error.remedy[:_LONGEST], final=final)
+        end = RunEnd(
+            error=str(error)[:_MAX_ERROR_LENGTH], remedy=error.remedy[:_MAX_ERROR_LENGTH], final=final
+        )
     with contextlib.suppress(BrokenPipeError):
         os.write(int(sys.argv[1]), msgspec.json.encode(end))
     return 1 if end.error else 0

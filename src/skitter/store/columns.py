@@ -1,4 +1,4 @@
-"""Columns: which column of a SQL table holds which field of the items."""
+"""The mapping of item fields to columns of a SQL table."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class FieldLimitError(ValueError):
 
 
 def quoted(name: str) -> str:
-    """Return a name as an SQL identifier."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 class Columns:
-    """The columns of one table. Grows with the items; other processes may add columns too.
+    """The columns of one table. New fields add columns; other processes may add columns too.
 
-    A field has the column of its own name. SQL does not tell ``Name`` from ``name``: the one that came
-    second, and a field called ``_id``, gets a column with a short hash of its name, ``name_1c3f`` say, so that
-    all processes choose the same one.
+    A field is stored in the column of its own name. SQL does not distinguish ``Name`` from ``name``: the second one,
+    and a field called ``_id``, gets a column with a short hash of its name, such as ``name_1c3f``, so that all processes
+    choose the same column.
     """
 
     def __init__(self, connection: sqlite3.Connection, table: str) -> None:
@@ -34,15 +34,14 @@ class Columns:
         self._inserts: dict[tuple[str, ...], str] = {}
 
     def forget(self) -> None:
-        """Read the table again before the next answer: a change to it was rolled back."""
+        """Read the table again before the next statement, because a change was rolled back."""
         self._column_of.clear()
         self._inserts.clear()
 
     def insert_for(self, fields: tuple[str, ...]) -> str:
-        """Return the statement that puts in an item: its id, then the values of its fields.
+        """Return the statement that inserts an item: its id, then the values of its fields.
 
-        Call it inside a write transaction: it adds the columns that are missing. Raises
-        :class:`FieldLimitError`.
+        Call it inside a write transaction, because it adds missing columns. Raises :class:`FieldLimitError`.
         """
         statement = self._inserts.get(fields)
         if statement is None:
@@ -69,8 +68,8 @@ class Columns:
         limit = self._connection.getlimit(sqlite3.SQLITE_LIMIT_COLUMN)
         if len(columns) > limit:
             raise FieldLimitError(
-                f"its fields would make {len(columns)} columns, and a table has at most {limit};"
-                " put varying keys into one nested field"
+                f"the table would need {len(columns)} columns, but can have at most {limit};"
+                " move fields with variable names into one nested field"
             )
         for column in missing:
             self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(column)}")
@@ -78,12 +77,12 @@ class Columns:
 
 
 def _column_for(field: str, columns: dict[str, str]) -> str:
-    there = columns.get(_folded(field), field)
-    if there == field and _folded(field) != ID_COLUMN:
+    existing = columns.get(_folded(field), field)
+    if existing == field and _folded(field) != ID_COLUMN:
         return field
     return f"{field}_{xxhash.xxh32_intdigest(field.encode()) & 0xFFFF:04x}"
 
 
 def _folded(name: str) -> str:
-    """Fold as SQLite compares names: ASCII letters only."""
+    """Fold ASCII letters only, as SQLite does when it compares names."""
     return name.encode().lower().decode()

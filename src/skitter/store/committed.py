@@ -1,4 +1,4 @@
-"""CommittedRanges: the committed bytes of part files, and nothing else of them."""
+"""The committed bytes of part files. Uncommitted bytes are never read."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from skitter.store.contract import RangesByPart
 
 _Ranges = list[tuple[int, int]]
 CHUNK = 1 << 20
-"""Bytes held in memory at a time."""
+"""Bytes read into memory at a time."""
 
 _REMEDY = (
-    "copy it again if it is a copy; else it was changed or lost its end in a machine crash, so start the job again "
-    "with --fresh (and with durability=machine where machines crash)"
+    "if the file is a copy, copy it again; otherwise it was changed or truncated (a machine crash can do that): "
+    "start the job again with --fresh, and set durability=machine on machines that may crash"
 )
 
 
 class CommittedRanges:
-    """The committed lines of one stream, or (``None``) of all that are given, by part name, then position.
+    """The committed lines of one stream, or of all ranges (``stream=None``), sorted by part name and position.
 
-    ``elsewhere``: more folders of parts, such as copies of those of other machines. Of several copies the longest
-    is read: the others were made earlier, or not to their end.
+    ``elsewhere``: further folders with parts, for example copies from other machines. If there are several copies of
+    a part, the longest is read: the others were made earlier, or are incomplete.
 
-    Every range is tested before it is given out: inside the file, whole lines, no overlap. Raises
-    :class:`~skitter.errors.StoreError` that names the part.
+    Every range is validated before it is read: it lies inside the file, contains whole lines, and does not overlap
+    another range. Raises :class:`~skitter.errors.StoreError` with the name of the part.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CommittedRanges:
         self._ranges = {part: ranges[part] for part in sorted(ranges) if part.startswith(prefix)}
 
     def runs(self) -> Iterator[tuple[int, int, int]]:
-        """Give ``(descriptor, start, end)`` of each run of adjacent ranges; open until the next is asked for."""
+        """Yield ``(descriptor, start, end)`` of each run of adjacent ranges. The descriptor is closed after the iteration step."""
         for part, ranges in self._ranges.items():
             if not ranges:
                 continue
@@ -54,20 +54,20 @@ class CommittedRanges:
                 os.close(descriptor)
 
     def chunks(self) -> Iterator[bytes]:
-        """Give all bytes, at most :data:`CHUNK` at a time. Raises :class:`StoreError`: a part became shorter."""
+        """Yield all bytes, at most :data:`CHUNK` at a time. Raises :class:`StoreError` if a part is truncated meanwhile."""
         for descriptor, start, end in self.runs():
             position = start
             while position < end:
                 chunk = os.pread(descriptor, min(CHUNK, end - position), position)
                 if not chunk:
-                    raise StoreError("a part file became shorter while it was read", remedy=_REMEDY)
+                    raise StoreError("a part file was truncated while it was read", remedy=_REMEDY)
                 position += len(chunk)
                 yield chunk
 
     def blocks(self, size: int) -> Iterator[tuple[list[bytes], int]]:
-        """Give the lines of one part, some at a time (about ``size`` bytes), with the position after them.
+        """Yield blocks of lines of about ``size`` bytes, each with the position after it. No block spans two parts.
 
-        Raises as :meth:`chunks`.
+        Raises the same errors as :meth:`chunks`.
         """
         for descriptor, position, end in self.runs():
             at, wanted = position, size
@@ -75,15 +75,15 @@ class CommittedRanges:
                 block = os.pread(descriptor, min(wanted, end - at), at)
                 cut = block.rfind(b"\n") + 1
                 if not block:
-                    raise StoreError("a part file became shorter while it was read", remedy=_REMEDY)
-                if not cut:  # a line that is longer
+                    raise StoreError("a part file was truncated while it was read", remedy=_REMEDY)
+                if not cut:  # the line is longer than the block
                     wanted *= 2
                     continue
                 at, wanted = at + cut, size
                 yield block[: cut - 1].split(b"\n"), at
 
     def lines(self) -> Iterator[bytes]:
-        """Give all lines, without their line ends."""
+        """Yield all lines without their line ends."""
         return lines_of(self.chunks())
 
     def _open(self, part: str) -> int:
@@ -102,7 +102,7 @@ def _size(path: Path) -> int:
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Give the lines of a text that comes in pieces, without their line ends."""
+    """Split a text that arrives in chunks into lines, without their line ends."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -115,9 +115,7 @@ def _runs(descriptor: int, part: str, ranges: Sequence[tuple[int, int]]) -> Iter
     for start, end in sorted(ranges):
         problem = _problem(descriptor, start, end, range(run_end, size + 1))
         if problem:
-            raise StoreError(
-                f"part file {part}: the committed range {start}-{end} reaches {problem}", remedy=_REMEDY
-            )
+            raise StoreError(f"part file {part}: the committed range {start}-{end} {problem}", remedy=_REMEDY)
         if start > run_end:
             if run_end > run_start:
                 yield run_start, run_end
@@ -129,23 +127,23 @@ def _runs(descriptor: int, part: str, ranges: Sequence[tuple[int, int]]) -> Iter
 
 def _problem(descriptor: int, start: int, end: int, allowed: range) -> str:
     if end > allowed[-1]:
-        return "outside the file"
+        return "ends outside the file"
     if not allowed[0] <= start <= end:
-        return "over another range"
-    # What lies before allowed[0] was found to be whole lines by the range before.
+        return "overlaps another range"
+    # The bytes before allowed[0] end with a whole line: the previous range was checked.
     if start > allowed[0] and os.pread(descriptor, 1, start - 1) != b"\n":
-        return "from the middle of a line"
+        return "starts in the middle of a line"
     if end > start and os.pread(descriptor, 1, end - 1) != b"\n":
-        return "to the middle of a line"
+        return "ends in the middle of a line"
     return ""
 
 
-def split_by_place(
+def split_by_presence(
     ranges: Mapping[str, _Ranges], folders: Sequence[Path]
 ) -> tuple[dict[str, _Ranges], dict[str, _Ranges]]:
-    """Divide the ranges of a fleet into those whose part file is in one of the folders, and the others."""
-    here: dict[str, _Ranges] = {}
+    """Split the ranges of a fleet into those whose part file is in one of the folders, and all others."""
+    present: dict[str, _Ranges] = {}
     missing: dict[str, _Ranges] = {}
     for part, known in ranges.items():
-        (here if any((folder / part).exists() for folder in folders) else missing)[part] = known
-    return here, missing
+        (present if any((folder / part).exists() for folder in folders) else missing)[part] = known
+    return present, missing

@@ -1,14 +1,14 @@
-"""The store contract: where items go.
+"""The store contract: what writes items, and where they go.
 
-A store makes items durable in ``write``, before the frontier commits the request that gave them. Two kinds
-keep every item exactly once although workers die at any moment:
+A store makes items durable in ``write``, before the frontier commits the request that returned them. Two kinds of
+store keep every item exactly once, although a worker may be killed at any moment:
 
-* a *ranged* store appends to a part file of its own and answers with the byte range of each group; the
-  range is recorded in the commit, and only committed ranges are ever merged into the named output;
-* a *keyed* store writes each item under its deterministic id, so that a second write changes nothing.
+* a *ranged* store appends to a part file of its own and returns the byte range of each group. The range is
+  recorded in the commit, and only committed ranges are merged into the named output;
+* a *keyed* store writes each item under a deterministic id, so that writing it again changes nothing.
 
-An :class:`Output` is the named place, what ``-o`` gives. The parent process checks it before the crawl and
-finishes it at every stop; each worker writes through a :class:`Store` of its own.
+An :class:`Output` is the named destination that ``-o`` gives. The parent process checks it before the crawl and
+completes it at every stop; each worker writes through a :class:`Store` of its own.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from skitter.item import OutputRange
 from skitter.secrets import output_variable, secret_outside
 
 RangesByPart = Mapping[str, Sequence[tuple[int, int]]]
-"""Committed byte ranges of each part, as ``Frontier.outputs()`` gives them."""
+"""Committed byte ranges of each part, as returned by ``Reports.outputs()`` of the frontier."""
 
 
 class ItemGroup(msgspec.Struct, frozen=True):
-    """The items of one page, in the order in which the callback gave them.
+    """The items of one page, in the order in which the callback yielded them.
 
-    A page without items is written too: a keyed store then removes what an earlier visit left.
+    A page without items is written too: a keyed store then removes the items of an earlier visit.
     """
 
     fingerprint: bytes
-    """Of the page's request; 16 bytes."""
+    """Fingerprint of the page's request, 16 bytes."""
     items: Sequence[Any]
     """dict, dataclass, attrs, pydantic or TypedDict instances; see :mod:`skitter.item`."""
 
 
 class GroupError(msgspec.Struct, frozen=True):
-    """Why the items of one page cannot be written: the page fails, all other pages are kept."""
+    """The reason why the items of one page cannot be written. That page fails; all other pages are kept."""
 
     error: str
-    """One line: the position of the item within its page, and what is wrong with it."""
+    """One line: the position of the item within its page, and the problem."""
 
     @classmethod
     def of(cls, error: Exception, index: int) -> GroupError:
-        """Describe what went wrong with the item at a position (from 0)."""
+        """Describe the error of the item at a position (from 0)."""
         reason = " ".join(str(error).split()) or type(error).__name__
         if not isinstance(error, SkitterError):
             reason = f"{type(error).__name__}: {reason}"
@@ -55,99 +55,102 @@ class GroupError(msgspec.Struct, frozen=True):
 
 
 class Buffering(msgspec.Struct, frozen=True):
-    """What a store would have the engine gather before it writes. Fewer are written when nothing more can come."""
+    """How many items a store wants in one write. A worker writes fewer when no more can arrive in time."""
 
     items: int
     seconds: float
-    """Longest wait of the first page. Its lease is held so long, and its links are not known before."""
+    """Longest wait of the first page, in seconds. Its lease is held and its links stay unknown for that long."""
 
 
 class StoreContext(msgspec.Struct, frozen=True):
-    """What a store is told when it is opened."""
+    """What a store needs to know when it is opened."""
 
     job: str
     worker: str
-    """Unique among all workers that ever ran the job, also after restarts; fit for a file name."""
+    """Unique among all workers that ever ran the job, restarts included; usable as a file name."""
     directory: str
-    """The job's own folder (exists); part files live below it."""
+    """The job's own folder, which exists; part files are stored below it."""
     durability: str = "process"
-    """``process``: survive a killed process; ``machine``: survive power loss (sync before returning)."""
+    """``process``: items survive a killed process; ``machine``: they also survive a power loss (``write`` syncs)."""
     section: str = ""
-    """Part of the job's items that is kept apart from all others, fit for a file name; empty: those of the job's own
-    outputs. A ranged store keeps the sections in part files of their own."""
+    """Part of the job's items that is kept apart from all others; usable as a file name. Empty: the items of the job's
+    own outputs. A ranged store keeps each section in part files of its own.
+    """
 
 
 class OutputContext(msgspec.Struct, frozen=True):
-    """What an output is told by the parent process of a job."""
+    """What the parent process of a job passes to an output."""
 
     job: str
     directory: str
-    """The job's own folder (exists)."""
+    """The job's own folder, which exists."""
     durability: str = "process"
-    """As in :class:`StoreContext`."""
+    """See :class:`StoreContext`."""
     sections: tuple[str, ...] = ("",)
-    """As in :class:`StoreContext`: which items are this output's."""
+    """The sections whose items belong to this output; see :class:`StoreContext`."""
 
 
 class Store(Protocol):
-    """Where items go. One instance belongs to one worker.
+    """Writes items. Each instance belongs to one worker."""
 
-    A store may have an attribute ``buffering`` (:class:`Buffering` or ``None``).
-    """
+    @property
+    def buffering(self) -> Buffering | None:
+        """How many items the store wants in one write; ``None`` if no page should wait for others."""
+        ...
 
     async def open(self, context: StoreContext) -> None:
-        """Make ready to write. Raises :class:`~skitter.errors.StoreError` with a remedy."""
+        """Prepare to write. Raises :class:`~skitter.errors.StoreError` with a remedy."""
         ...
 
     async def write(self, groups: Sequence[ItemGroup]) -> Sequence[OutputRange | GroupError | None]:
-        """Make the items durable; answers one entry for each group, in order.
+        """Make the items durable; return one entry for each group, in order.
 
-        A byte range from a ranged store; ``None`` from a keyed store, and for a group without items; a
-        :class:`GroupError` where an item cannot be written, of which then nothing is kept. Raises
-        :class:`~skitter.errors.StoreError` if the store as a whole fails (full disk, say): nothing of the
-        call may be committed then, and the call may be repeated.
+        An entry is a byte range (ranged store), ``None`` (keyed store, or a group without items), or a
+        :class:`GroupError` if an item cannot be written; then no item of the group is kept. Raises
+        :class:`~skitter.errors.StoreError` if the store as a whole fails, for example because the disk is full:
+        then nothing of the call may be committed, and the call may be repeated.
         """
         ...
 
     async def close(self) -> None:
-        """Flush what is left and let go."""
+        """Write buffered data and release all resources."""
         ...
 
 
 def buffering_of(stores: Iterable[Store]) -> Buffering | None:
-    """Return what pages are to be gathered for that go to all of these stores; ``None``: none asks for it."""
-    wishes = [wish for store in stores if (wish := getattr(store, "buffering", None)) is not None]
-    if not wishes:
+    """Return the largest buffering that any of the stores wants; ``None`` if none of them wants any."""
+    wanted = [store.buffering for store in stores if store.buffering is not None]
+    if not wanted:
         return None
-    return Buffering(max(wish.items for wish in wishes), max(wish.seconds for wish in wishes))
+    return Buffering(max(each.items for each in wanted), max(each.seconds for each in wanted))
 
 
 class Output(Protocol):
-    """A named place for items. Only the job's parent process calls it; the workers get ``store()``.
+    """A named destination for items. Only the job's parent process calls it; the workers get ``store()``.
 
-    Every method raises :class:`~skitter.errors.StoreError` with a remedy when the place fails.
+    Every method raises :class:`~skitter.errors.StoreError` with a remedy if the destination fails.
     """
 
     @property
     def target(self) -> str:
-        """The name as the user gave it."""
+        """The name as the user gave it, without secrets."""
         ...
 
     @property
     def stream(self) -> str:
-        """What the stores write to, fit for a file name: outputs of one stream share one store a worker."""
+        """Name of what the stores write to, usable as a file name. Outputs with the same stream share one store per worker."""
         ...
 
     async def check(self, context: OutputContext) -> None:
-        """Find out, before anything is crawled, whether the place can be written."""
+        """Test, before the crawl starts, whether the destination is writable."""
         ...
 
     async def occupied(self, context: OutputContext) -> bool:
-        """Whether ``merge`` would replace something that this job did not write itself."""
+        """Whether ``merge`` would replace data that this job did not write itself."""
         ...
 
     async def clear(self, context: OutputContext) -> None:
-        """Remove what earlier runs of the job left in a shared place, for a job that starts afresh."""
+        """Remove what earlier runs of the job left in a shared destination, for a job that starts afresh."""
         ...
 
     def store(self) -> Store:
@@ -155,14 +158,14 @@ class Output(Protocol):
         ...
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
-        """Pass on newly committed items while the crawl runs; ranges may be given more than once.
+        """Publish newly committed items while the crawl runs; the same ranges may be passed more than once.
 
-        ``False``: nobody takes them any more (a closed pipe). Most outputs do nothing here.
+        Returns ``False`` when no reader is left, for example of a closed pipe. Most outputs do nothing here.
         """
         ...
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Make the named place hold exactly the committed items. Repeatable at every stop."""
+        """Make the destination hold exactly the committed items. Called at every stop, and may be repeated."""
         ...
 
 
@@ -180,17 +183,17 @@ class OutputAddress(msgspec.Struct, frozen=True):
     """The parts of ``-o NAME``."""
 
     target: str
-    """As the user gave it."""
+    """The name as the user gave it."""
     kind: str
     """The scheme or the suffix, in lower case."""
     rest: str
-    """Without scheme and options: a path, or what follows ``scheme:`` of a service."""
+    """The name without scheme and options: a path, or the text after ``scheme:`` of a service."""
     options: dict[str, str] = {}
-    """What follows ``?``, decoded."""
+    """The options after ``?``, decoded."""
 
     def secret(self, kind: str, what: str = "password") -> str:
-        """Return a secret that stands outside of the name: see :func:`skitter.secrets.output_variable`.
+        """Return a secret that is set outside the name: see :func:`skitter.secrets.output_variable`.
 
-        Empty if there is none. Raises :class:`~skitter.errors.StoreError` for a file that cannot be read.
+        Returns an empty string if it is not set. Raises :class:`~skitter.errors.StoreError` if its file cannot be read.
         """
         return secret_outside(output_variable(kind, what), StoreError)

@@ -1,13 +1,13 @@
-"""DatabaseStore: the buffering core that every database store shares.
+"""The buffering and retries that all database stores share.
 
-The items of many pages go to the server in few writes. What a server cannot take of one page is set aside with
-its error while the other pages stand; a server that is away is waited for. ``write`` returns when everything
-is in the database, and only then are the pages committed, so a buffer never holds what is already promised.
+The items of many pages are sent to the server in few writes. If a server rejects items of one page, only that page
+fails; if a server is away, the store waits for it. ``write`` returns when everything is in the database, and the
+pages are committed only then, so a buffer never holds committed items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -27,130 +27,135 @@ from skitter.store.contract import (
 )
 
 LARGEST_BATCH = 8 << 20
-"""Bytes of encoded items after which a batch is full, however few they are."""
+"""Bytes of encoded items after which a batch is complete, whatever its number of items."""
 
 
 class BufferOptions(msgspec.Struct, frozen=True):
-    """How items are buffered on their way to a database; each is an option of the output's URL."""
+    """How items are buffered before they are written to a database. Each field is an option of the output's URL."""
 
     buffer: int = 1000
-    """Items in one write to the server. 1: every item is written by itself."""
+    """Items in one write to the server. With 1, every item is written by itself."""
     flush: float = 0.0
-    """Longest time, in seconds, for which pages wait for others so that a write becomes larger. 0: none waits; a write takes what
-    has gathered while the one before it was under way."""
+    """Longest time that pages wait for others so that a write becomes larger, in seconds. With 0, no page waits; a write
+    takes what has arrived during the previous one.
+    """
     patience: float = 600.0
-    """Seconds for which a server that is away is waited for; then the crawl fails, and can be resumed."""
+    """How long the store waits for an unavailable server, in seconds. Then the crawl fails and can be resumed."""
 
     @classmethod
-    def taken_from(cls, target: str, options: dict[str, str]) -> BufferOptions:
-        """Take the terms out of the options of a URL. Raises :class:`~skitter.errors.StoreError`."""
-        given = {name: options.pop(name) for name in cls.__struct_fields__ if name in options}
+    def pop_from(cls, target: str, options: dict[str, str]) -> BufferOptions:
+        """Remove the buffer options from the options of a URL. Raises :class:`~skitter.errors.StoreError`."""
+        values = {name: options.pop(name) for name in cls.__struct_fields__ if name in options}
         try:
-            terms = msgspec.convert(given, cls, strict=False)
+            buffering = msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:
-            raise _invalid_buffer_option(target, str(error)) from None
-        if terms.buffer < 1 or not 0 <= terms.flush < float("inf") or not 0 <= terms.patience < float("inf"):
-            raise _invalid_buffer_option(
-                target, "buffer is at least 1; flush and patience are seconds, 0 or more"
-            )
-        return terms
+            raise _invalid_buffer_option(target, str(error), values) from None
+        if (
+            buffering.buffer < 1
+            or not 0 <= buffering.flush < float("inf")
+            or not 0 <= buffering.patience < float("inf")
+        ):
+            problem = "buffer must be at least 1; flush and patience must be at least 0 seconds"
+            raise _invalid_buffer_option(target, problem, values)
+        return buffering
 
     @property
     def buffering(self) -> Buffering | None:
-        """What the engine is to gather before it writes, if anything."""
+        """The batch size that the worker should collect before it writes; ``None`` if pages do not wait."""
         return Buffering(self.buffer, self.flush) if self.flush else None
 
 
-def _invalid_buffer_option(target: str, problem: str) -> StoreError:
+def _invalid_buffer_option(target: str, problem: str, values: Mapping[str, str]) -> StoreError:
     return StoreError(
-        f"output {target!r}: {problem}", remedy="write, for example, ?buffer=1000&flush=0.5&patience=600"
+        f"output {target!r}: {problem}",
+        remedy="write, for example, ?buffer=1000&flush=0.5&patience=600",
+        field=", ".join(values),
     )
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """An item as the driver will send it, without its id."""
+    """An item as the driver sends it, without its id."""
 
     data: bytes
     shape: Any = None
-    """What the driver wants to know of it besides: its columns, its collection."""
+    """Further information for the driver, such as the item's columns or collection."""
 
 
 class PageItems(msgspec.Struct, frozen=True):
-    """The items of one page, ready to be sent."""
+    """The encoded items of one page."""
 
     prefix: str
-    """The id of an item is this and its number within the page."""
+    """The id of an item is this prefix and its number within the page."""
     items: Sequence[Encoded]
 
 
 class Driver(Protocol):
-    """What is particular to one kind of database. A driver is used by one task at a time."""
+    """The operations of one kind of database. A driver is used by one task at a time."""
 
     name: str
-    """For people: without password."""
+    """The name for messages: without password."""
 
     async def open(self, context: StoreContext) -> None:
-        """Make ready. Raises :class:`Unavailable`, or :class:`~skitter.errors.StoreError` with a remedy."""
+        """Prepare to write. Raises :class:`Unavailable`, or :class:`~skitter.errors.StoreError` with a remedy."""
         ...
 
     def encode(self, item: Any) -> Encoded:
-        """Encode an item. Whatever it raises fails the item's page."""
+        """Encode an item. Any exception fails the item's page."""
         ...
 
     async def put(self, pages: Sequence[PageItems]) -> Sequence[str]:
-        """Make the database hold exactly these items of these pages, none of which is given twice.
+        """Make the database hold exactly these items of these pages. No page is passed twice.
 
-        Answers, for each page, why it is refused, in one line, or an empty text. Nothing of a refused page is added. Raises :class:`Unavailable`
-        if the same call may succeed later, and :class:`~skitter.errors.StoreError` if it will not.
+        Return for each page the reason why it was rejected, in one line, or an empty string. No item of a rejected page
+        is added. Raises :class:`Unavailable` if the same call may succeed later, and
+        :class:`~skitter.errors.StoreError` otherwise.
         """
         ...
 
     async def check(self, job: str) -> None:
-        """Find out whether a crawl could write: make what is missing. Raises as ``open`` does."""
+        """Test whether a crawl can write, and create what is missing. Raises the same errors as ``open``."""
         ...
 
     async def clear(self, job: str) -> None:
-        """Remove the items of a job, and of no other. Raises as ``open`` does."""
+        """Remove the items of a job and of no other job. Raises the same errors as ``open``."""
         ...
 
     async def close(self) -> None:
-        """Let go."""
+        """Disconnect."""
         ...
 
 
 class DatabaseStore:
     """The keyed store of one worker in a database."""
 
-    def __init__(self, driver: Driver, terms: BufferOptions) -> None:
+    def __init__(self, driver: Driver, buffer_options: BufferOptions) -> None:
         self._driver = driver
-        self._terms = terms
-        self._patience = Backoff(driver.name, terms.patience)
+        self._buffer_options = buffer_options
+        self._backoff = Backoff(driver.name, buffer_options.patience)
         self._job = ""
-        self.buffering = terms.buffering
+        self.buffering = buffer_options.buffering
 
     async def open(self, context: StoreContext) -> None:
-        """Connect; waits for a server that is away."""
+        """Connect; wait for an unavailable server."""
         self._job = context.job
-        await self._patience.call(lambda: self._driver.open(context))
+        await self._backoff.call(lambda: self._driver.open(context))
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[GroupError | None]:
         """Write the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
-        answers: list[GroupError | None] = [None] * len(groups)
+        results: list[GroupError | None] = [None] * len(groups)
         pages: dict[int, PageItems] = {}
         for index, group in enumerate(groups):
             page = self._encode(group)
             if isinstance(page, GroupError):
-                answers[index] = page
+                results[index] = page
             else:
                 pages[index] = page
-        for batch in _batches(pages, self._terms.buffer):
-            refusals = await self._patience.call(lambda batch=batch: self._driver.put(list(batch.values())))  # type: ignore[misc]
+        for batch in _batches(pages, self._buffer_options.buffer):
+            refusals = await self._backoff.call(lambda batch=batch: self._driver.put(list(batch.values())))  # type: ignore[misc]
             for index, refusal in zip(batch, refusals, strict=True):
                 if refusal:
-                    answers[index] = GroupError(
-                        f"{self._driver.name} does not take the page's items: {refusal}"
-                    )
-        return answers
+                    results[index] = GroupError(f"{self._driver.name} rejects the page's items: {refusal}")
+        return results
 
     async def close(self) -> None:
         """Disconnect."""
@@ -160,14 +165,14 @@ class DatabaseStore:
         encoded: list[Encoded] = []
         try:
             for item in group.items:
-                encoded.append(self._driver.encode(item))  # noqa: PERF401 - their number tells which item failed
-        except Exception as error:  # noqa: BLE001 - items are user code, their serialisers may raise anything
+                encoded.append(self._driver.encode(item))  # noqa: PERF401 - their count gives the index of a failing item
+        except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
             return GroupError.of(error, len(encoded))
         return PageItems(item_id(self._job, group.fingerprint, 0)[:-1], encoded)
 
 
 def _batches(pages: dict[int, PageItems], largest: int) -> Iterator[dict[int, PageItems]]:
-    """Split into writes: a page is never torn, and a page that is there twice is in two of them."""
+    """Split pages into batches. A page is never split, and no batch contains the same page twice."""
     batch: dict[int, PageItems] = {}
     prefixes: set[str] = set()
     items = size = 0
@@ -186,36 +191,38 @@ def _batches(pages: dict[int, PageItems], largest: int) -> Iterator[dict[int, Pa
 
 
 class DatabaseOutput:
-    """A keyed output: its rows or documents stand under the ids of the items, so there is nothing to merge."""
+    """A keyed output: items are stored under their ids, so there is nothing to merge."""
 
-    def __init__(self, kind: str, target: str, driver: Callable[[], Driver], terms: BufferOptions) -> None:
+    def __init__(
+        self, kind: str, target: str, driver: Callable[[], Driver], buffer_options: BufferOptions
+    ) -> None:
         self._new_driver = driver
-        self._terms = terms
+        self._buffer_options = buffer_options
         self.target = driver().name
         self.stream = f"{kind}-{xxhash.xxh3_64_hexdigest(without_secrets(target).encode())}"
 
     async def check(self, context: OutputContext) -> None:
-        """Reach the server, as the user who may write, and make what is missing."""
+        """Connect as the user who writes items, and create what is missing."""
         await self._ask(context, lambda driver: driver.check(context.job))
 
     async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - ids keep jobs apart
-        """Never: the place is shared, and items of other jobs stay."""
+        """Return ``False``: jobs share the database, and items of other jobs are kept."""
         return False
 
     async def clear(self, context: OutputContext) -> None:
-        """Remove the items of this job: a fresh start gives its pages other fingerprints."""
+        """Remove the items of this job: after a fresh start its pages have other fingerprints."""
         await self._ask(context, lambda driver: driver.clear(context.job))
 
     def store(self) -> DatabaseStore:
         """Return a new connection for one worker."""
-        return DatabaseStore(self._new_driver(), self._terms)
+        return DatabaseStore(self._new_driver(), self._buffer_options)
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see Output
-        """Nothing: the items are there."""
+        """Do nothing: the items are in the database already."""
         return True
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Nothing: the items are there."""
+        """Do nothing: the items are in the database already."""
 
     async def _ask(self, context: OutputContext, question: Callable[[Driver], object]) -> None:
         driver = self._new_driver()
@@ -225,7 +232,7 @@ class DatabaseOutput:
         except Unavailable as error:
             raise StoreError(
                 f"{driver.name} cannot be reached: {error}",
-                remedy="start the server, or correct host and port",
+                remedy="start the server, or correct the host and the port",
             ) from error
         finally:
             await driver.close()

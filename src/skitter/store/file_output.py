@@ -1,4 +1,4 @@
-"""FileOutput: a named file that holds exactly the committed items, in the format of its name."""
+"""An output to a file that holds exactly the committed items, in the format of its name."""
 
 from __future__ import annotations
 
@@ -16,60 +16,60 @@ from skitter.store.merge import Format, check_target, merge
 
 
 class FileOutput:
-    """JSON lines or CSV, plain or compressed; written anew, in one step, at every stop of the job."""
+    """JSON lines, CSV or Parquet, plain or compressed. The file is replaced atomically at every stop of the job."""
 
-    def __init__(self, target: str, path: Path, form: Format) -> None:
+    def __init__(self, target: str, path: Path, file_format: Format) -> None:
         self.target = target
         self.stream = ITEMS_STREAM
         self.path = path
-        self._form = form
+        self._format = file_format
 
-    async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - the file is not the job's
-        """Find out whether the folder takes the file; see :func:`~skitter.store.merge.check_target`."""
+    async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
+        """Test whether the file can be written; see :func:`~skitter.store.merge.check_target`."""
         await asyncio.to_thread(check_target, self.path)
 
     async def occupied(self, context: OutputContext) -> bool:
-        """Whether there is a file that is not empty and not as this job's last merge left it."""
+        """Whether there is a nonempty file that differs from the result of this job's last merge."""
         return await asyncio.to_thread(self._is_occupied, context)
 
     async def clear(self, context: OutputContext) -> None:
-        """Nothing: the part files go with the job's folder, the file is replaced by the next merge."""
+        """Do nothing: the part files are removed with the job's folder, and the next merge replaces the file."""
 
     def store(self) -> PartFileStore:
         """Return a new part file."""
         return PartFileStore()
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see merge
-        """Nothing: the file is made by ``merge``."""
+        """Do nothing: ``merge`` writes the file."""
         return True
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Replace the file by one that holds the committed ranges."""
+        """Replace the file with one that holds the committed ranges."""
         await asyncio.to_thread(self._merge, context, ranges)
 
     async def export(self, committed: CommittedRanges) -> None:
-        """Replace the file by one that holds what is committed, outside any run of the job."""
-        await asyncio.to_thread(merge, committed, self.path, self._form)
+        """Replace the file with one that holds the committed items, outside any run of the job."""
+        await asyncio.to_thread(merge, committed, self.path, self._format)
 
-    def is_taken(self) -> bool:
-        """Whether there is a file that is not empty."""
+    def is_nonempty(self) -> bool:
+        """Whether there is a nonempty file."""
         return self.path.exists() and self.path.stat().st_size > 0
 
     def _merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         merge(
             CommittedRanges(parts_folder(context.directory), ranges_for(context, ranges)),
             self.path,
-            self._form,
+            self._format,
             durability=context.durability,
-            before_replace=lambda draft: self._stamp(context).expect(draft, instead_of=self.path),
+            before_replace=lambda draft: self._identity_file(context).expect(draft, instead_of=self.path),
         )
 
     def _is_occupied(self, context: OutputContext) -> bool:
-        return self.is_taken() and not self._stamp(context).knows(self.path)
+        return self.is_nonempty() and not self._identity_file(context).knows(self.path)
 
-    def _stamp(self, context: OutputContext) -> FileIdentity:
-        place = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(self.path)))
-        return FileIdentity(Path(context.directory) / "outputs" / f"{place}.json")
+    def _identity_file(self, context: OutputContext) -> FileIdentity:
+        name = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(self.path)))
+        return FileIdentity(Path(context.directory) / "outputs" / f"{name}.json")
 
 
 class _InodeRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -83,22 +83,22 @@ _decode = msgspec.json.Decoder(list[_InodeRecord]).decode
 
 
 class FileIdentity:
-    """Remembers, in the job's folder, the identity of one merged file: device, inode, size, time."""
+    """Records the identity of one merged file in the job's folder: device, inode, size and modification time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def knows(self, file: Path) -> bool:
-        """Whether the file is as this job left it."""
+        """Whether the file is unchanged since this job wrote it."""
         try:
             return _identity(file) in self._known()
         except FileNotFoundError:
             return False
 
     def expect(self, file: Path, instead_of: Path) -> None:
-        """Note that ``file`` is about to be renamed to ``instead_of``.
+        """Record that ``file`` is about to be renamed to ``instead_of``.
 
-        Both are known until the next call, because a kill may come before the renaming or after it.
+        Both identities stay valid until the next call, because the process may be killed before or after the renaming.
         """
         identities = [_identity(file)]
         if self.knows(instead_of):
@@ -116,5 +116,5 @@ class FileIdentity:
 
 
 def _identity(file: Path) -> _InodeRecord:
-    found = file.stat()
-    return _InodeRecord(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    status = file.stat()
+    return _InodeRecord(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""PartFileStore: the ranged store. JSON lines in a part file that belongs to one worker alone."""
+"""A ranged store that writes JSON lines to a part file. Each worker has its own part files."""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ from skitter.store.contract import (
 from skitter.store.disk import disk_error, sync_file, sync_folder
 
 ITEMS_STREAM = "items"
-"""Folder of the part files below ``parts``. One for all file outputs of a job: the format is applied when
-they are merged, so that an output that is named only in a later run holds every item too."""
+"""Folder of the part files below ``parts``, shared by all file outputs of a job. The output format is applied when the
+parts are merged, so an output that is added in a later run also receives all earlier items.
+"""
 
 
 def items_stream(section: str) -> str:
-    """Return the folder of the part files of a section of a job's items; see :class:`~skitter.store.contract.StoreContext`."""
+    """Return the folder of the part files of a section; see :class:`~skitter.store.contract.StoreContext`."""
     return f"{ITEMS_STREAM}-{section}" if section else ITEMS_STREAM
 
 
 def ranges_for(context: OutputContext, ranges: RangesByPart) -> RangesByPart:
-    """Return the ranges of the part files whose items are an output's."""
+    """Return the ranges of the part files whose items belong to an output."""
     folders = tuple(f"{items_stream(section)}/" for section in context.sections)
     return {part: known for part, known in ranges.items() if part.startswith(folders)}
 
 
 class PartFileStore:
-    """Appends to ``parts/items/<worker>.jsonl``, one write a batch, and answers with byte ranges.
+    """Appends to ``parts/items/<worker>.jsonl`` with one write per batch, and returns byte ranges.
 
-    A write that fails half-way (full disk) leaves bytes that no range names; the next one overwrites them.
+    A write that fails halfway (for example on a full disk) leaves bytes that no range contains; the next write
+    overwrites them.
     """
+
+    buffering = None
 
     def __init__(self) -> None:
         self._thread = SingleThreadExecutor("store")
@@ -51,7 +55,7 @@ class PartFileStore:
         self._broken: StoreError | None = None
 
     async def open(self, context: StoreContext) -> None:
-        """Create the part file. Raises :class:`~skitter.errors.StoreError` if it cannot or exists."""
+        """Create the part file. Raises :class:`~skitter.errors.StoreError` if it exists or cannot be created."""
         self._part = f"{items_stream(context.section)}/{context.worker}.jsonl"
         self._path = parts_folder(context.directory) / self._part
         self._synced = context.durability == "machine"
@@ -62,7 +66,7 @@ class PartFileStore:
         blocks = [encode_group(group) for group in groups]
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
         position = await self._thread.run(self._append, data) if data else 0
-        return marks_of(blocks, self._part, position)
+        return ranges_of(blocks, self._part, position)
 
     async def close(self) -> None:
         """Close the part file."""
@@ -82,8 +86,8 @@ class PartFileStore:
                 sync_folder(folder.parent.parent)
         except FileExistsError as error:
             raise StoreError(
-                f"the part file {self._path} exists already: two workers have the same name",
-                remedy="end the other worker, then run the same command again",
+                f"the part file {self._path} already exists: two workers have the same name",
+                remedy="stop the other worker, then run the same command again",
             ) from error
         except OSError as error:
             raise disk_error(error, self._path) from error
@@ -105,7 +109,7 @@ class PartFileStore:
         try:
             sync_file(self._descriptor)
         except OSError as error:
-            # The kernel may have dropped the bytes and forgotten the error: a later sync proves nothing.
+            # The kernel may have dropped the data and cleared the error, so a later sync would prove nothing.
             self._broken = disk_error(error, self._path)
             raise self._broken from error
 
@@ -123,33 +127,33 @@ def _write_at(descriptor: int, data: bytes, position: int) -> None:
         rest = rest[written:]
 
 
-def marks_of(
+def ranges_of(
     blocks: Iterable[bytes | GroupError | None], part: str, position: int
 ) -> list[OutputRange | GroupError | None]:
-    """Return the range of each block, the first of which stands at a position; what is no block stands for itself."""
-    marks: list[OutputRange | GroupError | None] = []
+    """Return the range of each block, the first of which starts at ``position``; other entries are kept as they are."""
+    ranges: list[OutputRange | GroupError | None] = []
     for block in blocks:
         if isinstance(block, bytes):
             end = position + len(block)
-            marks.append(OutputRange(part, position, end))
+            ranges.append(OutputRange(part, position, end))
             position = end
         else:
-            marks.append(block)
-    return marks
+            ranges.append(block)
+    return ranges
 
 
 def encode_group(group: ItemGroup) -> bytes | GroupError | None:
-    """Return the items of a page as JSON lines, or why they cannot be written; ``None`` if there are none."""
+    """Return the items of a page as JSON lines, a :class:`GroupError`, or ``None`` if there are no items."""
     if not group.items:
         return None
     lines: list[bytes] = []
     try:
         for item in group.items:
-            lines.append(encode_item(item))  # noqa: PERF401 - their number tells which item failed
-    except Exception as error:  # noqa: BLE001 - items are user code, their serialisers may raise anything
+            lines.append(encode_item(item))  # noqa: PERF401 - their count gives the index of a failing item
+    except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
         return GroupError.of(error, len(lines))
     lines.append(b"")
     block = b"\n".join(lines)
     if block.count(b"\n") != len(group.items):
-        return GroupError("an item holds ready-made JSON text with a line break")
+        return GroupError("an item contains raw JSON text with a line break")
     return block

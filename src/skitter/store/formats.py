@@ -1,4 +1,4 @@
-"""Packing: how the bytes of a merged file are compressed."""
+"""CSV and compression: how a merged file is written."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ Compression = Literal["", "gz", "zst"]
 
 
 class Sink(Protocol):
-    """What takes bytes."""
+    """A writable stream of bytes."""
 
     def write(self, data: bytes, /) -> int:
-        """Take all of the bytes."""
+        """Write all of the bytes."""
         ...
 
 
 @contextmanager
-def compressed(raw: BinaryIO, packing: Compression) -> Iterator[Sink]:
-    """Give a sink that compresses into ``raw``; the end of the block ends the stream, not the file.
+def compressed(raw: BinaryIO, compression: Compression) -> Iterator[Sink]:
+    """Yield a sink that compresses into ``raw``. Leaving the block ends the stream but does not close the file.
 
-    The same bytes always give the same file: no time and no name is stored.
+    The result is deterministic: no time and no name is stored.
     """
-    if packing == "gz":
+    if compression == "gz":
         open_gzip: Any = igzip.IGzipFile
         with open_gzip(filename="", fileobj=raw, mode="wb", mtime=0) as sink:
             yield cast("Sink", sink)
-    elif packing == "zst":
+    elif compression == "zst":
         options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
         with zstd.ZstdFile(raw, "w", options=options) as writer:  # closing it leaves ``raw`` open
             yield cast("Sink", writer)
@@ -46,18 +46,17 @@ def compressed(raw: BinaryIO, packing: Compression) -> Iterator[Sink]:
         yield raw
 
 
-_PIECE = 1 << 18  # characters held in memory at a time, and one row
+_CHUNK_SIZE = 1 << 18  # characters; memory is bounded by this and one row
 
 _decode_item = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
 def csv_chunks(lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
-    """Turn JSON lines into UTF-8 CSV; ``lines`` is called twice, for the columns and for the rows.
+    """Convert JSON lines to UTF-8 CSV. ``lines`` is called twice: for the columns and for the rows.
 
-    Columns stand in the order in which they are first seen. ``None`` and a field that an item lacks are
-    empty; a text stands as it is; numbers, booleans, lists and objects stand as their JSON text. No items,
-    no header: the result is empty.
+    Columns are in order of first appearance. ``None`` and missing fields are empty cells, strings are written as they
+    are, and all other values as JSON text. Without items the result is empty: not even a header is written.
     """
     columns: dict[str, None] = {}
     empty = True
@@ -72,7 +71,7 @@ def csv_chunks(lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
     for line in lines():
         fields = _decode_item(line)
         writer.writerow([_cell(fields[column]) if column in fields else "" for column in columns])
-        if buffer.tell() > _PIECE:
+        if buffer.tell() > _CHUNK_SIZE:
             yield _take(buffer)
     yield _take(buffer)
 

@@ -1,4 +1,4 @@
-"""Merge: from the committed ranges of part files to one whole file under its name, or no change at all."""
+"""Merges the committed ranges of part files into one file, atomically."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ from skitter.store.committed import CHUNK, CommittedRanges
 from skitter.store.disk import disk_error, sync_file, sync_folder
 from skitter.store.formats import Compression, compressed, csv_chunks
 
-_COPY_AT_ONCE = 8 * CHUNK
+_COPY_SIZE = 8 * CHUNK
 _TOKEN_BYTES = 8
-_NOT_IN_KERNEL = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
+_COPY_UNSUPPORTED = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 
 
 class Format(msgspec.Struct, frozen=True):
-    """What a merged file looks like."""
+    """Format of a merged file."""
 
     shape: Literal["jsonl", "csv", "parquet"] = "jsonl"
-    packing: Compression = ""
+    compression: Compression = ""
 
 
 class ItemSource(Protocol):
-    """CommittedRanges items, as JSON lines. Each call begins anew."""
+    """A source of items as JSON lines. Each call starts from the beginning."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Give all bytes, in pieces that fit into memory."""
+        """Yield all bytes in chunks that fit into memory."""
         ...
 
     def lines(self) -> Iterator[bytes]:
-        """Give all lines, without their line ends."""
+        """Yield all lines without their line ends."""
         ...
 
 
 def merge(
     committed: CommittedRanges,
     target: Path,
-    form: Format,
+    file_format: Format,
     *,
     durability: str = "process",
     before_replace: Callable[[Path], None] | None = None,
     on_chunk: Callable[[int], None] | None = None,
 ) -> None:
-    """Write all committed items to ``target``, in bounded memory and in one step.
+    """Write all committed items to ``target`` in bounded memory, and replace it atomically.
 
-    They go to ``<target>.tmp-<random>`` first, which then takes the place of ``target``: whoever looks finds
-    the old file or the whole new one, whenever this is killed. What a killed merge left is removed. A link is
-    followed, the mode of an existing file is kept.
+    The items are written to ``<target>.tmp-<random>``, which is then renamed to ``target``. A reader sees either the
+    old file or the complete new one, even if this process is killed. Temporary files of killed merges are removed.
+    Symbolic links are followed, and the mode of an existing file is kept.
 
-    ``before_replace`` gets the path of the finished file; ``on_chunk`` the number of bytes of each piece
-    that was written. Raises :class:`~skitter.errors.StoreError`; the target is untouched then.
+    ``before_replace`` is called with the path of the complete temporary file, ``on_chunk`` with the size of each
+    chunk written, in bytes. Raises :class:`~skitter.errors.StoreError`; the target is unchanged then.
     """
     target = Path(os.path.realpath(target))
     draft = _draft_of(target)
     try:
         _remove_drafts(target)
         with draft.open("xb") as file:
-            _fill(file, committed, form, on_chunk or (lambda _: None))
+            _fill(file, committed, file_format, on_chunk or (lambda _: None))
             file.flush()
             if durability == "machine":
                 sync_file(file.fileno())
@@ -85,24 +85,28 @@ def merge(
 
 
 def check_target(target: Path) -> None:
-    """Find out whether a merge into ``target`` could work, by making and removing its temporary file.
+    """Test whether a merge into ``target`` can work by creating and removing its temporary file.
 
     Raises :class:`~skitter.errors.StoreError` with a remedy.
     """
     target = Path(os.path.realpath(target))
     draft = _draft_of(target)
     try:
-        _refuse_odd(target)
+        _refuse_special_file(target)
         draft.touch(exist_ok=False)
         draft.unlink()
     except OSError as error:
         raise disk_error(error, target) from error
 
 
-def _refuse_odd(target: Path) -> None:
+def _refuse_special_file(target: Path) -> None:
     if target.exists() and not target.is_file():
-        what = "a folder" if target.is_dir() else "no ordinary file"
-        raise StoreError(f"cannot write {target}: it is {what}", remedy="name a file, or '-' for stdout")
+        what = "a folder" if target.is_dir() else "not a regular file"
+        raise StoreError(
+            f"cannot write {target}: it is {what}",
+            remedy="name a file, or use '-' for standard output",
+            field="output",
+        )
 
 
 def _draft_of(target: Path) -> Path:
@@ -110,30 +114,32 @@ def _draft_of(target: Path) -> Path:
 
 
 def _remove_drafts(target: Path) -> None:
-    draft_name = re.compile(re.escape(target.name) + rf"\.tmp-[0-9a-f]{{{2 * _TOKEN_BYTES}}}")
+    draft_pattern = re.compile(re.escape(target.name) + rf"\.tmp-[0-9a-f]{{{2 * _TOKEN_BYTES}}}")
     with os.scandir(target.parent) as entries:
         for entry in entries:
-            if draft_name.fullmatch(entry.name):
+            if draft_pattern.fullmatch(entry.name):
                 Path(entry.path).unlink(missing_ok=True)
 
 
-def _fill(file: BinaryIO, committed: CommittedRanges, form: Format, on_chunk: Callable[[int], None]) -> None:
-    if form == Format():
+def _fill(
+    file: BinaryIO, committed: CommittedRanges, file_format: Format, on_chunk: Callable[[int], None]
+) -> None:
+    if file_format == Format():
         for descriptor, start, end in committed.runs():
             _copy(descriptor, start, end, file, on_chunk)
     else:
-        fill(file, committed, form, on_chunk)
+        fill(file, committed, file_format, on_chunk)
 
 
-def fill(file: BinaryIO, source: ItemSource, form: Format, on_chunk: Callable[[int], None]) -> None:
-    """Write all items of a source to an open file in a format, in bounded memory."""
-    if form.shape == "parquet":
+def fill(file: BinaryIO, source: ItemSource, file_format: Format, on_chunk: Callable[[int], None]) -> None:
+    """Write all items of a source to an open file in the given format, in bounded memory."""
+    if file_format.shape == "parquet":
         from skitter.store.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra
 
         write_parquet(file, source.lines, on_chunk)
         return
-    chunks: Iterator[bytes] = csv_chunks(source.lines) if form.shape == "csv" else source.chunks()
-    with compressed(file, form.packing) as sink:
+    chunks: Iterator[bytes] = csv_chunks(source.lines) if file_format.shape == "csv" else source.chunks()
+    with compressed(file, file_format.compression) as sink:
         for chunk in chunks:
             sink.write(chunk)
             on_chunk(len(chunk))
@@ -141,12 +147,13 @@ def fill(file: BinaryIO, source: ItemSource, form: Format, on_chunk: Callable[[i
 
 def _copy(source: int, start: int, end: int, file: BinaryIO, on_chunk: Callable[[int], None]) -> None:
     while start < end:
-        copied = _copy_in_kernel(source, start, min(_COPY_AT_ONCE, end - start), file)
+        copied = _copy_in_kernel(source, start, min(_COPY_SIZE, end - start), file)
         if not copied:
             data = os.pread(source, min(CHUNK, end - start), start)
             if not data:
                 raise StoreError(
-                    "a part file became shorter while it was merged", remedy="leave part files alone"
+                    "a part file was truncated while it was merged",
+                    remedy="do not change part files; start the job again with --fresh",
                 )
             copied = os.write(file.fileno(), data)
         start += copied
@@ -154,12 +161,12 @@ def _copy(source: int, start: int, end: int, file: BinaryIO, on_chunk: Callable[
 
 
 def _copy_in_kernel(source: int, start: int, size: int, file: BinaryIO) -> int:
-    """Return how many bytes were copied; 0 where the system or the two disks cannot do it."""
+    """Return the number of copied bytes; 0 if the system or the file systems do not support it."""
     if not hasattr(os, "copy_file_range"):
         return 0
     try:
         return os.copy_file_range(source, file.fileno(), size, offset_src=start)
     except OSError as error:
-        if error.errno in _NOT_IN_KERNEL:
+        if error.errno in _COPY_UNSUPPORTED:
             return 0
         raise

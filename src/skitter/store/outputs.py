@@ -1,7 +1,7 @@
-"""Outputs by name: which kind of output ``-o NAME`` means.
+"""The kinds of output, and the one that a name given with ``-o`` selects.
 
-A kind has a short name that serves as scheme (``csv:items.txt``) and as suffix (``items.csv``). Another
-package adds one by an entry point of the group ``skitter.stores`` with that name, which points to a callable
+Each kind has a short name that works as a scheme (``csv:items.txt``) and as a suffix (``items.csv``). A package adds
+a kind with an entry point of that name in the group ``skitter.stores``. It refers to a callable
 ``(address: OutputAddress) -> Output``.
 """
 
@@ -29,40 +29,43 @@ OutputFactory = Callable[[OutputAddress], Output]
 
 
 def open_output(target: str) -> Output:
-    """Return the output that a name means; nothing is opened yet.
+    """Return the output that a name selects. Nothing is opened yet.
 
-    Raises :class:`~skitter.errors.StoreError` for an unknown kind or option, and lists those known.
+    Raises :class:`~skitter.errors.StoreError` for an unknown kind or option; the remedy lists the known ones.
     """
     if target == "-":
         return StdoutOutput()
     try:
         refuse_raw_password(target)
     except ValueError as error:
-        raise StoreError(f"output {shown_url(target)!r}: {error}", remedy="correct the URL") from None
-    for kind, rest, options in _readings(target):
+        raise StoreError(
+            f"output {shown_url(target)!r}: {error}", remedy="correct the URL", field="output"
+        ) from None
+    for kind, rest, options in _interpretations(target):
         factory: OutputFactory | None = OUTPUTS.named(kind)
         if factory is not None:
             return factory(OutputAddress(target, kind, rest, options))
-    found = OUTPUTS.at_path(target)
-    if found is not None:
-        at_path: OutputFactory = found[0]
-        rest = found[1]
+    plugin = OUTPUTS.at_path(target)
+    if plugin is not None:
+        at_path: OutputFactory = plugin[0]
+        rest = plugin[1]
         plain, options = _options(rest)
         return at_path(OutputAddress(target, target.removesuffix(f":{rest}"), plain, options))
     raise StoreError(
-        f"output {shown_url(target)!r} is of no known kind",
-        remedy="use a name that ends in one of these, or write KIND:NAME; known are"
-        f" {', '.join(OUTPUTS.known())}; '-' is stdout",
+        f"unknown kind of output: {shown_url(target)!r}",
+        remedy="use a name with one of these suffixes, or write KIND:NAME with one of these kinds:"
+        f" {', '.join(OUTPUTS.known())}; '-' is the standard output",
+        field="output",
     )
 
 
 def stores_for(outputs: Iterable[Output]) -> list[Store]:
-    """Return the new stores of one worker: one for all outputs of a stream."""
+    """Create the stores of one worker: one for all outputs of a stream."""
     return [output.store() for output in {output.stream: output for output in outputs}.values()]
 
 
-def _readings(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
-    """Give the ways to read a name, the likeliest first: kind, rest, options."""
+def _interpretations(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
+    """Yield the possible interpretations of a name, most likely first: kind, rest, options."""
     plain, options = _options(target)
     scheme, colon, rest = plain.partition(":")
     if colon:
@@ -74,11 +77,11 @@ def _readings(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
 
 
 def _options(text: str) -> tuple[str, dict[str, str]]:
-    """Take what follows the question mark apart."""
-    found = re.fullmatch(r"(.*)\?(\w+=.*)", text, re.DOTALL)
-    if found is None:
+    """Split a name at the question mark into the name and its options."""
+    match = re.fullmatch(r"(.*)\?(\w+=.*)", text, re.DOTALL)
+    if match is None:
         return text, {}
-    return found[1], dict(parse_qsl(found[2], keep_blank_values=True))
+    return match[1], dict(parse_qsl(match[2], keep_blank_values=True))
 
 
 def _suffixes(name: str) -> list[str]:
@@ -86,11 +89,11 @@ def _suffixes(name: str) -> list[str]:
     return [".".join(words[start:]) for start in range(1, len(words))]
 
 
-def _file(form: Format) -> OutputFactory:
+def _file(file_format: Format) -> OutputFactory:
     def make(address: OutputAddress) -> Output:
         _refuse_options(address, known=())
-        _check_format(form, address)
-        return FileOutput(address.target, Path(address.rest), form)
+        _check_format(file_format, address)
+        return FileOutput(address.target, Path(address.rest), file_format)
 
     return make
 
@@ -104,8 +107,9 @@ def _refuse_options(address: OutputAddress, known: tuple[str, ...]) -> None:
     for option in address.options:
         if option not in known:
             raise StoreError(
-                f"output {shown_url(address.target)!r} has the unknown option {option!r}",
-                remedy=f"known options of {address.kind}: {', '.join(known) or 'none'}",
+                f"unknown option {option!r} of output {shown_url(address.target)!r}",
+                remedy=f"remove it, or use one of the options of {address.kind}: {', '.join(known) or '(none)'}",
+                field=option,
             )
 
 
@@ -113,50 +117,53 @@ def _mongodb(address: OutputAddress) -> Output:
     with needing("mongodb", f"output kind {address.kind!r}", StoreError):
         from skitter.store.mongodb.driver import MongoDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
-    terms = BufferOptions.taken_from(shown_url(address.target), options)
-    place = MongoLocation.parse(address.kind, address.rest, options, address.secret("mongodb"))
-    plain = terms.buffer == 1
-    return DatabaseOutput("mongodb", address.target, lambda: MongoDriver(place, plain=plain), terms)
+    buffer_options = BufferOptions.pop_from(shown_url(address.target), options)
+    location = MongoLocation.parse(address.kind, address.rest, options, address.secret("mongodb"))
+    plain = buffer_options.buffer == 1
+    return DatabaseOutput(
+        "mongodb", address.target, lambda: MongoDriver(location, plain=plain), buffer_options
+    )
 
 
 def _postgresql(address: OutputAddress) -> Output:
     with needing("postgresql", f"output kind {address.kind!r}", StoreError):
         from skitter.store.postgresql.driver import PostgresDriver  # noqa: PLC0415 - its client is an extra
     options = dict(address.options)
-    terms = BufferOptions.taken_from(shown_url(address.target), options)
-    place = PostgresLocation.parse(address.rest, options, address.secret("postgresql"))
-    return DatabaseOutput("postgresql", address.target, lambda: PostgresDriver(place), terms)
+    buffer_options = BufferOptions.pop_from(shown_url(address.target), options)
+    location = PostgresLocation.parse(address.rest, options, address.secret("postgresql"))
+    return DatabaseOutput("postgresql", address.target, lambda: PostgresDriver(location), buffer_options)
 
 
 def _remote(address: OutputAddress) -> Output:
     with needing("s3", f"output kind {address.kind!r}", StoreError):
         from skitter.store.remote import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
         from skitter.store.remote_location import RemoteLocation  # noqa: PLC0415 - as above
-    outside = {what: secret for what in _REMOTE_SECRETS if (secret := address.secret(address.kind, what))}
-    options = outside | address.options
-    terms = BufferOptions.taken_from(shown_url(address.target), {"flush": "1"} | options)
+    secrets = {what: secret for what in _REMOTE_SECRETS if (secret := address.secret(address.kind, what))}
+    options = secrets | address.options
+    buffer_options = BufferOptions.pop_from(shown_url(address.target), {"flush": "1"} | options)
     for name in BufferOptions.__struct_fields__:
         options.pop(name, None)
-    form = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
-    if form is None:
+    file_format = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
+    if file_format is None:
         raise StoreError(
-            f"output {address.kind}://{address.rest!r} does not say its format",
+            f"output {address.kind}://{address.rest!r} does not name its format",
             remedy=f"use a name that ends in one of {', '.join(FORMATS)}",
+            field="output",
         )
-    _check_format(form, address)
-    return RemoteOutput(RemoteLocation(address.kind, address.rest, form, options), terms)
+    _check_format(file_format, address)
+    return RemoteOutput(RemoteLocation(address.kind, address.rest, file_format, options), buffer_options)
 
 
-def _check_format(form: Format, address: OutputAddress) -> None:
-    if form.shape == "parquet":
+def _check_format(file_format: Format, address: OutputAddress) -> None:
+    if file_format.shape == "parquet":
         with needing("parquet", f"output kind {address.kind!r}", StoreError):
-            import pyarrow  # noqa: F401, ICN001, PLC0415 - whether it is there
+            import pyarrow  # noqa: F401, ICN001, PLC0415 - tests whether it is installed
 
 
 FORMATS = {
     "jsonl": Format(),
-    "jsonl.gz": Format(packing="gz"),
-    "jsonl.zst": Format(packing="zst"),
+    "jsonl.gz": Format(compression="gz"),
+    "jsonl.zst": Format(compression="zst"),
     "csv": Format("csv"),
     "csv.gz": Format("csv", "gz"),
     "csv.zst": Format("csv", "zst"),
@@ -164,11 +171,11 @@ FORMATS = {
 }
 FORMATS |= {"jl": FORMATS["jsonl"], "ndjson": FORMATS["jsonl"]}
 _FSSPEC = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "smb", "hdfs", "webhdfs", "file")
-"""Schemes of fsspec that can be written in one step."""
+"""Schemes of fsspec that support atomic writes."""
 _REMOTE_SECRETS = ("key", "secret", "token", "password")
-"""Options of theirs that may stand outside of the URL."""
+"""Options of these schemes that can be set outside the URL."""
 _BUILT_IN: dict[str, OutputFactory] = {
-    **{kind: _file(form) for kind, form in FORMATS.items()},
+    **{kind: _file(file_format) for kind, file_format in FORMATS.items()},
     **dict.fromkeys(_FSSPEC, _remote),
     "sqlite": _sqlite,
     "sqlite3": _sqlite,

@@ -1,7 +1,7 @@
-"""Parquet: the items as columns with types that suit all of them. Needs pyarrow.
+"""Parquet files: a column for each field, with a type that fits the values of all items. Needs pyarrow.
 
-Two passes over the lines: the first finds the type of every field, the second writes. So a field that comes late, or
-changes its type in mid-crawl, is a column like the others, and no row group has another schema than the file.
+The lines are read twice: first to find the type of every field, then to write. So a field that first appears late,
+or changes its type during the crawl, is a column like the others, and all row groups have the same schema.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyarrow.parquet import ParquetWriter
 
 ROWS = 20_000
-"""Rows of a row group at most."""
+"""Maximum number of rows in a row group."""
 ROW_BYTES = 16 << 20
-"""Bytes of JSON after which a row group ends, however few its rows: what is held in memory at a time."""
-_MOST_KEYS = 500
-"""An object with more different keys than this is a mapping, not a record: it stands as JSON text."""
+"""Bytes of JSON after which a row group is complete, whatever its number of rows; bounds the memory in use."""
+_MAX_KEYS = 500
+"""An object with more different keys is treated as a mapping, not as a record, and written as JSON text."""
 
 _EXACT, _INT64 = 2**53, 2**63
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -37,10 +37,10 @@ _JOINED = {frozenset({"int", "long"}): "long", frozenset({"int", "float"}): "flo
 
 
 class Column:
-    """What is known of the values of a field: their kind, and what is inside of lists and objects.
+    """The type of a field, inferred from its values; lists and objects contain columns of their own.
 
-    Kinds: those of ``_SCALARS``, ``list``, ``struct``. ``json``: values without a common type; texts stand as they are,
-    others as their JSON text.
+    A kind is a key of ``_SCALARS``, ``list`` or ``struct``. Values without a common type have the kind ``json``:
+    strings are written as they are, other values as JSON text.
     """
 
     __slots__ = ("fields", "inner", "kind")
@@ -51,7 +51,7 @@ class Column:
         self.fields: dict[str, Column] = {}
 
     def take(self, value: Any) -> None:
-        """Widen the type so that it holds one more value."""
+        """Widen the type so that it also fits this value."""
         kind = _kind_of(value)
         if kind != self.kind:
             if not kind or self.kind == "json":
@@ -75,12 +75,12 @@ class Column:
             if column is None:
                 column = self.fields[name] = Column()
             column.take(inner)
-        if len(self.fields) > _MOST_KEYS:
+        if len(self.fields) > _MAX_KEYS:
             self._widen("json")
 
     @property
     def as_text(self) -> bool:
-        """Whether values stand as text: no common type, or an object that never has a key, which Parquet lacks."""
+        """Whether values are written as text: no common type, or an object without keys, which Parquet does not support."""
         return self.kind == "json" or (self.kind == "struct" and not self.fields)
 
     def type(self) -> Any:
@@ -94,12 +94,12 @@ class Column:
         return _SCALARS[self.kind]
 
     def has_text_inside(self) -> bool:
-        """Whether values must be converted before they fit."""
+        """Whether values must be converted before they are written."""
         inner = [self.inner] if self.inner else list(self.fields.values())
         return self.as_text or any(column.has_text_inside() for column in inner)
 
     def convert(self, value: Any) -> Any:
-        """Return a value as it stands in the file."""
+        """Return a value as it is written to the file."""
         if value is None or isinstance(value, str):
             return value
         if self.as_text:
@@ -114,7 +114,7 @@ class Column:
 def write_parquet(
     file: BinaryIO, lines: Callable[[], Iterable[bytes]], on_chunk: Callable[[int], None]
 ) -> None:
-    """Write JSON lines to an open file; ``lines`` is called twice. Memory is bounded by a row group."""
+    """Write JSON lines to an open file; ``lines`` is called twice. Memory is bounded by one row group."""
     record = Column()
     record.kind = "struct"
     for line in lines():
@@ -124,10 +124,10 @@ def write_parquet(
                 column = record.fields[name] = Column()
             column.take(value)
     schema = pa.schema([(name, column.type()) for name, column in record.fields.items()])
-    odd = {name: column for name, column in record.fields.items() if column.has_text_inside()}
+    converted = {name: column for name, column in record.fields.items() if column.has_text_inside()}
     with ParquetWriter(file, schema, compression="zstd") as writer:
         for rows, size in _row_groups(lines()):
-            for name, column in odd.items():
+            for name, column in converted.items():
                 for row in rows:
                     if name in row:
                         row[name] = column.convert(row[name])

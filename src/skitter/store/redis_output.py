@@ -1,9 +1,9 @@
-"""RedisOutput: a list or a stream on a Valkey or Redis server, for consumers that take items while the crawl runs.
+"""An output to a list or a stream on a Valkey or Redis server, for consumers that read items during the crawl.
 
-Items are not pushed by the workers, who may die between a push and its commit. They go to part files; what is
-committed of these is pushed by the process that runs the job on its machine. How far each part file has been
-pushed stands on the server beside the items, and is moved on in the step that pushes them: whoever dies,
-each item comes once. ``docs/fleet.md`` has the reasons.
+Workers do not push items, because a worker may be killed between a push and its commit. They write part files, and
+the process that runs the job on a machine pushes the committed ranges of that machine. The position up to which each
+part file was pushed is stored on the server and advanced in the same script that pushes the items. So each item is
+pushed exactly once, whichever process is killed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from skitter._utils.backoff import LONGEST_PAUSE, Backoff, Unavailable
+from skitter._utils.backoff import Backoff, Unavailable
 from skitter.errors import StoreError
 from skitter.plugins import needing
 from skitter.secrets import output_variable, shown_url
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 _Ranges = Sequence[tuple[int, int]]
-_BYTES_AT_ONCE = 1 << 18
-_FIRST_PAUSE = 1.0
-"""Seconds; after the first failure the crawl's next look, half a second later, tries again in any case."""
+_PUSH_BYTES = 1 << 18
+_FIRST_DELAY = 0.5
+"""Delay before the first retry, in seconds: ``emit`` is called about this often anyway."""
 
 _PUSH = """
--- KEYS: items, positions. ARGV: 1 part, 2 position before, 3 position after, 4 kind, 5 largest length or '',
--- 6.. items. Returns the position that holds: the one after, or another if somebody else has moved it.
+-- KEYS: items, positions. ARGV: 1 part, 2 position before, 3 position after, 4 kind, 5 maximum length or '',
+-- 6.. items. Returns the current position: the one after, or another one if another process has advanced it.
 local at = redis.call('HGET', KEYS[2], ARGV[1]) or '0'
 if at ~= ARGV[2] then
   return at
@@ -60,7 +60,7 @@ return ARGV[3]
 def _client_options() -> dict[str, Any]:
     options: dict[str, Any] = {"socket_timeout": 10.0, "socket_connect_timeout": 10.0, "protocol": 2}
     if find_spec("redis.driver_info") is not None:
-        # Else each new connection looks on the disk for the version of the client, to tell it to the server.
+        # Otherwise each new connection reads the client's version from disk, to report it to the server.
         options["driver_info"] = None
     return options
 
@@ -73,9 +73,9 @@ def _is_outage(error: BaseException | None) -> bool:
 
 
 class RedisOutput:
-    """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream; ``maxlen=N`` keeps the newest only.
+    """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream. ``maxlen=N`` keeps only the newest items.
 
-    ``patience``: seconds for which the last push waits for a server that is away. The crawl itself does not.
+    ``patience``: how long the last push waits for an unavailable server, in seconds. The crawl itself never waits.
     """
 
     def __init__(
@@ -93,32 +93,32 @@ class RedisOutput:
         self.stream = ITEMS_STREAM
         self._server = server
         self._password = password
-        """For the URL of the server, where it says none."""
+        """Password for a server URL that contains none."""
         self._key = key
         self._positions = f"{key}:pushed"
         self._kind = kind
         self._maxlen = maxlen
-        self._patience = Backoff(self._where, patience)
-        self._again_at = 0.0
-        """When a server that was away is looked for again."""
-        self._pause = 0.0
+        self._backoff = Backoff(self._server_name, patience, first=_FIRST_DELAY)
+        self._next_attempt = 0.0
+        """Time of the next attempt after a failure, by the monotonic clock."""
         self._pushing = asyncio.Lock()
         self._known: dict[str, int] = {}
-        """Position of each part as the server said last."""
+        """Last known position of each part on the server."""
 
     @classmethod
     def from_address(cls, address: OutputAddress) -> RedisOutput:
-        """Make the output that a name means. Raises :class:`~skitter.errors.StoreError`."""
+        """Create the output from its address. Raises :class:`~skitter.errors.StoreError`."""
         options = dict(address.options)
         kind = options.pop("type", "list")
         maxlen = options.pop("maxlen", None)
         patience = options.pop("patience", "600")
-        place, _, rest = address.rest.partition("/")
+        host, _, rest = address.rest.partition("/")
         database, _, key = rest.partition("/")
-        if not (place and database.isdigit() and key):
+        if not (host and database.isdigit() and key):
             raise StoreError(
-                f"output {shown_url(address.target)!r} names no key",
+                f"output {shown_url(address.target)!r} does not name a key",
                 remedy="write redis://HOST/DATABASE/KEY, such as redis://localhost/0/items",
+                field="output",
             )
         if (
             kind not in {"list", "stream"}
@@ -127,23 +127,24 @@ class RedisOutput:
             or not patience.isdigit()
         ):
             raise StoreError(
-                f"output {shown_url(address.target)!r} has an option that is not understood",
+                f"output {shown_url(address.target)!r} has an invalid option",
                 remedy="use type=list or type=stream, maxlen=NUMBER and patience=SECONDS",
+                field="output",
             )
-        server = f"{address.kind}://{place}/{database}"
-        most = None if maxlen is None else int(maxlen)
+        server = f"{address.kind}://{host}/{database}"
+        max_length = None if maxlen is None else int(maxlen)
         return cls(
             address.target,
             server,
             key,
             kind=kind,
-            maxlen=most,
+            maxlen=max_length,
             patience=float(patience),
             password=address.secret("redis"),
         )
 
-    async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - the key is not the job's
-        """Find out whether the server answers and the key can hold items.
+    async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
+        """Test whether the server answers and the key can hold items.
 
         Raises :class:`~skitter.errors.StoreError` with a remedy if not.
         """
@@ -151,16 +152,17 @@ class RedisOutput:
             kind: str = (await client.execute_command("TYPE", self._key)).decode()  # type: ignore[no-untyped-call]
             if kind not in {"none", self._kind}:
                 raise StoreError(
-                    f"{self._key} on {self._where} is a {kind}, not a {self._kind}",
-                    remedy="name another key, or ?type=",
+                    f"{self._key} on {self._server_name} is a {kind}, not a {self._kind}",
+                    remedy=f"name another key, or change ?type={self._kind}",
+                    field="type",
                 )
 
     async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - items are only appended
-        """Never: jobs share a list or a stream."""
+        """Return ``False``: jobs share a list or a stream."""
         return False
 
     async def clear(self, context: OutputContext) -> None:
-        """Forget how far the parts of the job were pushed; what was pushed belongs to its consumers."""
+        """Reset the pushed positions of the job. Items that were pushed already belong to their consumers."""
         async with self._connected() as client:
             fields = [
                 field async for field, _ in client.hscan_iter(self._positions, match=f"{context.job}/*")
@@ -173,32 +175,31 @@ class RedisOutput:
         return PartFileStore()
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
-        """Push what was committed on this machine and is not pushed yet; a server that is away is tried again."""
-        if self._is_news(context, ranges) and time.monotonic() >= self._again_at:
+        """Push what was committed on this machine and not pushed yet; retry later if the server is away."""
+        if self._has_unpushed(context, ranges) and time.monotonic() >= self._next_attempt:
             try:
                 await self._push_all(context, ranges)
             except StoreError as error:
-                self._meet(error)
+                self._delay_next_attempt(error)
             else:
-                self._pause = 0.0
-                self._patience.outage.end()
+                self._backoff.reset()
+                self._backoff.outage.end()
         return True
 
-    def _meet(self, error: StoreError) -> None:
-        """Let the crawl go on without the server; looking for one that does not answer takes its time."""
-        self._again_at = time.monotonic() + self._pause
-        self._pause = min(2 * self._pause or _FIRST_PAUSE, LONGEST_PAUSE)
-        away = "is away" if _is_outage(error.__cause__) else "takes no items"
-        self._patience.outage.meet(
-            f"{away} (%s); the crawl goes on, and what is committed is pushed when it is back",
+    def _delay_next_attempt(self, error: StoreError) -> None:
+        """Log a failure and delay the next attempt, so that time-outs do not slow down the crawl."""
+        self._next_attempt = time.monotonic() + self._backoff.next_delay()
+        away = "is away" if _is_outage(error.__cause__) else "rejects items"
+        self._backoff.outage.meet(
+            f"{away} (%s); the crawl continues, and committed items are pushed when it is back",
             error.__cause__ or error,
         )
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Push what is left; waits for a server that is away."""
-        await self._patience.call(lambda: self._push_if_there(context, ranges))
+        """Push the remaining items; wait for an unavailable server."""
+        await self._backoff.call(lambda: self._push_if_available(context, ranges))
 
-    async def _push_if_there(self, context: OutputContext, ranges: RangesByPart) -> None:
+    async def _push_if_available(self, context: OutputContext, ranges: RangesByPart) -> None:
         try:
             await self._push_all(context, ranges)
         except StoreError as error:
@@ -206,69 +207,71 @@ class RedisOutput:
                 raise Unavailable(str(error.__cause__)) from error
             raise
 
-    def _is_news(self, context: OutputContext, ranges: RangesByPart) -> bool:
+    def _has_unpushed(self, context: OutputContext, ranges: RangesByPart) -> bool:
         return any(
             known and known[-1][1] > self._known.get(f"{context.job}/{part}", 0)
             for part, known in ranges_for(context, ranges).items()
         )
 
     async def _push_all(self, context: OutputContext, ranges: RangesByPart) -> None:
-        mine = ranges_for(context, ranges)
+        own_ranges = ranges_for(context, ranges)
         async with self._pushing, self._connected() as client:
-            for part in sorted(mine):
-                if mine[part]:
-                    await self._push_part(client, context, part, mine[part])
+            for part in sorted(own_ranges):
+                if own_ranges[part]:
+                    await self._push_part(client, context, part, own_ranges[part])
 
     async def _push_part(self, client: Redis, context: OutputContext, part: str, ranges: _Ranges) -> None:
         field = f"{context.job}/{part}"
         position = int(await client.hget(self._positions, field) or 0)
-        # A worker commits its part file in order, so that nothing before a pushed range comes later.
+        # A worker commits its part file in order, so no range before a pushed one can follow.
         while left := [(max(start, position), end) for start, end in ranges if end > max(start, position)]:
             committed = CommittedRanges(parts_folder(context.directory), {part: left})
-            position = await self._push_until_moved(client, field, position, committed.blocks(_BYTES_AT_ONCE))
+            position = await self._push_blocks(client, field, position, committed.blocks(_PUSH_BYTES))
         self._known[field] = position
 
-    async def _push_until_moved(
+    async def _push_blocks(
         self, client: Redis, field: str, position: int, blocks: Iterator[tuple[list[bytes], int]]
     ) -> int:
-        """Push blocks until all are, or somebody else (or a call whose answer was lost) has; return where it is."""
+        """Push blocks until the position on the server differs from ours (another process, or a lost reply); return it."""
         while (block := await asyncio.to_thread(next, blocks, None)) is not None:
             lines, after = block
             keys = (self._key, self._positions)
-            given = (field, position, after, self._kind, self._maxlen or "")
-            position = int(await client.eval(_PUSH, 2, *keys, *given, *lines))
+            arguments = (field, position, after, self._kind, self._maxlen or "")
+            position = int(await client.eval(_PUSH, 2, *keys, *arguments, *lines))
             if position != after:
                 break
         return position
 
     @property
-    def _where(self) -> str:
+    def _server_name(self) -> str:
         return self._server.rpartition("@")[2] if "@" in self._server else self._server.partition("://")[2]
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Redis]:
-        """Give a client. Whatever goes wrong with it is a :class:`~skitter.errors.StoreError`."""
+        """Yield a client. Every failure becomes a :class:`~skitter.errors.StoreError`."""
         with needing("redis", f"output {self.target!r}", StoreError):
             from redis.asyncio import Redis  # noqa: PLC0415 - an extra
             from redis.exceptions import AuthenticationError, RedisError  # noqa: PLC0415 - an extra
         try:
-            # What the URL says goes before these options.
+            # A password in the URL takes precedence over this one.
             client = Redis.from_url(self._server, password=self._password or None, **_client_options())
         except ValueError as error:
             raise StoreError(
-                f"output {self.target!r} is no address: {error}", remedy="write redis://HOST/DATABASE/KEY"
+                f"invalid address of output {self.target!r}: {error}",
+                remedy="write redis://HOST/DATABASE/KEY",
+                field="output",
             ) from error
         try:
             yield client
         except AuthenticationError as error:
             raise StoreError(
-                f"{self._where} refuses the user or the password: {error}",
+                f"{self._server_name} refuses the user or the password: {error}",
                 remedy=f"set {output_variable('redis')}, or write redis://USER:PASSWORD@HOST/DATABASE/KEY",
             ) from error
         except (RedisError, OSError) as error:
             raise StoreError(
-                f"items cannot be pushed to {self._where}: {error}",
-                remedy="what was committed is kept: the same command again pushes it when the server can take it",
+                f"cannot push items to {self._server_name}: {error}",
+                remedy="run the same command again when the server accepts writes: committed items are kept and pushed then",
             ) from error
         finally:
             await client.aclose()

@@ -1,7 +1,7 @@
-"""RemotePartStore: the ranged store whose parts are objects on S3, or files on another file system of fsspec.
+"""A ranged store whose parts are objects on S3, or files on another file system supported by fsspec.
 
-The part of a worker is a line of bytes that is cut into immutable objects, one a write. The name of an object is the
-position of its first byte, so the committed ranges of the frontier say which bytes of which objects count.
+The part of a worker is a stream of bytes, stored as one immutable object per write. The name of an object is the
+position of its first byte, so the committed ranges of the frontier identify the committed bytes of each object.
 """
 
 from __future__ import annotations
@@ -22,68 +22,70 @@ from skitter.item import OutputRange
 from skitter.store.committed import lines_of
 from skitter.store.contract import GroupError, ItemGroup, OutputContext, RangesByPart, StoreContext
 from skitter.store.database import BufferOptions
-from skitter.store.files import encode_group, marks_of
+from skitter.store.files import encode_group, ranges_of
 from skitter.store.merge import fill
-from skitter.store.remote_location import RemoteLocation, failed
+from skitter.store.remote_location import RemoteLocation, unreachable
 
-_READ_AT_ONCE = 8 << 20
-_OBJECTS_AT_ONCE = 64
+_READ_SIZE = 8 << 20
+"""Bytes read into memory at a time."""
+_READ_OBJECTS = 64
+"""Maximum number of objects read in one call."""
 
 RemotePiece = tuple[str, int, int, bool]
 """Path of an object, first byte, end, and whether a committed range ends there."""
 
 
 class RemotePartStore:
-    """Writes one object a batch, and answers with byte ranges of the worker's part."""
+    """Writes one object per batch, and returns byte ranges of the worker's part."""
 
-    def __init__(self, place: RemoteLocation, stream: str, terms: BufferOptions) -> None:
-        self._place = place
+    def __init__(self, location: RemoteLocation, stream: str, buffer_options: BufferOptions) -> None:
+        self._location = location
         self._stream = stream
-        self._patience = Backoff(place.name, terms.patience)
+        self._backoff = Backoff(location.name, buffer_options.patience)
         self._thread = SingleThreadExecutor("store")
         self._files: Any = None
         self._folder = ""
         self._part = ""
         self._end = 0
-        self.buffering = terms.buffering
+        self.buffering = buffer_options.buffering
 
     async def open(self, context: StoreContext) -> None:
-        """Connect. The worker's part begins with its first write."""
+        """Connect. The part is created with the first write."""
         self._part = f"{self._stream}/{context.worker}"
-        self._folder = f"{self._place.parts_of(context.job)}/{context.worker}"
-        self._files = await self._patience.call(lambda: self._thread.run(self._place.connect))
+        self._folder = f"{self._location.parts_of(context.job)}/{context.worker}"
+        self._files = await self._backoff.call(lambda: self._thread.run(self._location.connect))
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
-        """Put the items of all groups into a new object; see :meth:`skitter.store.contract.Store.write`."""
+        """Write the items of all groups to a new object; see :meth:`skitter.store.contract.Store.write`."""
         blocks = [encode_group(group) for group in groups]
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
         start = self._end
-        # Whatever comes of it, the place is used up: an object that arrives late replaces no other.
+        # The positions count as used even if the write fails: an object that arrives late must not replace another one.
         self._end += len(data)
         if data:
-            await self._patience.call(lambda: self._thread.run(self._put, start, data))
-        return marks_of(blocks, self._part, start)
+            await self._backoff.call(lambda: self._thread.run(self._put, start, data))
+        return ranges_of(blocks, self._part, start)
 
     async def close(self) -> None:
-        """Let go."""
+        """Stop the thread."""
         self._thread.stop()
 
     def _put(self, start: int, data: bytes) -> None:
-        with self._place.explained():
+        with self._location.translated_errors():
             if start == 0:
-                make_folder(self._place, self._files, self._folder)
+                make_folder(self._location, self._files, self._folder)
             self._files.pipe_file(f"{self._folder}/{start:020d}", data)
 
 
 class RemoteCommitted:
-    """The committed lines of one output, by part name, then position; as :class:`~skitter.store.committed.CommittedRanges`."""
+    """The committed lines of one output, sorted by part name and position, as in :class:`~skitter.store.committed.CommittedRanges`."""
 
     def __init__(
-        self, place: RemoteLocation, files: Any, job: str, stream: str, ranges: RangesByPart
+        self, location: RemoteLocation, files: Any, job: str, stream: str, ranges: RangesByPart
     ) -> None:
-        self._place = place
+        self._location = location
         self._files = files
-        self._folder = place.parts_of(job)
+        self._folder = location.parts_of(job)
         prefix = f"{stream}/"
         self._ranges = {
             part.removeprefix(prefix): sorted(ranges[part])
@@ -92,25 +94,25 @@ class RemoteCommitted:
         }
 
     def chunks(self) -> Iterator[bytes]:
-        """Give all bytes, a few megabytes at a time; many small objects are read at once."""
+        """Yield all bytes, a few megabytes at a time; many small objects are read in one call."""
         batch: list[RemotePiece] = []
         size = 0
         for piece in self._pieces():
             batch.append(piece)
             size += piece[2] - piece[1]
-            if size >= _READ_AT_ONCE or len(batch) >= _OBJECTS_AT_ONCE:
+            if size >= _READ_SIZE or len(batch) >= _READ_OBJECTS:
                 yield from self._read(batch)
                 batch, size = [], 0
         if batch:
             yield from self._read(batch)
 
     def lines(self) -> Iterator[bytes]:
-        """Give all lines, without their line ends."""
+        """Yield all lines without their line ends."""
         return lines_of(self.chunks())
 
     def _read(self, batch: list[RemotePiece]) -> Iterator[bytes]:
         paths, starts, ends, lasts = map(list, zip(*batch, strict=True))
-        with self._place.explained():
+        with self._location.translated_errors():
             pieces = self._files.cat_ranges(paths, starts, ends, on_error="raise")
         for path, start, end, last, data in zip(paths, starts, ends, lasts, pieces, strict=True):
             if len(data) != end - start or (last and not data.endswith(b"\n")):
@@ -132,132 +134,133 @@ class RemoteCommitted:
                     if position >= after:
                         raise _changed(f"{self._folder}/{worker}/{position:020d}")
                     stop = min(end, after)
-                    cut = min(stop, position + _READ_AT_ONCE)
+                    cut = min(stop, position + _READ_SIZE)
                     yield path, position - first, cut - first, cut == end
                     position = cut
 
     def _objects(self, worker: str) -> list[tuple[int, int, str]]:
         """Return first byte, end and path of each object of a part."""
-        with self._place.explained():
-            found = self._files.find(f"{self._folder}/{worker}", detail=True)
+        with self._location.translated_errors():
+            details_of = self._files.find(f"{self._folder}/{worker}", detail=True)
         objects = []
-        for path, about in found.items():
+        for path, details in details_of.items():
             start = int(path.rpartition("/")[2])
-            objects.append((start, start + about["size"], path))
+            objects.append((start, start + details["size"], path))
         return sorted(objects)
 
 
-def make_folder(place: RemoteLocation, files: Any, folder: str) -> None:
-    """Make a folder where folders are no mere names."""
-    if not place.is_bucket:
+def make_folder(location: RemoteLocation, files: Any, folder: str) -> None:
+    """Create a folder, unless folders are only name prefixes."""
+    if not location.is_bucket:
         files.makedirs(folder, exist_ok=True)
 
 
 def _changed(what: str) -> StoreError:
     return StoreError(
-        f"{what} was changed or is gone, and held committed items",
-        remedy="leave part objects alone; start the job again with --fresh",
+        f"{what} holds committed items, but was changed or removed",
+        remedy="do not change part objects; start the job again with --fresh",
     )
 
 
 _T = TypeVar("_T")
 _BEING_MERGED = "being merged"
-_BLOCK = 16 << 20
-"""Bytes of an upload that are held in memory. S3 takes 10,000 of them, 160 GB."""
+_UPLOAD_BLOCK = 16 << 20
+"""Bytes of an upload held in memory. S3 allows 10,000 blocks per upload, so a file can have 160 GB."""
 
 
 class RemoteOutput:
-    """Written anew at every stop of the job from the parts beside it, in one step: an upload is seen when it is whole.
+    """A remote file that is merged from the parts next to it at every stop of the job.
 
-    How the job knows its own file again stands beside the parts, so that all machines of a fleet know it.
+    The file is replaced atomically, because an upload becomes visible when it is complete. The identity of the last
+    merged file is stored next to the parts, so that all machines of a fleet recognise it.
     """
 
-    def __init__(self, place: RemoteLocation, terms: BufferOptions) -> None:
-        self.target = place.name
-        self.stream = f"remote-{xxhash.xxh3_64_hexdigest(place.name.encode())}"
-        self._place = place
-        self._terms = terms
+    def __init__(self, location: RemoteLocation, buffer_options: BufferOptions) -> None:
+        self.target = location.name
+        self.stream = f"remote-{xxhash.xxh3_64_hexdigest(location.name.encode())}"
+        self._location = location
+        self._buffer_options = buffer_options
 
     async def check(self, context: OutputContext) -> None:
-        """Write a small object among the parts, and remove it."""
+        """Write a small object to the parts folder and remove it."""
         await self._run(self._check, context)
 
     async def occupied(self, context: OutputContext) -> bool:
-        """Whether there is a file that is not empty and not as the last merge of this job left it."""
+        """Whether there is a nonempty file that differs from the result of this job's last merge."""
         return await self._run(self._is_occupied, context)
 
     async def clear(self, context: OutputContext) -> None:
-        """Remove the parts; the file itself is replaced by the next merge."""
+        """Remove the parts. The next merge replaces the file itself."""
         await self._run(self._clear, context)
 
     def store(self) -> RemotePartStore:
         """Return a new part."""
-        return RemotePartStore(self._place, self.stream, self._terms)
+        return RemotePartStore(self._location, self.stream, self._buffer_options)
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see merge
-        """Nothing: the file is made by ``merge``."""
+        """Do nothing: ``merge`` writes the file."""
         return True
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Replace the file by one that holds the committed ranges; waits for a service that is away."""
+        """Replace the file with one that holds the committed ranges; wait for an unavailable service."""
 
         async def attempt() -> None:
             await asyncio.to_thread(
                 self._call, lambda files, context: self._merge(files, context, ranges), context
             )
 
-        await Backoff(self._place.name, self._terms.patience).call(attempt)
+        await Backoff(self._location.name, self._buffer_options.patience).call(attempt)
 
     async def _run(self, call: Callable[[Any, OutputContext], _T], context: OutputContext) -> _T:
         try:
             return await asyncio.to_thread(self._call, call, context)
         except Unavailable as error:
-            raise failed(self._place, error) from error
+            raise unreachable(self._location, error) from error
 
     def _call(self, call: Callable[[Any, OutputContext], _T], context: OutputContext) -> _T:
-        files = self._place.connect()
-        with self._place.explained():
+        files = self._location.connect()
+        with self._location.translated_errors():
             return call(files, context)
 
     def _check(self, files: Any, context: OutputContext) -> None:
-        root = self._place.root
+        root = self._location.root
         if root and not files.exists(root):
-            what = "bucket" if self._place.is_bucket else "folder"
+            what = "bucket" if self._location.is_bucket else "folder"
             raise StoreError(
-                f"{self._place.name}: there is no {what} {root}",
+                f"{self._location.name}: the {what} {root} does not exist",
                 remedy=f"create the {what} first, or name another one",
             )
-        folder = self._place.parts_of(context.job)
-        make_folder(self._place, files, folder)
+        folder = self._location.parts_of(context.job)
+        make_folder(self._location, files, folder)
         files.pipe_file(f"{folder}/check", b"\n")
         files.rm_file(f"{folder}/check")
 
     def _is_occupied(self, files: Any, context: OutputContext) -> bool:
-        path = self._place.path
+        path = self._location.path
         if not files.exists(path) or not files.size(path):
             return False
         return self._known(files, context) not in (_BEING_MERGED, files.ukey(path))
 
     def _clear(self, files: Any, context: OutputContext) -> None:
         with suppress(FileNotFoundError):
-            files.rm(self._place.parts_of(context.job), recursive=True)
+            files.rm(self._location.parts_of(context.job), recursive=True)
 
     def _merge(self, files: Any, context: OutputContext, ranges: RangesByPart) -> None:
-        committed = RemoteCommitted(self._place, files, context.job, self.stream, ranges)
-        make_folder(self._place, files, self._place.parts_of(context.job))
-        self._remember(files, context, _BEING_MERGED)  # a kill may come before the next note
-        file = files.open(self._place.path, "wb", block_size=_BLOCK, autocommit=False)
+        committed = RemoteCommitted(self._location, files, context.job, self.stream, ranges)
+        make_folder(self._location, files, self._location.parts_of(context.job))
+        self._remember(files, context, _BEING_MERGED)  # the process may be killed before the next record
+        file = files.open(self._location.path, "wb", block_size=_UPLOAD_BLOCK, autocommit=False)
         try:
-            fill(file, committed, self._place.form, lambda _: None)
+            fill(file, committed, self._location.format, lambda _: None)
             file.close()
         except BaseException:
             file.discard()
             raise
         file.commit()
-        self._remember(files, context, files.ukey(self._place.path))
+        self._remember(files, context, files.ukey(self._location.path))
 
     def _note(self, context: OutputContext) -> str:
-        return f"{self._place.parts_of(context.job)}/merged.json"
+        return f"{self._location.parts_of(context.job)}/merged.json"
 
     def _remember(self, files: Any, context: OutputContext, key: str) -> None:
         files.pipe_file(self._note(context), msgspec.json.encode({"file": key}))

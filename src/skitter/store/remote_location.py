@@ -1,4 +1,4 @@
-"""RemoteLocation: a file on S3 or another file system that fsspec knows, and what it says when it refuses."""
+"""Locations on S3 and other file systems that fsspec supports, and the errors of these systems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skitter.errors import StoreError
 from skitter.store.merge import Format
 
 _IN_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
-_AGAIN = "see to the cause, then run the same command again: nothing that was committed is lost"
+_RETRY_REMEDY = "fix the cause, then run the same command again: nothing that was committed is lost"
 _NO_CREDENTIALS = {
     "NoCredentialsError",
     "PartialCredentialsError",
@@ -26,61 +26,63 @@ _BAD_OPTIONS = {"ParamValidationError", "UnknownServiceError", "InvalidRegionErr
 
 
 class RemoteLocation(msgspec.Struct, frozen=True):
-    """Where an output lies."""
+    """The location of an output on a remote file system."""
 
     protocol: str
     path: str
-    """For a bucket: bucket and key."""
-    form: Format
+    """For a bucket: the bucket and the key."""
+    format: Format
     options: dict[str, str] = {}
-    """For the file system: ``endpoint_url``, ``key``, ``secret``, ``profile``, ``anon`` ... of s3fs, say."""
+    """Options of the file system, such as ``endpoint_url``, ``key``, ``secret``, ``profile`` and ``anon`` of s3fs."""
 
     @property
     def name(self) -> str:
-        """For people: without the options, which may hold a secret."""
+        """The name for messages: without the options, which may contain a secret."""
         return f"{self.protocol}://{self.path}"
 
     @property
     def is_bucket(self) -> bool:
-        """Whether it lies in a bucket, where folders are mere names."""
+        """Whether the location is in a bucket, where folders are only name prefixes."""
         return self.protocol in _IN_BUCKETS
 
     @property
     def root(self) -> str:
-        """What must exist before: the bucket, or the folder."""
+        """The bucket or folder that must exist already."""
         return self.path.partition("/")[0] if self.is_bucket else self.path.rpartition("/")[0]
 
     def parts_of(self, job: str) -> str:
-        """Return the folder of a job's parts, beside the file."""
+        """Return the folder of a job's parts, which is next to the file."""
         return f"{self.path}.parts/{job}"
 
     def connect(self) -> Any:
-        """Return the file system, one for all outputs of a process: a client of S3 takes half a second to make.
+        """Return the file system. All outputs of a process share it: creating an S3 client takes half a second.
 
-        It blocks, so it is for a thread of its own. Raises as :meth:`explained` does.
+        The call blocks, so run it in a thread. Raises the errors of :meth:`translated_errors`.
         """
-        with self.explained():
+        with self.translated_errors():
             return _connect(self.protocol, tuple(self.options.items()))
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Turn what a file system raises into :class:`~skitter.errors.StoreError` or :class:`Unavailable`."""
+    def translated_errors(self) -> Iterator[None]:
+        """Turn errors of the file system into :class:`~skitter.errors.StoreError` or :class:`Unavailable`."""
         try:
             yield
         except StoreError:
             raise
         except ImportError as error:
             raise StoreError(
-                f"output {self.name} needs a package that is missing: {error}",
-                remedy='pip install "skitter[s3]"' if self.protocol in {"s3", "s3a"} else "install it",
+                f"output {self.name} needs a package that is not installed: {error}",
+                remedy='pip install "skitter[s3]"'
+                if self.protocol in {"s3", "s3a"}
+                else "install it with pip",
             ) from error
         except PermissionError as error:
             raise StoreError(
-                f"{self.name}: access is refused: {error}", remedy="check the keys and what they allow"
+                f"{self.name}: access denied: {error}", remedy="check the keys and their permissions"
             ) from error
         except FileNotFoundError as error:
             raise StoreError(
-                f"{self.name}: {error}", remedy="create the bucket or folder, or name another one"
+                f"{self.name}: {error}", remedy="create the bucket or folder, or choose another one"
             ) from error
         except Exception as error:
             raise self._other(error) from error
@@ -94,16 +96,16 @@ class RemoteLocation(msgspec.Struct, frozen=True):
                 remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or SKITTER_OUTPUT_S3_KEY and ..._SECRET, or a profile",
             )
         if isinstance(error, (TypeError, ValueError, NotImplementedError)) or kind in _BAD_OPTIONS:
-            return StoreError(f"{self.name}: {text}", remedy="correct the name, and the options after '?'")
+            return StoreError(f"{self.name}: {text}", remedy="correct the name or the options after '?'")
         return Unavailable(text)
 
 
 @cache
 def _connect(protocol: str, options: tuple[tuple[str, str], ...]) -> Any:
-    given: dict[str, Any] = {name: _typed(text) for name, text in options}
+    arguments: dict[str, Any] = {name: _typed(text) for name, text in options}
     if protocol in {"s3", "s3a"}:
-        given["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # we have patience ourselves
-    files = fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **given)
+        arguments["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # the stores retry themselves
+    files = fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **arguments)
     if protocol in {"s3", "s3a"}:
         files.retries = 1
     return files
@@ -115,6 +117,6 @@ def _typed(text: str) -> Any:
     return int(text) if text.isdecimal() and len(text) < 10 else text
 
 
-def failed(place: RemoteLocation, error: Unavailable) -> StoreError:
-    """Return what to say when the service is away and there is no time to wait."""
-    return StoreError(f"{place.name} cannot be reached: {error}", remedy=_AGAIN)
+def unreachable(location: RemoteLocation, error: Unavailable) -> StoreError:
+    """Return the error to raise when the service is away and the caller cannot wait."""
+    return StoreError(f"{location.name} cannot be reached: {error}", remedy=_RETRY_REMEDY)

@@ -1,4 +1,4 @@
-"""SqliteStore: the keyed store. One row an item, in a table that grows with the fields of the items."""
+"""A keyed store in a SQLite table: one row per item, one column per field."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import xxhash
 
+from skitter._utils.backoff import Backoff
 from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields
@@ -23,11 +24,11 @@ from skitter.store.contract import GroupError, ItemGroup, OutputContext, RangesB
 SqliteRow = tuple[tuple[str, ...], list[Any]]
 
 BUSY_SECONDS = 30.0
-"""How long a worker waits for the writes of the others."""
+"""How long a worker waits for the writes of other workers, in seconds."""
 
 _WAL_LIMIT = 64 << 20
 _LARGEST_INTEGER = 2**63
-# What the values of an item, or the user's own constraints on the table, can cause.
+# Errors caused by the values of an item, or by the user's own constraints on the table.
 _ITEM_ERRORS = (
     sqlite3.DataError,
     sqlite3.IntegrityError,
@@ -39,12 +40,14 @@ _ITEM_ERRORS = (
 
 
 class SqliteStore:
-    """Writes each item under its id, so that a second write of a page replaces the first.
+    """Writes each item under its id, so that writing a page again replaces its rows.
 
-    Values keep their types: ``int``, ``float``, ``str``, ``bytes``, ``None``; ``bool`` is 0 or 1; an integer
-    of more than 64 bits is text; lists and dicts are JSON text, bytes within them base64. Rows that an earlier visit of the page left
-    beyond its items now are removed.
+    Values of type ``int``, ``float``, ``str``, ``bytes`` and ``None`` keep their types. A ``bool`` is stored as 0 or 1,
+    an integer of more than 64 bits as text, lists and dicts as JSON text with bytes in base64. If a page now has fewer
+    items than at an earlier visit, the surplus rows are deleted.
     """
+
+    buffering = None
 
     def __init__(self, path: Path, table: str) -> None:
         self._path = path
@@ -55,7 +58,7 @@ class SqliteStore:
         self._columns: Columns | None = None
 
     async def open(self, context: StoreContext) -> None:
-        """Open the database and make the table. Raises :class:`~skitter.errors.StoreError`."""
+        """Open the database and create the table. Raises :class:`~skitter.errors.StoreError`."""
         self._job = context.job
         await self._thread.run(self._open, context.durability)
 
@@ -86,13 +89,13 @@ class SqliteStore:
         good = [
             (group, row) for group, row in zip(groups, rows, strict=True) if not isinstance(row, GroupError)
         ]
-        with explained(self._path):
+        with translated_errors(self._path):
             try:
                 self._put(good)
                 problems: Iterator[GroupError | None] = iter([None] * len(good))
             except _ITEM_ERRORS:
-                problems = iter([self._put_alone(group, row) for group, row in good])
-            self._shorten_log()
+                problems = iter([self._put_separately(group, row) for group, row in good])
+            self._truncate_log()
         return [row if isinstance(row, GroupError) else next(problems) for row in rows]
 
     def _put(self, batch: Sequence[tuple[ItemGroup, list[SqliteRow]]]) -> None:
@@ -116,15 +119,15 @@ class SqliteStore:
             self._columns.forget()
             raise
 
-    def _put_alone(self, group: ItemGroup, rows: list[SqliteRow]) -> GroupError | None:
+    def _put_separately(self, group: ItemGroup, rows: list[SqliteRow]) -> GroupError | None:
         try:
             self._put([(group, rows)])
         except _ITEM_ERRORS as error:
-            return GroupError(f"the table does not take the page's items: {error}")
+            return GroupError(f"the table rejects the page's items: {error}")
         return None
 
-    def _shorten_log(self) -> None:
-        """Writers that follow each other closely never leave SQLite a moment to start its log anew."""
+    def _truncate_log(self) -> None:
+        """Truncate a long write-ahead log: with continuous writers, SQLite never finds a moment to reset it."""
         assert self._connection
         log = Path(f"{self._path}-wal")
         if log.exists() and log.stat().st_size > _WAL_LIMIT:
@@ -132,11 +135,11 @@ class SqliteStore:
 
 
 def open_database(path: Path, table: str, durability: str) -> sqlite3.Connection:
-    """Open a database for several writing processes and make the table if it is missing.
+    """Open a database for several writing processes, and create the table if it does not exist.
 
-    Raises :class:`~skitter.errors.StoreError`: no database, not writable, a table of another kind.
+    Raises :class:`~skitter.errors.StoreError` if the file is not a database or not writable, or the table has another key.
     """
-    with explained(path):
+    with translated_errors(path):
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             _share(connection)
@@ -153,15 +156,16 @@ def open_database(path: Path, table: str, durability: str) -> sqlite3.Connection
 
 
 def _share(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log. Only this step does not wait for other processes by itself."""
+    """Switch to a write-ahead log. Only this statement ignores SQLite's busy time-out, so it is retried here."""
     deadline = time.monotonic() + BUSY_SECONDS
+    backoff = Backoff(first=0.01, maximum=0.1)
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
-            time.sleep(0.01)
+            time.sleep(backoff.next_delay())
         else:
             return
 
@@ -172,14 +176,15 @@ def _check_table(connection: sqlite3.Connection, path: Path, table: str) -> None
     ]
     if keys != [ID_COLUMN]:
         raise StoreError(
-            f"table {table!r} in {path} was not made by skitter: its key is not {ID_COLUMN}",
+            f"table {table!r} in {path} was not created by skitter: its primary key is not {ID_COLUMN}",
             remedy=f"name another table, such as -o 'sqlite:{path}?table=crawled'",
+            field="table",
         )
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Write as a whole or not at all."""
+    """Run the block as one transaction; roll back if it raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -193,23 +198,24 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 _REMEDIES = {
     "SQLITE_FULL": "free some space, then run the same command again: nothing that was committed is lost",
     "SQLITE_IOERR": "check the disk and its free space, then run the same command again",
-    "SQLITE_BUSY": "end the program that holds the database locked, then run the same command again",
-    "SQLITE_READONLY": "choose a file and a folder that you may write to",
-    "SQLITE_CANTOPEN": "create its folder first, or choose a place that you may write to",
-    "SQLITE_NOTADB": "name another file: this one is something else",
-    "SQLITE_CORRUPT": "restore the file from a copy, or name another file",
+    "SQLITE_BUSY": "end the program that locks the database, then run the same command again",
+    "SQLITE_READONLY": "choose a file and a folder with write permission",
+    "SQLITE_CANTOPEN": "create its folder first, or choose a folder with write permission",
+    "SQLITE_NOTADB": "name another file: this one is not a SQLite database",
+    "SQLITE_CORRUPT": "restore the file from a backup, or name another file",
 }
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn an error of the database as a whole into a :class:`~skitter.errors.StoreError` with a remedy."""
+def translated_errors(path: Path) -> Iterator[None]:
+    """Turn a database error into a :class:`~skitter.errors.StoreError` with a remedy."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
         name = getattr(error, "sqlite_errorname", "")
         remedy = next(
-            (text for start, text in _REMEDIES.items() if name.startswith(start)), "see to the cause"
+            (text for start, text in _REMEDIES.items() if name.startswith(start)),
+            "fix the cause, then run the same command again",
         )
         raise StoreError(f"cannot write {path}: {error}", remedy=remedy) from error
 
@@ -219,10 +225,12 @@ def _rows_of(group: ItemGroup) -> list[SqliteRow] | GroupError:
     try:
         for item in group.items:
             fields = item_fields(item)
-            given: Callable[[str], Any] = item.get if isinstance(item, Mapping) else partial(_attribute, item)
-            values = [_value(value, given(field)) for field, value in fields.items()]
+            original: Callable[[str], Any] = (
+                item.get if isinstance(item, Mapping) else partial(_attribute, item)
+            )
+            values = [_value(value, original(field)) for field, value in fields.items()]
             rows.append((tuple(map(_text, fields)), values))
-    except Exception as error:  # noqa: BLE001 - items are user code, their serialisers may raise anything
+    except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
         return GroupError.of(error, len(rows))
     return rows
 
@@ -231,11 +239,11 @@ def _attribute(item: Any, name: str) -> Any:
     return getattr(item, name, None)
 
 
-def _value(value: Any, given: Any) -> Any:
+def _value(value: Any, original: Any) -> Any:
     kind = value.__class__
     if kind is str:
-        # JSON has no bytes, SQL has.
-        return given if given.__class__ is bytes else _text(value)
+        # JSON has no type for bytes, SQL has.
+        return original if original.__class__ is bytes else _text(value)
     if kind is int:
         return value if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER else str(value)
     if kind is float or kind is bool or value is None:
@@ -244,7 +252,7 @@ def _value(value: Any, given: Any) -> Any:
 
 
 def _text(value: str) -> str:
-    """Replace halves of characters as :func:`~skitter.item.encode_item` does: UTF-8 has none."""
+    """Replace lone surrogates as :func:`~skitter.item.encode_item` does: UTF-8 cannot represent them."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -253,34 +261,38 @@ def _text(value: str) -> str:
 
 
 class SqliteOutput:
-    """``items.db`` or ``sqlite:PATH?table=NAME``; the table is called ``items`` unless named.
+    """``items.db`` or ``sqlite:PATH?table=NAME``. The default table is ``items``.
 
-    Raises, when made, :class:`~skitter.errors.StoreError` for a name of no file or no table.
+    The constructor raises :class:`~skitter.errors.StoreError` for an invalid file or table name.
     """
 
     def __init__(self, target: str, path: Path, table: str = "items") -> None:
         if str(path) in {"", ".", ":memory:"}:
             raise StoreError(
-                f"output {target!r} names no file", remedy="name one, such as -o sqlite:items.db"
+                f"output {target!r} does not name a file",
+                remedy="name one, such as -o sqlite:items.db",
+                field="output",
             )
         if not table or "\0" in table or table.lower().startswith("sqlite_"):
-            raise StoreError(f"{table!r} cannot be the name of a table", remedy="use letters and underscores")
+            raise StoreError(
+                f"invalid table name: {table!r}", remedy="use letters, digits and underscores", field="table"
+            )
         self.target = target
         self._path = path
         self._table = table
-        place = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.normpath(path)) + b"\0" + table.encode())
-        self.stream = f"sqlite-{place}"
+        digest = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.normpath(path)) + b"\0" + table.encode())
+        self.stream = f"sqlite-{digest}"
 
     async def check(self, context: OutputContext) -> None:
-        """Make the database and the table, so that workers find them ready."""
+        """Create the database and the table before the workers start."""
         await asyncio.to_thread(self._check, context)
 
     async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - ids keep jobs apart
-        """Never: a table is shared, and items of other jobs stay."""
+        """Return ``False``: jobs share a table, and items of other jobs are kept."""
         return False
 
     async def clear(self, context: OutputContext) -> None:
-        """Delete the rows of this job: a fresh start gives its pages other fingerprints."""
+        """Delete the rows of this job: after a fresh start its pages have other fingerprints."""
         await asyncio.to_thread(self._clear, context)
 
     def store(self) -> SqliteStore:
@@ -288,11 +300,11 @@ class SqliteOutput:
         return SqliteStore(self._path, self._table)
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see Output
-        """Nothing: the rows are there."""
+        """Do nothing: the rows are in the table already."""
         return True
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:  # noqa: ARG002 - keyed
-        """Fold the write-ahead log in, also that of killed workers: the file alone is the output."""
+        """Fold the write-ahead log (also that of killed workers) into the file, so that the file alone is the output."""
         await asyncio.to_thread(self._fold, context)
 
     def _check(self, context: OutputContext) -> None:
@@ -302,12 +314,12 @@ class SqliteOutput:
         prefix = f"{context.job}:"
         with (
             closing(open_database(self._path, self._table, context.durability)) as connection,
-            explained(self._path),
+            translated_errors(self._path),
             transaction(connection),
         ):
             connection.execute(
                 f"DELETE FROM {quoted(self._table)} WHERE {ID_COLUMN} > ? AND {ID_COLUMN} < ?"  # noqa: S608 - quoted
-                # Not those of a job whose name begins with this one's and a colon.
+                # The length excludes jobs whose name starts with this job's name and a colon.
                 f" AND length(rtrim({ID_COLUMN}, '0123456789')) = ?",
                 (prefix, prefix[:-1] + ";", len(prefix) + 33),
             )
@@ -315,6 +327,6 @@ class SqliteOutput:
     def _fold(self, context: OutputContext) -> None:
         with (
             closing(open_database(self._path, self._table, context.durability)) as connection,
-            explained(self._path),
+            translated_errors(self._path),
         ):
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,4 +1,4 @@
-"""Stdout: committed items, printed by the parent as they are committed."""
+"""The standard output: the parent prints items as they are committed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 
 
 class Tail:
-    """Copies committed ranges to an open descriptor, each byte once.
+    """Copies committed ranges to an open file descriptor, each byte once.
 
-    A reader that has gone away (``| head``) is no error: the rest is quietly dropped.
+    A reader that closes the pipe (``| head``) is not an error: the remaining items are dropped silently.
     """
 
     def __init__(self, parts: Path, stream: str | None, descriptor: int = 1) -> None:
@@ -32,14 +32,14 @@ class Tail:
         self._one_at_a_time = Lock()
         self._broken: StoreError | None = None
         self.closed = False
-        """The reader has gone away."""
+        """Whether the reader has closed the pipe."""
 
     def emit(self, ranges: RangesByPart) -> bool:
-        """Print what was not printed before; returns whether there is still a reader.
+        """Print the ranges that were not printed before; return whether there is still a reader.
 
-        Waits while the reader is slow. Raises :class:`~skitter.errors.StoreError` if the descriptor cannot
-        be written for another reason, or the parts not be read. A line may have been cut then, so every later
-        call raises it too.
+        Blocks while the reader is slow. Raises :class:`~skitter.errors.StoreError` if the descriptor cannot be
+        written for another reason, or if a part cannot be read. The last line may be incomplete then, so every
+        later call raises the same error.
         """
         with self._one_at_a_time:
             if self._broken:
@@ -68,7 +68,7 @@ class Tail:
 
 
 class StdoutOutput:
-    """``-o -``: JSON lines on standard output, those of earlier runs of the job first."""
+    """``-o -``: JSON lines on standard output, starting with the items of earlier runs of the job."""
 
     target = "-"
     stream = ITEMS_STREAM
@@ -77,34 +77,34 @@ class StdoutOutput:
         self._descriptor = descriptor
         self._tail: Tail | None = None
 
-    async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - stdout is not the job's
+    async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
         """Raise :class:`~skitter.errors.StoreError` if standard output is closed."""
         try:
             os.fstat(self._descriptor)
         except OSError as error:
             raise StoreError(
-                "standard output is closed", remedy="name a file, such as -o items.jsonl"
+                "standard output is closed", remedy="name a file, such as -o items.jsonl", field="output"
             ) from error
 
     async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - nothing is replaced
-        """Never."""
+        """Return ``False``: standard output replaces nothing."""
         return False
 
     async def clear(self, context: OutputContext) -> None:
-        """Nothing: the part files go with the job's folder."""
+        """Do nothing: the part files are removed with the job's folder."""
 
     def store(self) -> PartFileStore:
         """Return a new part file."""
         return PartFileStore()
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
-        """Print what was not printed in this run; ``False`` once the reader has gone away."""
+        """Print the ranges that were not printed in this run; return ``False`` once the reader has closed the pipe."""
         if self._tail is None:
             self._tail = Tail(parts_folder(context.directory), None, self._descriptor)
         return await asyncio.to_thread(self._tail.emit, ranges_for(context, ranges))
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Print what is left."""
+        """Print the remaining items."""
         await self.emit(context, ranges)
 
 
@@ -118,14 +118,14 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class RangeSet:
-    """A set of byte positions, kept as few disjoint ranges: neighbours grow together."""
+    """A set of byte positions, stored as a few disjoint ranges; adjacent ranges are joined."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
 
     def add(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Add ``start <= position < end``; returns the ranges of it that were not in the set."""
+        """Add ``start <= position < end``; return the subranges that were not in the set."""
         if start >= end:
             return []
         first = bisect_left(self._ends, start)

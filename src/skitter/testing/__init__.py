@@ -1,12 +1,12 @@
-"""Testing: loopback sites and fixtures for the tests of those who write spiders."""
+"""Loopback web sites and fixtures for testing spiders."""
 
 from skitter.testing.answer import Answer, PageTruth, Site, Visit, WireAnswer
 from skitter.testing.generated import GeneratedSite
 from skitter.testing.log import Hit, RequestLog
 from skitter.testing.process import SiteProcess
+from skitter.testing.reference_crawl import ReferencePage, reference_crawl
 from skitter.testing.server import PortTaken, SiteServer
 from skitter.testing.static import StaticSite
-from skitter.testing.walk import Walked, walk
 
 __all__ = [
     "Answer",
@@ -14,13 +14,13 @@ __all__ = [
     "Hit",
     "PageTruth",
     "PortTaken",
+    "ReferencePage",
     "RequestLog",
     "Site",
     "SiteProcess",
     "SiteServer",
     "StaticSite",
     "Visit",
-    "Walked",
     "WireAnswer",
-    "walk",
+    "reference_crawl",
 ]

@@ -1,6 +1,6 @@
 """Serve a test site: ``python -m skitter.testing MODULE:NAME [--arguments JSON] [--hosts N] ...``.
 
-Prints one JSON line with the origins once it listens, and serves until it is interrupted.
+Prints one JSON line with the origins when the site is ready, and serves it until interrupted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skitter.testing.server import SiteServer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until the first SIGINT or SIGTERM, or until stdin closes if so asked; a mistake is told in one line."""
+    """Serve until the first SIGINT or SIGTERM, or until stdin closes if requested; print a usage error on one line."""
     parser = _parser()
     try:
         _serve(parser.parse_args(arguments))
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _serve(options: argparse.Namespace) -> None:
     if not options.until_stdin_closes:
-        # Before any thread starts, so that every thread leaves the signals to sigwait.
+        # Block the signals before any thread starts, so that all threads leave them to sigwait.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     log_file = LogFile(options.log) if options.log else None
     server = SiteServer(
@@ -57,28 +57,44 @@ _ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 def make_site(factory: str, arguments: dict[str, object]) -> Site:
-    """Import ``module:name`` and call it. Raises :class:`~skitter.errors.UsageError` if there is no such site."""
+    """Import ``module:name`` and call it. Raises :class:`~skitter.errors.UsageError` if it cannot be imported."""
     module, _, name = factory.partition(":")
     try:
         make: Callable[..., Site] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
-            f"there is no site {factory}: {error}",
+            f"cannot import the site {factory!r}: {error}",
             remedy="write MODULE:NAME, such as skitter.testing.demo_site:DemoSite",
+            field="site",
         ) from error
     return make(**arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m skitter.testing", description=__doc__)
-    parser.add_argument("site", metavar="MODULE:NAME", help="what makes the site")
-    parser.add_argument("--arguments", type=json.loads, default={}, metavar="JSON", help="its keywords")
-    parser.add_argument("--hosts", type=int, default=1, help="listen on 127.0.0.1 ... 127.0.0.N")
-    parser.add_argument("--ports", type=int, default=1, help="ports of each host")
-    parser.add_argument("--port", type=int, default=0, help="first port; default a free one")
-    parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
-    parser.add_argument("--log", type=Path, help="write each answered request there as a JSON line")
-    parser.add_argument("--until-stdin-closes", action="store_true", help="end with the parent")
+    parser.add_argument("site", metavar="MODULE:NAME", help="class or function that creates the site")
+    parser.add_argument(
+        "--arguments", type=json.loads, default={}, metavar="JSON", help="keyword arguments of the site"
+    )
+    parser.add_argument(
+        "--hosts",
+        type=int,
+        default=1,
+        help="number of hosts, on the addresses 127.0.0.1 ... 127.0.0.N [default: 1]",
+    )
+    parser.add_argument("--ports", type=int, default=1, help="number of ports of each host [default: 1]")
+    parser.add_argument("--port", type=int, default=0, help="first port [default: a free port]")
+    parser.add_argument(
+        "--delay", type=float, default=0.0, help="delay before each response, in seconds [default: 0]"
+    )
+    parser.add_argument(
+        "--log", type=Path, help="file to which each completed request is appended as a JSON line"
+    )
+    parser.add_argument(
+        "--until-stdin-closes",
+        action="store_true",
+        help="stop when stdin is closed, that is, when the parent process ends",
+    )
     return parser
 
 

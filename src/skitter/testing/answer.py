@@ -1,4 +1,4 @@
-"""What a test site is asked, and what it answers."""
+"""Requests to a test site, and its responses."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Visit(msgspec.Struct, frozen=True):
 
     method: str
     host: str
-    """Name in the ``Host`` header, without port; the local address if there is no such header."""
+    """Name in the ``Host`` header, without the port; the local address if the header is missing."""
     port: int
     """Local port of the connection."""
     target: str
     """Path and query exactly as sent."""
     headers: dict[str, str]
-    """Names in lower case; of a repeated header the last value."""
+    """Names in lower case; the last value of a repeated header."""
     body: bytes
     origins: tuple[str, ...]
-    """``host:port`` of everything the server listens on, in the order it was asked for."""
+    """``host:port`` of all origins of the server, in the order of its arguments."""
 
     @property
     def path(self) -> str:
@@ -32,8 +32,8 @@ class Visit(msgspec.Struct, frozen=True):
         return self.target.partition("?")[0]
 
     @property
-    def place(self) -> int:
-        """Index of the visited origin in :attr:`origins`; 0 for a name that is none of them."""
+    def origin_index(self) -> int:
+        """Index of the requested origin in :attr:`origins`; 0 for an unknown name."""
         origin = f"{self.host}:{self.port}"
         return self.origins.index(origin) if origin in self.origins else 0
 
@@ -44,28 +44,28 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes = b""
     status: int = 200
     content_type: str | None = HTML
-    """``None`` sends no ``Content-Type``."""
+    """With ``None``, no ``Content-Type`` is sent."""
     headers: dict[str, str] = {}
     delay: float = 0.0
-    """Seconds between the request and the first byte."""
+    """Time between the request and the first byte, in seconds."""
 
 
 class WireAnswer(msgspec.Struct, frozen=True):
-    """Bytes put on the wire as they are: for answers that no honest server gives.
+    """Raw bytes of a response, for responses that no correct server sends.
 
-    ``steps`` may be endless; it is read only as fast as the client reads.
+    ``steps`` may be infinite; it is read only as fast as the client reads.
     """
 
     steps: Iterable[bytes | float]
-    """Bytes are sent, a float is a pause in seconds."""
+    """Bytes to send; a float is a pause in seconds."""
     end: Literal["keep", "close", "reset", "stall"] = "close"
-    """Afterwards: next request, close, TCP reset, or silence until the client goes away."""
+    """What follows: the next request, a close, a TCP reset, or silence until the client disconnects."""
     status: int = 200
-    """For the log only."""
+    """Status for the request log only."""
 
 
 Site = Callable[[Visit], Answer | WireAnswer]
-"""What answers a request. Called on the server's event loop: it must not block."""
+"""Answers a request. It is called on the server's event loop, so it must not block."""
 
 
 class PageTruth(msgspec.Struct, frozen=True):
@@ -73,4 +73,4 @@ class PageTruth(msgspec.Struct, frozen=True):
 
     title: str | None
     links: int
-    """Number of ``a[href]``, whatever they point to."""
+    """Number of ``a[href]``, whatever their targets."""

@@ -1,4 +1,4 @@
-"""The site of ``skitter demo``: a book shop, its blog and its slow archive, with the faults of a real web."""
+"""The site of ``skitter demo``: a book shop, its blog and its slow archive, with the faults of real web sites."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _NOUNS = ("Lighthouse", "Orchard", "Clockmaker", "Café", "Glacier", "Archive", 
 _ADJECTIVES = ("Silent", "Last", "Crooked", "Borrowed", "Northern", "Unwritten", "Second", "Salt & Honey")
 
 
-Link = tuple[str, str | tuple[int, str]]
-"""Text and where it leads: a path of the same place, or place and path."""
+DemoLink = tuple[str, str | tuple[int, str]]
+"""Text and target: a path of the same origin, or the index of an origin and a path."""
 
 
-class Page(NamedTuple):
-    """A page before it becomes HTML."""
+class DemoPage(NamedTuple):
+    """A page before it is rendered as HTML."""
 
     title: str
-    links: list[Link]
+    links: list[DemoLink]
     text: str = ""
 
 
 class DemoSite:
-    """Needs a server with three origins: shop, blog, archive (see :func:`demo_server`).
+    """Needs a server with three origins: shop, blog and archive (see :func:`demo_server`).
 
-    The shop forbids ``/basket/``, the blog asks for 0.2 s between requests, the archive takes 0.4 s to
-    answer. Old addresses redirect, some links are dead, two pages fail once and one always.
-    ``pace`` multiplies the times to answer; 0 answers at once.
+    The shop disallows ``/basket/``, the blog asks for 0.2 s between requests, and the archive takes 0.4 s to respond.
+    Old URLs redirect, some links are dead, two pages fail once and one page always fails. ``pace`` multiplies the
+    response times; with 0, the site responds at once.
     """
 
     def __init__(self, pace: float = 1.0) -> None:
@@ -54,21 +54,21 @@ class DemoSite:
 
     def __call__(self, visit: Visit) -> Answer:
         """Answer one request."""
-        place, path = visit.place, visit.target
-        delay = _DELAYS[place] * self._pace
-        if path == "/robots.txt" and place in _ROBOTS:
-            return Answer(_ROBOTS[place].encode(), content_type="text/plain")
-        if self._fails_now(place, path):
+        origin, path = visit.origin_index, visit.target
+        delay = _DELAYS[origin] * self._pace
+        if path == "/robots.txt" and origin in _ROBOTS:
+            return Answer(_ROBOTS[origin].encode(), content_type="text/plain")
+        if self._fails_now(origin, path):
             return Answer(b"<title>Sorry</title>", status=500, delay=delay)
-        if (place, path) in _REDIRECTS:
-            return Answer(status=301, headers={"Location": _REDIRECTS[place, path]}, delay=delay)
-        page = self._pages.get((place, path))
+        if (origin, path) in _REDIRECTS:
+            return Answer(status=301, headers={"Location": _REDIRECTS[origin, path]}, delay=delay)
+        page = self._pages.get((origin, path))
         if page is None:
             return Answer(b"<title>Not found</title>", status=404, delay=delay)
         return Answer(_render(page, visit.origins), delay=delay)
 
     def truth(self, origins: Sequence[str]) -> dict[str, PageTruth]:
-        """Return every page that a crawl obeying robots.txt must obtain."""
+        """Return every page that a crawler must get if it obeys robots.txt."""
         return {
             _url(key, origins): PageTruth(page.title, len(page.links))
             for key, page in self._pages.items()
@@ -76,27 +76,27 @@ class DemoSite:
         }
 
     def failures(self, origins: Sequence[str]) -> dict[str, int]:
-        """Return every URL that cannot be had, with its status."""
+        """Return every URL that cannot be fetched, with its status."""
         gone = {_url(key, origins): 404 for key in _GONE}
         return gone | {_url(key, origins): 500 for key in _BROKEN}
 
     def forbidden(self, origins: Sequence[str]) -> set[str]:
-        """Return every page that robots.txt keeps a crawler from."""
+        """Return every page that robots.txt disallows."""
         return {_url(key, origins) for key in self._pages if _forbidden(key)}
 
     def redirects(self, origins: Sequence[str]) -> set[str]:
-        """Return every URL that answers with a redirect."""
+        """Return every URL that responds with a redirect."""
         return {_url(key, origins) for key in _REDIRECTS}
 
-    def _fails_now(self, place: int, path: str) -> bool:
-        self._failures[place, path] += 1
-        return (place, path) in _BROKEN or ((place, path) in _SHAKY and self._failures[place, path] == 1)
+    def _fails_now(self, origin: int, path: str) -> bool:
+        self._failures[origin, path] += 1
+        return (origin, path) in _BROKEN or ((origin, path) in _SHAKY and self._failures[origin, path] == 1)
 
 
 def demo_server(site: DemoSite, port: int = 0) -> SiteServer:
-    """Make the server of the demo, not yet started: three hosts, or three ports where only 127.0.0.1 is.
+    """Create the server of the demo, not yet started: three hosts, or three ports if only 127.0.0.1 exists.
 
-    ``port`` 0 takes a free one.
+    With ``port=0``, it uses a free port.
     """
     server = SiteServer(site, hosts=3, port=port)
     try:
@@ -113,26 +113,29 @@ _GONE = {(SHOP, "/book/gone"), (BLOG, "/post/withdrawn")}
 _REDIRECTS = {(SHOP, f"/old/{number}.php"): f"/book/{number}" for number in range(0, _BOOKS, 8)}
 
 
-def _pages() -> Iterator[tuple[tuple[int, str], Page]]:
+def _pages() -> Iterator[tuple[tuple[int, str], DemoPage]]:
     yield from _shop_pages()
     yield from _blog_pages()
     yield from _archive_pages()
 
 
-def _shop_pages() -> Iterator[tuple[tuple[int, str], Page]]:
-    genres: list[Link] = [(genre, f"/genre/{genre}") for genre in _GENRES]
-    outside: list[Link] = [("Blog", (BLOG, "/")), ("Archive", (ARCHIVE, "/"))]
+def _shop_pages() -> Iterator[tuple[tuple[int, str], DemoPage]]:
+    genres: list[DemoLink] = [(genre, f"/genre/{genre}") for genre in _GENRES]
+    outside: list[DemoLink] = [("Blog", (BLOG, "/")), ("Archive", (ARCHIVE, "/"))]
     front = [*genres, *outside, ("All books", "/books/1"), ("Your basket", "/basket/")]
-    yield (SHOP, "/"), Page("The Crooked Shelf — books, old & new", front)
-    yield (SHOP, "/basket/"), Page("Your basket", [("Pay", "/basket/pay"), ("Home", "/")])
-    yield (SHOP, "/basket/pay"), Page("Pay", [("Home", "/")])
+    yield (SHOP, "/"), DemoPage("The Crooked Shelf — books, old & new", front)
+    yield (SHOP, "/basket/"), DemoPage("Your basket", [("Pay", "/basket/pay"), ("Home", "/")])
+    yield (SHOP, "/basket/pay"), DemoPage("Pay", [("Home", "/")])
     for number in range(_BOOKS):
         near = [("Similar", f"/book/{(number + step) % _BOOKS}") for step in (len(_GENRES), 31)]
         fixed = [("Home", "/"), (_genre(number), f"/genre/{_genre(number)}"), ("Buy", "/basket/")]
-        yield (SHOP, f"/book/{number}"), Page(_book(number), [*near, *fixed], _blurb(number))
+        yield (SHOP, f"/book/{number}"), DemoPage(_book(number), [*near, *fixed], _blurb(number))
     for genre in _GENRES:
         books = [number for number in range(_BOOKS) if _genre(number) == genre]
-        yield (SHOP, f"/genre/{genre}"), Page(f"{genre.capitalize()} books", [*_books(books), ("Home", "/")])
+        yield (
+            (SHOP, f"/genre/{genre}"),
+            DemoPage(f"{genre.capitalize()} books", [*_books(books), ("Home", "/")]),
+        )
     last = _BOOKS // _BOOKS_PER_PAGE
     for index in range(1, last + 1):
         shown = range((index - 1) * _BOOKS_PER_PAGE, index * _BOOKS_PER_PAGE)
@@ -140,33 +143,33 @@ def _shop_pages() -> Iterator[tuple[tuple[int, str], Page]]:
             (f"Page {other}", f"/books/{other}") for other in (index - 1, index + 1) if 1 <= other <= last
         ]
         dead = [("A rare book", "/book/gone")] if index == 2 else []
-        yield (SHOP, f"/books/{index}"), Page(f"All books, page {index}", [*_books(shown), *pager, *dead])
+        yield (SHOP, f"/books/{index}"), DemoPage(f"All books, page {index}", [*_books(shown), *pager, *dead])
 
 
-def _blog_pages() -> Iterator[tuple[tuple[int, str], Page]]:
+def _blog_pages() -> Iterator[tuple[tuple[int, str], DemoPage]]:
     last = _POSTS // _POSTS_PER_PAGE
     for index in range(1, last + 1):
         shown = range((index - 1) * _POSTS_PER_PAGE, index * _POSTS_PER_PAGE)
-        posts: list[Link] = [(f"Post {number}", f"/post/{number}") for number in shown]
-        older: list[Link] = (
+        posts: list[DemoLink] = [(f"Post {number}", f"/post/{number}") for number in shown]
+        older: list[DemoLink] = (
             [("Older posts", f"/page/{index + 1}")] if index < last else [("Shop", (SHOP, "/"))]
         )
         path = "/" if index == 1 else f"/page/{index}"
-        yield (BLOG, path), Page(f"Notes from the shelf, page {index}", [*posts, *older])
+        yield (BLOG, path), DemoPage(f"Notes from the shelf, page {index}", [*posts, *older])
     for number in range(_POSTS):
-        links: list[Link] = [("The book", (SHOP, f"/old/{number // 2 * 8}.php")), ("Blog", "/")]
+        links: list[DemoLink] = [("The book", (SHOP, f"/old/{number // 2 * 8}.php")), ("Blog", "/")]
         dead = [("A withdrawn post", "/post/withdrawn")] if number == 3 else []
-        yield (BLOG, f"/post/{number}"), Page(f"What we read in week {number + 1}", [*links, *dead])
+        yield (BLOG, f"/post/{number}"), DemoPage(f"What we read in week {number + 1}", [*links, *dead])
 
 
-def _archive_pages() -> Iterator[tuple[tuple[int, str], Page]]:
-    years: list[Link] = [
+def _archive_pages() -> Iterator[tuple[tuple[int, str], DemoPage]]:
+    years: list[DemoLink] = [
         (f"Catalogue of {1990 + number}", f"/{1990 + number}") for number in range(_CATALOGUES)
     ]
-    yield (ARCHIVE, "/"), Page("Archive of catalogues", [*years, ("Shop", (SHOP, "/"))])
+    yield (ARCHIVE, "/"), DemoPage("Archive of catalogues", [*years, ("Shop", (SHOP, "/"))])
     for number in range(_CATALOGUES):
-        links: list[Link] = [("Archive", "/"), ("In print", (SHOP, f"/book/{number}"))]
-        yield (ARCHIVE, f"/{1990 + number}"), Page(f"Catalogue of {1990 + number}", links)
+        links: list[DemoLink] = [("Archive", "/"), ("In print", (SHOP, f"/book/{number}"))]
+        yield (ARCHIVE, f"/{1990 + number}"), DemoPage(f"Catalogue of {1990 + number}", links)
 
 
 def _genre(number: int) -> str:
@@ -177,7 +180,7 @@ def _book(number: int) -> str:
     return f"The {_ADJECTIVES[number % len(_ADJECTIVES)]} {_NOUNS[number % len(_NOUNS)]}"
 
 
-def _books(numbers: Sequence[int]) -> list[Link]:
+def _books(numbers: Sequence[int]) -> list[DemoLink]:
     return [(_book(number), f"/book/{number}") for number in numbers]
 
 
@@ -193,7 +196,7 @@ def _url(key: tuple[int, str], origins: Sequence[str]) -> str:
     return f"http://{origins[key[0]]}{key[1]}"
 
 
-def _render(page: Page, origins: Sequence[str]) -> bytes:
+def _render(page: DemoPage, origins: Sequence[str]) -> bytes:
     title = html.escape(page.title)
     anchors = "\n".join(
         f'<li><a href="{target if isinstance(target, str) else _url(target, origins)}">{html.escape(text)}</a></li>'

@@ -1,4 +1,4 @@
-"""A generated web of any size whose every URL, title and link count is known."""
+"""A generated web site of any size, with known URLs, titles and link counts."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ _DECOYS = """<!-- <a href="/decoy/comment.html">not a link</a> -->
 
 
 class GeneratedSite:
-    """Pages that differ from each other and are the same at every run.
+    """Pages that differ from each other and are the same in every run.
 
     ``pages``
-        How many, over all hosts together.
+        Number of pages on all hosts together.
     ``hosts``
-        Page *i* belongs to the origin *i* modulo ``hosts`` of the server.
+        Page *i* belongs to origin *i* modulo ``hosts`` of the server.
     ``seed``
         Another seed gives other links, texts and titles.
     ``links_per_page``
-        Number of ``a[href]`` on each page, at least 12: relative, absolute and with fragments, many to a
-        page that was linked before, a few out of scope, ``mailto:`` or ``javascript:``.
+        Number of ``a[href]`` on each page, at least 12: relative, absolute and with fragments, many to pages that were
+        linked before, a few out of scope, ``mailto:`` or ``javascript:``.
     ``page_bytes``
-        Mean size of a page; single ones differ by up to a quarter.
+        Mean size of a page in bytes; single pages differ by up to a quarter.
 
-    One page in ten has a URL with a query and is not there without it. Every page is reached from ``/`` of
-    the first host. Links in a comment and in a script string lead to ``/decoy/``, which is 404.
+    One page in ten has a URL with a query, and does not exist without it. Every page is reachable from ``/`` of the
+    first host. Links in a comment and in a script string lead to ``/decoy/``, which returns 404.
 
-    Raises, when made, :class:`~skitter.errors.UsageError` for fewer links.
+    The constructor raises :class:`~skitter.errors.UsageError` for fewer than 12 links per page.
     """
 
     def __init__(
@@ -72,7 +72,11 @@ class GeneratedSite:
         page_bytes: int = 20_000,
     ) -> None:
         if links_per_page < FANOUT + len(_FIXED) + 3:
-            raise UsageError(f"links_per_page is {links_per_page}", remedy="ask for 12 or more")
+            raise UsageError(
+                f"links_per_page must be at least 12 (got {links_per_page})",
+                remedy="ask for 12 or more links",
+                field="links_per_page",
+            )
         self.pages = pages
         self.hosts = hosts
         self.links_per_page = links_per_page
@@ -80,7 +84,7 @@ class GeneratedSite:
         self._page_bytes = page_bytes
 
     def __call__(self, visit: Visit) -> Answer:
-        """Answer with the page of that URL, or 404."""
+        """Return the page with that URL, or 404."""
         number = self._number_of(visit)
         if number is None:
             return Answer(b"<title>Not found</title>", status=404)
@@ -98,7 +102,7 @@ class GeneratedSite:
         return f"http://{origins[number % self.hosts]}{target_of(number)}"
 
     def title(self, number: int) -> str:
-        """Return the title of a page; it holds characters that HTML must escape, and some not in ASCII."""
+        """Return the title of a page. It contains characters that HTML must escape, and characters outside ASCII."""
         word = _WORDS[(number * 7 + self._seed) % len(_WORDS)]
         return f"{word.capitalize()} & Söhne — page {number}"
 
@@ -133,7 +137,7 @@ class GeneratedSite:
         digits = "".join(filter(str.isdigit, visit.path.rpartition("/")[2])) or "0"
         number = int(digits) if len(digits) < 12 else self.pages
         known = number < self.pages and target_of(number) == visit.target
-        return number if known and visit.place == number % self.hosts else None
+        return number if known and visit.origin_index == number % self.hosts else None
 
     def _child_links(self, number: int, origins: Sequence[str]) -> list[str]:
         first = number * FANOUT + 1
@@ -154,7 +158,7 @@ class GeneratedSite:
         return target_of(target) if same_host else self.url(target, origins)
 
     def _any_href(self, source: int, target: int, origins: Sequence[str], choice: float) -> str:
-        """Write a link in one of the ways people do."""
+        """Return a link in one of the forms that real pages use."""
         href = self._plain_href(source, target, origins)
         if choice < 0.5:
             return href
@@ -166,7 +170,7 @@ class GeneratedSite:
             return self.url(target, origins).removeprefix("http:")
         if choice < 0.74:
             return f"/s0/..{href}"
-        # From the front page the sections lie below, from every other page beside.
+        # The sections are below the front page, and next to the folders of all other pages.
         return href[1:] if source == 0 else f"..{href}"
 
 

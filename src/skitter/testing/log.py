@@ -1,4 +1,4 @@
-"""The request log of a test server: what came when, and how much of a host was in flight."""
+"""The request log of a test server: when requests arrived, and how many were in flight."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from skitter.testing.answer import Visit
 
 
 class Hit(msgspec.Struct):
-    """One request. Times are ``time.monotonic()`` of the server's machine."""
+    """One request. Times are values of ``time.monotonic()`` on the server's machine."""
 
     host: str
     port: int
     method: str
     target: str
     received: float
-    """When its last byte had come: to the machine, where the kernel tells (Linux; never too early, and at most 20 ms
-    too late), however long the server then waited for the processor."""
+    """When its last byte arrived at the machine (on Linux, where the kernel reports it; never too early, and at most 20 ms
+    too late), even if the server had to wait for the processor.
+    """
     in_flight: int
-    """Requests of the same host being answered at that moment, this one included."""
+    """Number of requests to the same host in progress at that moment, including this one."""
     ended: float | None = None
-    """When the answer was complete and about to be sent, or the client was gone; ``None``: not yet."""
+    """When the response was complete and about to be sent, or the client had disconnected; ``None``: not yet."""
     status: int = 0
-    """Status of the answer; 0 if the client was gone before."""
+    """Status of the response; 0 if the client disconnected before."""
 
 
 class RequestLog:
-    """Every request of a server, in the order of receipt."""
+    """Every request to a server, in the order of arrival."""
 
     def __init__(self, on_end: Callable[[Hit], None] | None = None) -> None:
         self.hits: list[Hit] = []
@@ -39,7 +40,7 @@ class RequestLog:
         self._on_end = on_end
 
     def begin(self, visit: Visit, waited: float = 0.0) -> Hit:
-        """Note the receipt of a request; ``waited``: seconds for which it has been there."""
+        """Record the arrival of a request, which happened ``waited`` seconds ago."""
         self._in_flight[visit.host] += 1
         hit = Hit(
             host=visit.host,
@@ -53,7 +54,7 @@ class RequestLog:
         return hit
 
     def end(self, hit: Hit, status: int) -> None:
-        """Note the end of its answer."""
+        """Record the end of its response."""
         hit.ended = time.monotonic()
         hit.status = status
         self._in_flight[hit.host] -= 1
@@ -62,7 +63,7 @@ class RequestLog:
 
 
 class LogFile:
-    """Writes each ended request as one JSON line, at once, so that it outlives the server."""
+    """Writes each completed request as one JSON line immediately, so that the log outlives the server."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
@@ -78,8 +79,8 @@ class LogFile:
 
 
 def read_log(path: Path) -> list[Hit]:
-    """Read what :class:`LogFile` wrote, in the order of receipt."""
+    """Read a file written by :class:`LogFile`, in the order of arrival."""
     decode = msgspec.json.Decoder(Hit).decode
     lines = path.read_bytes().split(b"\n")
-    # The last piece is empty, or a line that is being written at this moment.
+    # The last element is empty, or a line that is being written.
     return sorted((decode(line) for line in lines[:-1]), key=lambda hit: hit.received)

@@ -1,4 +1,4 @@
-"""A test site in a process of its own, so that it outlives the crawlers that a test kills."""
+"""Runs a test site in its own process, so that it outlives the crawlers that a test kills."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from typing import Any, Self
 
 from skitter.errors import SkitterError
 from skitter.testing.log import Hit, read_log
-from skitter.testing.server import Origins
+from skitter.testing.server import ServedOrigins
 
-_PATIENCE = 10.0
+_STOP_TIMEOUT = 10.0
 
 
-class SiteProcess(Origins):
-    """Serve a site from its own process for the length of a ``with`` block.
+class SiteProcess(ServedOrigins):
+    """Serves a site from its own process inside a ``with`` block.
 
     ``factory``
-        ``module:name`` of what makes the site, called with ``arguments`` as keywords.
+        ``module:name`` of the class or function that creates the site; it is called with ``arguments`` as keywords.
     ``hosts``, ``ports``, ``port``, ``delay``
-        As in :class:`~skitter.testing.server.SiteServer`.
+        See :class:`~skitter.testing.server.SiteServer`.
     ``search``
-        Folders to import from beside the installed packages.
+        Folders from which modules can be imported, in addition to the installed packages.
 
-    The process ends with the block, and also when the process that started it is killed.
-    Raises :class:`~skitter.errors.SkitterError` if the site does not start.
+    The process ends with the block, and also when the process that started it is killed. Raises
+    :class:`~skitter.errors.SkitterError` if the site does not start.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SiteProcess(Origins):
         return self._process.pid
 
     def hits(self) -> list[Hit]:
-        """Return all requests answered so far, in the order of receipt."""
+        """Return all completed requests in the order of arrival."""
         return read_log(self._log)
 
     def __enter__(self) -> Self:
@@ -79,7 +79,7 @@ class SiteProcess(Origins):
         line = self._process.stdout.readline()
         if not line:
             self._stop()
-            raise SkitterError("the test site did not start", remedy="its own message is on stderr")
+            raise SkitterError("the test site did not start", remedy="read its error message on stderr")
         self.origins = tuple(json.loads(line)["origins"])
         return self
 
@@ -97,7 +97,7 @@ class SiteProcess(Origins):
         self._process.stdin.close()
         self._process.stdout.close()
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a test server speaks it: keep-alive, pipelining, and every way of doing it wrong."""
+"""HTTP/1.1 for a test server: keep-alive, pipelining, and deliberate violations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _TCP_INFO = socket.TCP_INFO if sys.platform == "linux" else None
 _LAST_RECEIVED = slice(52, 56)
-"""Where Linux's ``struct tcp_info`` has ``tcpi_last_data_recv``, in milliseconds."""
+"""Position of ``tcpi_last_data_recv``, in milliseconds, in Linux's ``struct tcp_info``."""
 _TICK = 0.01
-"""Seconds; the longest that a Linux kernel has."""
+"""The longest tick of a Linux kernel, in seconds."""
 
 
 class SiteProtocol(asyncio.Protocol):
-    """One connection. Answers its requests one after the other."""
+    """One connection. Responds to its requests one after the other."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class SiteProtocol(asyncio.Protocol):
         self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where to write."""
+        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._connections.add(transport)
@@ -51,7 +51,7 @@ class SiteProtocol(asyncio.Protocol):
         self._address, self._port = transport.get_extra_info("sockname")[:2]
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Stop answering a client that is gone."""
+        """Stop responding to a client that has disconnected."""
         if self._sending is not None:
             self._sending.cancel()
         self._writable.set()
@@ -59,15 +59,15 @@ class SiteProtocol(asyncio.Protocol):
         self._end(0)
 
     def pause_writing(self) -> None:
-        """Wait for a client that reads slower than we write."""
+        """Wait for a client that reads slower than the server writes."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Go on: the client has caught up."""
+        """Continue: the client has caught up."""
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """Take more of a request."""
+        """Receive more bytes of a request."""
         self._received += data
         if self._hit is None:
             self._next_request()
@@ -76,7 +76,7 @@ class SiteProtocol(asyncio.Protocol):
         visit = self._take_visit()
         if visit is None:
             return
-        self._hit = self._log.begin(visit, self._waited())
+        self._hit = self._log.begin(visit, self._seconds_since_arrival())
         answer = self._site(visit)
         if isinstance(answer, WireAnswer):
             self._sending = asyncio.create_task(self._send_wire(answer))
@@ -88,12 +88,12 @@ class SiteProtocol(asyncio.Protocol):
         else:
             self._send(answer, visit)
 
-    def _waited(self) -> float:
-        """Return for how many seconds the last data was here at least; 0 where the kernel does not tell."""
+    def _seconds_since_arrival(self) -> float:
+        """Return the minimum time since the last data arrived, in seconds; 0 if the kernel does not report it."""
         if _TCP_INFO is None:
             return 0.0
         info = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.start + 4)
-        # The kernel counts in ticks: without one less a request might seem to have come before it was sent.
+        # The kernel counts in ticks. Without subtracting one, a request might seem to have arrived before it was sent.
         return max(0.0, int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000 - _TICK)
 
     def _take_visit(self) -> Visit | None:
@@ -125,7 +125,7 @@ class SiteProtocol(asyncio.Protocol):
         if closing:
             head.append("Connection: close")
         head_bytes = "\r\n".join(head).encode("latin-1") + b"\r\n\r\n"
-        # Noted before it is sent: who has the answer finds it in the log.
+        # Recorded before it is sent: a client that has the response finds it in the log.
         self._end(answer.status)
         self._transport.write(head_bytes if visit.method == "HEAD" else head_bytes + answer.body)
         self._finish(answer.status, closing=closing)
@@ -157,7 +157,7 @@ class SiteProtocol(asyncio.Protocol):
         if closing:
             self._transport.close()
         elif self._received:
-            # By way of the loop: a pipelined burst must not become recursion.
+            # Scheduled on the loop, because a pipelined burst must not become recursion.
             asyncio.get_running_loop().call_soon(self._continue)
 
     def _continue(self) -> None:

@@ -1,4 +1,4 @@
-"""A web of loopback hosts for tests, demos and benchmarks, served from a thread."""
+"""Serves test sites on loopback hosts from a thread, for tests, demos and benchmarks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from skitter.testing.log import RequestLog
 from skitter.testing.protocol import SiteProtocol
 
 
-class Origins:
-    """``host:port`` of all places, hosts changing fastest; none before the site is served."""
+class ServedOrigins:
+    """The origins of a served site: ``host:port`` of each, with hosts changing fastest; empty before the site is served."""
 
     origins: tuple[str, ...] = ()
 
@@ -26,40 +26,40 @@ class Origins:
 
     @property
     def url(self) -> str:
-        """The front page of the first origin."""
+        """URL of the front page of the first origin."""
         return self.url_of()
 
-    def url_of(self, path: str = "/", place: int = 0) -> str:
+    def url_of(self, path: str = "/", origin_index: int = 0) -> str:
         """Return the absolute URL of a path at one of the origins."""
-        return f"http://{self.origins[place]}{path}"
+        return f"http://{self.origins[origin_index]}{path}"
 
 
-_ATTEMPTS = 20
+_BIND_ATTEMPTS = 20
 _BACKLOG = 512
-_TURNS_TO_CONNECT = 3
-"""Turns of the event loop until what has been accepted is a connection, which can be ended."""
+_ACCEPT_ITERATIONS = 3
+"""Iterations of the event loop after which an accepted socket is a connection, which can be closed."""
 
 
 class PortTaken(SkitterError):
-    """A test server cannot listen where it was asked to."""
+    """A test server cannot listen on the requested address."""
 
 
-class SiteServer(Origins):
-    """Serve a site on loopback for the length of a ``with`` block.
+class SiteServer(ServedOrigins):
+    """Serves a site on loopback inside a ``with`` block.
 
     ``hosts``
-        Listen on 127.0.0.1 ... 127.0.0.``hosts``, all on the same port. Linux has them all; other
-        systems have only 127.0.0.1 unless aliases are set up.
+        Number of hosts: it listens on 127.0.0.1 ... 127.0.0.``hosts``, all on the same port. Linux has all these
+        addresses; other systems have only 127.0.0.1 unless aliases are configured.
     ``ports``
-        Listen on so many ports of each host.
+        Number of ports on each host.
     ``port``
-        The first port; 0, the default, takes free ones.
+        The first port; 0, the default, uses free ports.
     ``delay``
-        Seconds added before each answer.
+        Additional delay before each response, in seconds.
     ``log``
-        Where requests are noted; default a new :class:`~skitter.testing.log.RequestLog`.
+        Where requests are recorded; by default a new :class:`~skitter.testing.log.RequestLog`.
 
-    ``origins`` holds ``host:port`` of all places, hosts changing fastest. Raises :class:`PortTaken`.
+    ``origins`` contains ``host:port`` of all origins, with hosts changing fastest. Raises :class:`PortTaken`.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class SiteServer(Origins):
 
     async def _close(self) -> None:
         for sock in [sock for server in self._servers for sock in server.sockets]:
-            # A closed server would leave open what it has just accepted.
+            # A server that is closed now would leave sockets open that it has just accepted.
             self._loop.remove_reader(sock.fileno())
-        for _ in range(_TURNS_TO_CONNECT):
+        for _ in range(_ACCEPT_ITERATIONS):
             await asyncio.sleep(0)
         for server in self._servers:
             server.close()
@@ -135,8 +135,8 @@ class SiteServer(Origins):
 
 
 def _bind(addresses: list[str], port: int) -> list[socket.socket]:
-    """Bind one port on several addresses; a free one is searched for if ``port`` is 0."""
-    for _attempt in range(1 if port else _ATTEMPTS):
+    """Bind one port on several addresses; with ``port=0``, search for a free one."""
+    for _attempt in range(1 if port else _BIND_ATTEMPTS):
         sockets: list[socket.socket] = []
         try:
             for address in addresses:
@@ -150,7 +150,8 @@ def _bind(addresses: list[str], port: int) -> list[socket.socket]:
     where = " ... ".join(dict.fromkeys((addresses[0], addresses[-1])))
     raise PortTaken(
         f"cannot listen on {where}{f', port {port}' if port else ''}: {reason.strerror}",
-        remedy="choose another port, or fewer hosts where only 127.0.0.1 exists",
+        remedy="choose another port, or use fewer hosts on systems with only 127.0.0.1",
+        field="port",
     ) from reason
 
 

@@ -1,4 +1,4 @@
-"""A folder of files as a test site."""
+"""Serves the files of a folder as a test site."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from skitter.testing.answer import Answer, Visit
 
 
 class StaticSite:
-    """Serve the files of a folder: ``index.html`` for a folder, 301 to the name with a slash, else 404.
+    """The files of a folder: ``index.html`` for a folder, 301 to the name with a slash, else 404.
 
-    All files are read at once, so that serving never blocks. A symbolic link is followed if it stays
-    inside the folder; others, and broken ones, are 404.
+    All files are read at the start, so that serving never blocks. Symbolic links are followed if they stay inside the
+    folder; other links and broken ones return 404.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -29,7 +29,7 @@ class StaticSite:
                 self._read(prefix, Path(parent, name))
 
     def __call__(self, visit: Visit) -> Answer:
-        """Answer with the file of that path."""
+        """Return the file with that path."""
         path = unquote(visit.path)
         if path.endswith("/"):
             path += "index.html"
@@ -49,5 +49,5 @@ _MISSING = Answer(b"<title>404 Not Found</title>", status=404)
 
 
 def content_type_of(name: str) -> str:
-    """Guess a content type from a file name, without a charset, as plain web servers do."""
+    """Guess a content type from a file name, without a charset, as simple web servers do."""
     return mimetypes.guess_type(name)[0] or "application/octet-stream"

@@ -1,9 +1,8 @@
-"""The text of a body: which encoding it is in, and reading it without ever failing.
+"""Detects the encoding of a body and decodes it without raising errors.
 
-Order of the evidence, first to last, as in the WHATWG HTML standard (13.2.3): byte order mark, charset of the
-Content-Type header, declaration in the first 1024 bytes (``<meta>`` or XML), then the bytes themselves.
-Labels mean what they mean to browsers (``iso-8859-1`` is windows-1252, ``gb2312`` is gb18030). A label that
-means nothing is passed over.
+The sources are consulted in the order of the WHATWG HTML standard (13.2.3): byte order mark, charset of the
+Content-Type header, declaration in the first 1024 bytes (``<meta>`` or XML), then the bytes themselves. Labels have
+the same meaning as in browsers (``iso-8859-1`` is windows-1252, ``gb2312`` is gb18030). Unknown labels are ignored.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from w3lib.encoding import (
 )
 
 LAST_RESORT = "cp1252"
-"""What a browser takes for granted where nothing else is known: windows-1252."""
+"""The encoding that browsers assume without other evidence: windows-1252."""
 
 _DECLARATION_BYTES = 1024
 _DETECTION_BYTES = 16_384
-"""Enough for a frequency analysis; more would cost milliseconds on a long page."""
+"""Sufficient for a frequency analysis; a longer sample would cost milliseconds on a long page."""
 
-# Codecs of Python that are no encodings of web pages, or that would read ASCII as something else.
+# Codecs of Python that web pages do not use, or that decode ASCII differently.
 _NOT_FOR_PAGES = frozenset(
     {"idna", "mbcs", "oem", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 )
 
-# Labels of the WHATWG Encoding standard (section 4.2) that Python does not know under any name.
+# Labels of the WHATWG Encoding standard (section 4.2) that Python does not know.
 _LABELS = {
     "cn_big5": "big5hkscs",
     "csiso88598i": "iso8859_8",
@@ -68,14 +67,14 @@ Detector = Callable[[bytes], str | None]
 
 
 def statistical_detector() -> Detector:
-    """Return the detector of ``turbohtml``, a port of the one in Firefox. Raises ImportError without it."""
+    """Return the detector of ``turbohtml``, a port of Firefox's. Raises ImportError if it is not installed."""
     from turbohtml.detect import detect as guess  # noqa: PLC0415 - optional, see load_detector
 
     return lambda sample: guess(sample).encoding
 
 
 def portable_detector() -> Detector:
-    """Return the detector of ``charset-normalizer``: slower, and less often right on short pages."""
+    """Return the detector of ``charset-normalizer``, which is slower and less accurate on short pages."""
     from charset_normalizer import from_bytes  # noqa: PLC0415 - optional, see load_detector
 
     def guess(sample: bytes) -> str | None:
@@ -87,7 +86,7 @@ def portable_detector() -> Detector:
 
 @cache
 def load_detector() -> Detector:
-    """Return the best detector that is installed, loaded when a page first needs one."""
+    """Return the best detector that is installed. It is loaded when a page first needs one."""
     try:
         return statistical_detector()
     except ImportError:
@@ -95,9 +94,9 @@ def load_detector() -> Detector:
 
 
 def detect(body: bytes, content_type: str = "") -> str:
-    """Return the name of the Python codec that reads the body.
+    """Return the name of the Python codec for a body.
 
-    ``content_type`` is the whole header value. Never raises; an empty body is UTF-8.
+    ``content_type`` is the complete header value. Never raises; an empty body is UTF-8.
     """
     from_mark, _ = read_bom(body)
     if from_mark is not None:
@@ -109,9 +108,9 @@ def detect(body: bytes, content_type: str = "") -> str:
 
 
 def decode(body: bytes, encoding: str) -> str:
-    """Read the body in an encoding that :func:`detect` gave, without a byte order mark.
+    """Decode a body with an encoding from :func:`detect`, without a byte order mark.
 
-    Bytes that mean nothing in it become U+FFFD.
+    Invalid bytes become U+FFFD.
     """
     text = body.decode("utf-8", "replace") if encoding == "utf-8" else to_unicode(body, encoding)
     return text.removeprefix("\ufeff")
@@ -128,14 +127,14 @@ def _usable(codec: str | None) -> str | None:
         return None
     try:
         b"<>".decode(codec, "replace")
-    except (LookupError, UnicodeError):  # a codec from bytes to bytes
+    except (LookupError, UnicodeError):  # a bytes-to-bytes codec
         return None
     return codec
 
 
 def _declared_inside(body: bytes) -> str | None:
     codec = _usable(html_body_declared_encoding(body[:_DECLARATION_BYTES]))
-    # A declaration that can be read byte by byte proves that it is wrong about two bytes a character.
+    # A declaration that is readable byte by byte cannot be right about two bytes per character.
     return "utf-8" if codec is not None and codec.startswith(("utf-16", "utf-32")) else codec
 
 
@@ -146,7 +145,7 @@ def _with_byte_order(codec: str, body: bytes) -> str:
     return by_content if by_content is not None and by_content.startswith(codec) else f"{codec}-le"
 
 
-# Markup begins with ASCII, so the zero bytes of its first characters show width and order of the units.
+# Markup starts with ASCII, so the zero bytes of its first characters reveal the width and order of the code units.
 _ZERO_BYTES = (
     (re.compile(rb"(?:[^\0]\0\0\0){2}"), "utf-32-le"),
     (re.compile(rb"(?:\0\0\0[^\0]){2}"), "utf-32-be"),
@@ -170,5 +169,5 @@ def _by_content(body: bytes) -> str:
         return "utf-8"
     label = load_detector()(body[:_DETECTION_BYTES])
     codec = _usable(resolve_encoding(label)) if label else None
-    # The sample may be valid UTF-8 up to where it was cut while the whole body is not.
+    # The sample may be valid UTF-8 although the whole body is not.
     return LAST_RESORT if codec is None or codec == "utf-8" else codec

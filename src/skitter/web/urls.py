@@ -1,11 +1,11 @@
-"""URLs by the WHATWG standard: what is fetched, what identifies it, and which host it belongs to.
+"""URLs by the WHATWG standard: normalisation, identity, and hosts.
 
-Two forms matter. The *normalised* form is what a browser would fetch: parsed, joined, serialised, without its
-fragment. The *canonical* form is the identity: two normalised URLs that differ only in the order of their
-query parameters or in the spelling of their percent-escapes share it. Canonical forms are part of a crawl's
-stored state, so any change to them needs a new ``FINGERPRINT_VERSION``.
+Two forms matter. The *normalised* form is the URL that a browser fetches: parsed, joined and serialised, without its
+fragment. The *canonical* form is the identity of a URL: normalised URLs that differ only in the order of their query
+parameters or in the spelling of their percent-escapes have the same canonical form. Canonical forms are part of the
+stored state of a crawl, so any change to them needs a new ``FINGERPRINT_VERSION``.
 
-The parser is ``upa_url``; where it is not installed ``ada_url`` gives the same answers at twice the cost.
+The parser is ``upa_url``. If it is not installed, ``ada_url`` gives the same results at twice the cost.
 """
 
 from __future__ import annotations
@@ -23,33 +23,36 @@ from skitter.errors import RequestError
 
 
 class UrlParser(NamedTuple):
-    """The two calls that everything here is built on."""
+    """The two functions of a URL parser."""
 
     parse: Callable[[str, str | None], str | None]
-    """Serialised URL, resolved against a base if there is one; ``None`` if there is no such URL."""
+    """Resolve a URL against an optional base and serialise it; return ``None`` if the URL is invalid."""
     join_all: Callable[[str, Sequence[str]], list[str | None]]
-    """The same for many references and one base, without their fragments."""
+    """Do the same for many references and one base, and remove the fragments."""
 
 
 def upa_parser() -> UrlParser:
-    """Return the parser on ``upa_url``. Raises ImportError where it is not installed."""
+    """Return the parser based on ``upa_url``. Raises ImportError if it is not installed."""
     from upa_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
 
     known_base = lru_cache(maxsize=64)(URL)
-    # A compiled object that outlives its module at exit is reported on stderr as a leak.
+    # A compiled object that outlives its module is reported as a leak on stderr at exit.
     atexit.register(known_base.cache_clear)
 
     def parse(url: str, base: str | None) -> str | None:
         try:
             parsed = URL.parse(url) if base is None else URL.parse(url, known_base(base))
-        except (RuntimeError, TypeError):  # a bad base; a lone surrogate, which no compiled parser takes
+        except (
+            RuntimeError,
+            TypeError,
+        ):  # an invalid base, or a lone surrogate, which no compiled parser accepts
             return None
         return None if parsed is None else str(parsed.href)
 
     def join_all(base: str, references: Sequence[str]) -> list[str | None]:
         try:
             base_url = known_base(base)
-            # The constructor is faster than URL.parse, but it raises for a bad reference.
+            # The constructor is faster than URL.parse, but raises for an invalid reference.
             return [
                 href if "#" not in (href := URL(reference, base_url).href) else _without_fragment(href)
                 for reference in references
@@ -62,13 +65,13 @@ def upa_parser() -> UrlParser:
 
 
 def ada_parser() -> UrlParser:
-    """Return the parser on ``ada_url``. Raises ImportError where it is not installed."""
+    """Return the parser based on ``ada_url``. Raises ImportError if it is not installed."""
     from ada_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
 
     def parse(url: str, base: str | None) -> str | None:
         try:
             return str(URL(url, base=base).href)
-        except ValueError:  # also UnicodeEncodeError, for a lone surrogate
+        except ValueError:  # includes UnicodeEncodeError for a lone surrogate
             return None
 
     def join_all(base: str, references: Sequence[str]) -> list[str | None]:
@@ -97,7 +100,7 @@ def _without_fragment(href: str) -> str:
 
 
 def normalize(url: str, base: str | None = None) -> str | None:
-    """Return the URL as a browser would fetch it, without its fragment, or ``None`` if there is no such URL.
+    """Return the URL that a browser would fetch, without its fragment, or ``None`` if the URL is invalid.
 
     ``base`` resolves a relative reference. The query keeps its order. WHATWG URL standard, section 4.4.
     """
@@ -106,9 +109,9 @@ def normalize(url: str, base: str | None = None) -> str | None:
 
 
 def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
-    """Resolve raw ``href`` values of one page: normalised URLs in the same order, ``None`` for a bad one.
+    """Resolve raw ``href`` values of one page. Return normalised URLs in the same order, ``None`` for an invalid one.
 
-    Any scheme passes (``mailto:``, ``javascript:``): the scope of the crawl decides what to follow.
+    All schemes are accepted (also ``mailto:`` and ``javascript:``): the scope of the crawl decides which URLs to follow.
     """
     folder, _, page = base_url.partition("?")[0].rpartition("/")
     doubtful = page[:1] in _DOUBTFUL or "\\" in base_url or "#" in base_url
@@ -131,9 +134,9 @@ def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
     return urls
 
 
-# Links that need no parser: path and query hold only characters that stand for themselves, no segment is empty
-# or begins with a dot, so that to resolve them is to put them behind a part of the base. Most links are like
-# this, and cost a third so. (No part can match in two ways, so there is no backtracking to speak of.)
+# Links that need no parser: path and query contain only characters that need no escape, and no segment is empty or
+# starts with a dot. Such a link is resolved by appending it to a part of the base. Most links are like this, and cost
+# only a third. (Every part can match in one way only, so the pattern hardly backtracks.)
 _SEGMENT = "[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+"
 _PLAIN_HREF = re.compile(
     rf"(\.\./|/|(?=[A-Za-z0-9_~-]))((?:{_SEGMENT}(?:/{_SEGMENT})*+/?)?(?:\?[A-Za-z0-9_~.&=+-]*+)?)(?:#.*)?",
@@ -142,14 +145,14 @@ _PLAIN_HREF = re.compile(
 
 
 _DOUBTFUL = frozenset(".%\t\r\n")
-"""How the last segment of a base may begin if it is no page but a step to another folder."""
+"""First characters of a last segment of a base that may change the folder, or that the parser removes."""
 
 
 @lru_cache(maxsize=4096)
 def _starts_of(folder: str) -> dict[str, str] | None:
-    """Return what a plain href on the pages of a folder is put behind, by how it begins.
+    """Return the prefixes that plain hrefs on the pages of a folder are appended to, by the start of the href.
 
-    ``None`` if the folder is none of an http(s) URL.
+    Returns ``None`` if the folder does not belong to an http(s) URL.
     """
     folder = normalize(folder + "/") or ""
     if not folder.startswith(("http://", "https://")):
@@ -162,27 +165,28 @@ def _starts_of(folder: str) -> dict[str, str] | None:
 def canonical(url: str) -> str:
     """Return the identity of a URL.
 
-    Normalised, query parameters sorted by name and then value as they are spelled, percent-escapes in upper
-    case and those of unreserved characters (RFC 3986, 2.3) decoded.
+    The result is the normalised URL with its query parameters sorted by name and then by value as they are spelled,
+    percent-escapes in upper case, and percent-escapes of unreserved characters (RFC 3986, 2.3) decoded.
 
-    Raises :class:`~skitter.errors.RequestError` for a URL that does not parse.
+    Raises :class:`~skitter.errors.RequestError` for an invalid URL.
     """
     href = normalize(url)
     if href is None:
         raise RequestError(
-            f"{url!r} is not a URL that can be fetched",
+            f"invalid URL: {url!r}",
             remedy="give an absolute URL such as https://example.com/",
+            field="url",
         )
     return identity(href) if "?" in href or "%" in href else href
 
 
 def canonical_all(urls: Sequence[str]) -> list[str]:
-    """Return the identities of URLs that are normalised already, without parsing them again."""
+    """Return the identities of normalised URLs, without parsing them again."""
     return [identity(url) if "?" in url or "%" in url else url for url in urls]
 
 
 def identity(href: str) -> str:
-    """Return the identity of a normalised URL that has a ``?`` or a ``%``; any other is its own identity."""
+    """Return the identity of a normalised URL that contains ``?`` or ``%``. Any other normalised URL is its own identity."""
     if "%" in href and _STRAY_PERCENT.search(href) is None:
         href = _ESCAPE.sub(_plain_or_upper, href)
     address, mark, query = href.partition("?")
@@ -192,8 +196,8 @@ def identity(href: str) -> str:
 
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
-# Decoding beside a percent sign that begins no escape could give rise to a new escape, so such a URL keeps its
-# spelling.
+# If a percent sign does not start an escape, decoding a neighbouring escape could create a new one, so such a URL
+# keeps its spelling.
 _STRAY_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
@@ -210,27 +214,27 @@ def _name_and_value(parameter: str) -> tuple[str, str]:
 
 
 def scheme_of(url: str) -> str:
-    """Return the scheme of a normalised URL, without its colon."""
+    """Return the scheme of a normalised URL, without the colon."""
     return url[: url.index(":")]
 
 
 def host_of(url: str) -> str:
-    """Return host, and port if it is not the scheme's own, of a normalised http(s) URL; ``""`` without host."""
+    """Return the host of a normalised http(s) URL, with the port unless it is the default; ``""`` without a host."""
     parts = url.split("/", 3)
     if len(parts) < 3 or parts[1]:
         return ""
     host = parts[2]
-    if "?" in host:  # a scheme that is not special may have no path
+    if "?" in host:  # a URL with a non-special scheme may have no path
         host = host[: host.index("?")]
     return host[host.rindex("@") + 1 :] if "@" in host else host
 
 
 @lru_cache(maxsize=65_536)
 def registered_domain(host: str) -> str:
-    """Return the part of a host that somebody registered, by the Public Suffix List.
+    """Return the registered domain of a host by the Public Suffix List.
 
-    ``news.bbc.co.uk:8080`` gives ``bbc.co.uk``. A port is dropped; an IP address and a name that is itself a
-    public suffix come back as they are.
+    ``news.bbc.co.uk:8080`` gives ``bbc.co.uk``. The port is dropped. IP addresses and names that are public suffixes
+    themselves are returned unchanged.
     """
     name = _without_port(host)
     if _is_ip(name):
@@ -239,7 +243,7 @@ def registered_domain(host: str) -> str:
 
 
 def is_public_suffix(domain: str) -> bool:
-    """Tell whether a name with dots, such as ``co.uk``, is one under which everybody may register."""
+    """Return whether a name with dots, such as ``co.uk``, is a public suffix, under which anyone can register names."""
     return "." in domain and not _is_ip(domain) and _suffixes().privatesuffix(domain) is None
 
 
@@ -258,5 +262,5 @@ def _is_ip(name: str) -> bool:
 
 @cache
 def _suffixes() -> PublicSuffixList:
-    # Reading the list takes some 50 ms, which a crawl that never asks need not spend.
+    # Loading the list takes about 50 ms, so it is loaded on first use.
     return PublicSuffixList()

@@ -1,26 +1,26 @@
-"""Compression of a connection: deflate by the standard library, snappy by the package ``python-snappy``."""
+"""Compression of a connection: deflate from the standard library, snappy from the package ``python-snappy``."""
 
 from __future__ import annotations
 
 import zlib
 from typing import Protocol
 
-from skitter.brokers.nsq_client.errors import NsqError
+from skitter.brokers.nsq_client.protocol import NsqError
 
 
 class CompressionMissing(NsqError):
-    """Snappy was asked for, and the package ``python-snappy`` is not installed."""
+    """Snappy needs the package ``python-snappy``, which is not installed."""
 
 
 class Codec(Protocol):
-    """Both directions of one connection."""
+    """Compresses and decompresses the two directions of a connection."""
 
     def compress(self, data: bytes) -> bytes:
-        """Return what is to be sent now for these bytes."""
+        """Return the bytes to send."""
         ...
 
     def decompress(self, data: bytes) -> bytes:
-        """Return what can be read so far."""
+        """Return the bytes that can be read so far."""
         ...
 
 
@@ -32,19 +32,19 @@ class Deflate:
         self._in = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
 
     def compress(self, data: bytes) -> bytes:
-        """Return what is to be sent now for these bytes."""
+        """Return the bytes to send."""
         return self._out.compress(data) + self._out.flush(zlib.Z_SYNC_FLUSH)
 
     def decompress(self, data: bytes) -> bytes:
-        """Return what can be read so far. Raises :class:`NsqError` for what is no deflate."""
+        """Return the bytes that can be read so far. Raise :class:`NsqError` for invalid input."""
         try:
             return self._in.decompress(data)
         except zlib.error as error:
-            raise NsqError(f"what arrives is no deflate: {error}") from error
+            raise NsqError(f"invalid deflate data: {error}") from error
 
 
 class Snappy:
-    """Snappy's framing format. Raises, when made, :class:`CompressionMissing`."""
+    """Snappy's framing format. The constructor raises :class:`CompressionMissing`."""
 
     def __init__(self) -> None:
         try:
@@ -55,14 +55,14 @@ class Snappy:
         self._in = snappy.StreamDecompressor()
 
     def compress(self, data: bytes) -> bytes:
-        """Return what is to be sent now for these bytes."""
+        """Return the bytes to send."""
         sent: bytes = self._out.compress(data)
         return sent
 
     def decompress(self, data: bytes) -> bytes:
-        """Return what can be read so far. Raises :class:`NsqError` for what is no snappy."""
+        """Return the bytes that can be read so far. Raise :class:`NsqError` for invalid input."""
         try:
             read: bytes = self._in.decompress(data)
         except Exception as error:
-            raise NsqError(f"what arrives is no snappy: {error}") from error
+            raise NsqError(f"invalid snappy data: {error}") from error
         return read

@@ -1,62 +1,164 @@
-"""Connection: one TCP connection to an nsqd, after its greeting."""
+"""One TCP connection to an nsqd, and the messages that arrive over it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
-from skitter.brokers.nsq_client import wire
+from skitter.brokers.nsq_client import protocol
 from skitter.brokers.nsq_client.compression import Codec, Deflate, Snappy
-from skitter.brokers.nsq_client.errors import ConnectionFailed, NsqError, Refused
-from skitter.brokers.nsq_client.message import Message
-from skitter.brokers.nsq_client.options import Options
+from skitter.brokers.nsq_client.protocol import CommandRefused, ConnectionFailed, NsqError
 
 log = logging.getLogger(__name__)
 
-LONGEST_REQUEUE = 3600.0
+MAX_REQUEUE_DELAY = 3600.0
 """Seconds: nsqd's default ``--max-req-timeout``; it closes the connection for more."""
-_NEVER_FATAL = {"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"}
-"""Errors of a message that is no longer ours; the connection stays."""
+_HARMLESS_ERRORS = {"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"}
+"""Errors about a message that has timed out; the connection stays open."""
 
 
-def _ignore(_: Any) -> None:
-    pass
+@dataclass(frozen=True, kw_only=True)
+class NsqOptions:
+    """How clients connect, and the features they ask nsqd for."""
+
+    connect_timeout: float = 5.0
+    """Seconds to connect, with the whole handshake."""
+    answer_timeout: float = 30.0
+    """Seconds to wait for the answer to a command, before the connection is closed."""
+    heartbeat: float = 30.0
+    """Seconds between two heartbeats. A server that is silent for two of them counts as dead."""
+    msg_timeout: float | None = None
+    """Seconds after which a message without an answer is delivered again; ``None``: nsqd's setting."""
+    output_buffer_size: int | None = None
+    """Bytes that nsqd buffers before it sends; ``None``: nsqd's setting (16 KB); -1: no buffer.
+    Do not combine -1 with compression: nsqd 1.3.0 then does not send at all."""
+    output_buffer_timeout: float | None = None
+    """Seconds for which nsqd buffers; ``None``: nsqd's setting (0.25). nsqd refuses less than 0.025."""
+    sample_rate: int = 0
+    """Percentage of the messages to deliver; 0: all."""
+    client_id: str = ""
+    """Name of the client in nsqd's statistics; empty: the host's name."""
+    user_agent: str = "skitter-nsq/1"
+    tls: ssl.SSLContext | None = None
+    """Encrypt the connection, and fail if nsqd offers no TLS; ``None``: plain text."""
+    deflate: int = 0
+    """Level of deflate compression from 1 to 9; 0: off. Excludes ``snappy``."""
+    snappy: bool = False
+    auth_secret: str = ""
+    lookup_interval: float = 60.0
+    """Seconds between two requests to each nsqlookupd, varied at random by a third."""
+    max_backoff: float = 0.0
+    """Longest pause in seconds of a consumer after :meth:`Consumer.failed`; 0: none. The pause begins with one second,
+    and doubles with each failure in a row. After it, one message is delivered to try."""
+
+    def identification(self) -> bytes:
+        """Return the JSON text of IDENTIFY."""
+        host = socket.gethostname()
+        features: dict[str, Any] = {
+            "client_id": self.client_id or host,
+            "hostname": host,
+            "user_agent": self.user_agent,
+            "feature_negotiation": True,
+            "heartbeat_interval": round(self.heartbeat * 1000),
+            "sample_rate": self.sample_rate,
+            "tls_v1": self.tls is not None,
+            "deflate": self.deflate > 0,
+            "deflate_level": self.deflate,
+            "snappy": self.snappy,
+        }
+        if self.msg_timeout is not None:
+            features["msg_timeout"] = round(self.msg_timeout * 1000)
+        if self.output_buffer_size is not None:
+            features["output_buffer_size"] = self.output_buffer_size
+        if self.output_buffer_timeout is not None:
+            features["output_buffer_timeout"] = round(self.output_buffer_timeout * 1000)
+        return json.dumps(features).encode()
+
+
+class NsqMessage:
+    """A message as delivered over a connection. :meth:`finish` or :meth:`requeue` answers it; later calls do nothing.
+
+    An answer after the end of the connection is lost: nsqd delivers the message again.
+    """
+
+    __slots__ = ("attempts", "body", "connection", "id", "is_answered", "published")
+
+    def __init__(
+        self, connection: Connection, message_id: bytes, body: bytes, attempts: int, published: int
+    ) -> None:
+        self.connection = connection
+        self.id = message_id
+        self.body = body
+        self.attempts = attempts
+        """Number of deliveries, including this one; nsqd stops counting at 65,535."""
+        self.published = published
+        """Unix time in nanoseconds, by the clock of nsqd."""
+        self.is_answered = False
+
+    def finish(self) -> None:
+        """Delete the message from nsqd (``FIN``)."""
+        if not self.is_answered:
+            self.is_answered = True
+            self.connection.finish(self)
+
+    def requeue(self, delay: float = 0.0) -> None:
+        """Return the message, to be delivered again after ``delay`` seconds (``REQ``).
+
+        A delay above nsqd's default ``--max-req-timeout`` of an hour is reduced to that.
+        """
+        if not self.is_answered:
+            self.is_answered = True
+            self.connection.requeue(self, delay)
+
+    def touch(self) -> None:
+        """Restart the message timeout (``TOUCH``). nsqd allows at most ``--max-msg-timeout`` in all."""
+        if not self.is_answered:
+            self.connection.touch(self)
 
 
 class Connection(asyncio.Protocol):
-    """Commands out, answers and messages in. Made by :meth:`open`."""
+    """Sends commands, and receives answers and messages. Use :meth:`open` to create one."""
 
-    def __init__(self, host: str, port: int, options: Options) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        options: NsqOptions,
+        on_message: Callable[[NsqMessage], None] | None,
+        on_close: Callable[[Connection], None] | None,
+    ) -> None:
         self.host, self.port = host, port
         self.options = options
-        self.agreed: dict[str, Any] = {}
-        """What nsqd answered to IDENTIFY: version, ``max_rdy_count``, ``msg_timeout`` in ms, and so on."""
-        self.held: dict[bytes, Message] = {}
+        self.server_info: dict[str, Any] = {}
+        """nsqd's answer to IDENTIFY: version, ``max_rdy_count``, ``msg_timeout`` in ms, and others."""
+        self.unanswered: dict[bytes, NsqMessage] = {}
         """Messages delivered and not yet answered, by id."""
         self.ready = 0
-        """Messages that may be in flight."""
-        self.on_message: Callable[[Message], None] = _ignore
-        self.on_close: Callable[[Connection], None] = _ignore
+        """Number of messages that may be in flight."""
+        self._on_message = on_message
+        self._on_close = on_close
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._unframer = wire.Unframer()
+        self._frames = protocol.FrameReader()
         self._codec: Codec | None = None
         self._next_codec = _codec_of(options)
-        """What everything after the last plain answer of the greeting is compressed with."""
+        """Codec for all data after the last plain answer of the handshake."""
         self._compressed: asyncio.Future[bytes] = self._loop.create_future()
         self._plain_answers = 1 if options.tls is None else 2
         self._answers: deque[asyncio.Future[bytes]] = deque()
         self._out: list[bytes] = []
-        self._is_ready_told = True
+        self._is_ready_sent = True
         self._error: Exception | None = None
         self._closed = self._loop.create_future()
-        self._heard = self._loop.time()
-        self._watch: asyncio.TimerHandle | None = None
+        self._received_at = self._loop.time()
+        self._liveness_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<nsqd {self.host}:{self.port}>"
@@ -64,66 +166,78 @@ class Connection(asyncio.Protocol):
     # --- opening and closing -----------------------------------------------------------------------------
 
     @classmethod
-    async def open(cls, host: str, port: int, options: Options | None = None) -> Connection:
-        """Connect and greet.
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        options: NsqOptions | None = None,
+        *,
+        on_message: Callable[[NsqMessage], None] | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+    ) -> Connection:
+        """Connect. ``on_message`` is called with each message, ``on_close`` once at the end of the connection.
 
-        Raises :class:`ConnectionFailed` if nobody answers as an nsqd does, :class:`Refused` if it declines.
+        Raise :class:`ConnectionFailed` if no nsqd answers, :class:`CommandRefused` if it refuses the client.
         """
-        options = options if options is not None else Options()
-        connection = cls(host, port, options)
+        options = options if options is not None else NsqOptions()
+        connection = cls(host, port, options, on_message, on_close)
         try:
             async with asyncio.timeout(options.connect_timeout):
                 await connection._loop.create_connection(lambda: connection, host, port)
-                await connection._greet()
+                await connection._handshake()
         except (OSError, TimeoutError) as error:
             connection.close()
-            raise ConnectionFailed(f"nsqd {host}:{port}: {_words(error)}") from error
+            raise ConnectionFailed(f"nsqd {host}:{port}: {_describe(error)}") from error
         except BaseException:
             connection.close()
             raise
-        connection._watch = connection._loop.call_later(options.heartbeat, connection._look)
+        connection._liveness_timer = connection._loop.call_later(
+            options.heartbeat, connection._check_liveness
+        )
         return connection
 
-    async def _greet(self) -> None:
-        self._send(wire.MAGIC)
-        answer = await self.call(wire.identify(self.options.greeting()))
+    async def _handshake(self) -> None:
+        self._send(protocol.MAGIC)
+        answer = await self.call(protocol.identify(self.options.identification()))
         try:
-            self.agreed = json.loads(answer)
-            version = self.agreed["version"]
+            self.server_info = json.loads(answer)
+            version = self.server_info["version"]
         except (ValueError, TypeError, KeyError) as error:
-            raise ConnectionFailed(f"{self!r} is too old or no nsqd: it answers {answer[:40]!r}") from error
+            raise ConnectionFailed(
+                f"{self!r} is not an nsqd, or too old: it answered {answer[:40]!r}"
+            ) from error
         log.debug("%r has version %s", self, version)
         if self.options.tls is not None:
             await self._encrypt(self.options.tls)
         if self.options.deflate or self.options.snappy:
             await self._compress("deflate" if self.options.deflate else "snappy")
         if self.options.auth_secret:
-            await self.call(wire.auth(self.options.auth_secret.encode()))
-        elif self.agreed.get("auth_required"):
-            raise Refused("E_AUTH_FIRST", f"{self!r} wants a secret")
+            await self.call(protocol.auth(self.options.auth_secret.encode()))
+        elif self.server_info.get("auth_required"):
+            raise CommandRefused("E_AUTH_FIRST", f"{self!r} requires a secret")
 
     async def _encrypt(self, context: ssl.SSLContext) -> None:
-        if not self.agreed.get("tls_v1"):
-            raise ConnectionFailed(f"{self!r} offers no TLS")
-        answer = self._expect()
+        if not self.server_info.get("tls_v1"):
+            raise ConnectionFailed(f"{self!r} does not offer TLS")
+        answer = self._expect_answer()
         plain = self._transport
         assert plain is not None
         encrypted = await self._loop.start_tls(plain, self, context, server_hostname=self.host)
         self._transport = encrypted
-        await self._wait(answer)
+        await self._await_answer(answer)
 
     async def _compress(self, name: str) -> None:
-        if not self.agreed.get(name):
-            raise ConnectionFailed(f"{self!r} offers no {name}")
-        await self._wait(self._compressed)
+        if not self.server_info.get(name):
+            raise ConnectionFailed(f"{self!r} does not offer {name}")
+        await self._await_answer(self._compressed)
 
     @property
     def in_flight(self) -> int:
-        """How many messages were delivered and not yet answered."""
-        return len(self.held)
+        """Number of messages delivered and not yet answered."""
+        return len(self.unanswered)
 
     def close(self) -> None:
-        """Disconnect at once. What is in flight is delivered again when its time is over, by nsqd's patience."""
+        """Disconnect at once. nsqd delivers messages in flight again after their timeout."""
         if self._transport is not None:
             self._flush()
             self._transport.close()
@@ -136,80 +250,85 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether commands still go out."""
+        """Whether commands can be sent."""
         return not self._closed.done() and self._transport is not None and not self._transport.is_closing()
 
-    # --- what arrives ------------------------------------------------------------------------------------
+    # --- receiving ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See the connection begin."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        """Take the transport."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not say so
 
     def connection_lost(self, error: Exception | None) -> None:
-        """See the connection end: whoever waits hears of it."""
+        """Fail all calls that wait for an answer."""
         if self._closed.done():
             return
         self._transport = None
         self._closed.set_result(None)
-        if self._watch is not None:
-            self._watch.cancel()
-        why = self._error or error
+        if self._liveness_timer is not None:
+            self._liveness_timer.cancel()
+        reason = self._error or error
         for answer in self._answers:
             if not answer.done():
                 answer.set_exception(
-                    ConnectionFailed(f"{self!r}: {_words(why) if why else 'the connection was closed'}")
+                    ConnectionFailed(
+                        f"{self!r}: {_describe(reason) if reason else 'the connection was closed'}"
+                    )
                 )
         self._answers.clear()
-        self.on_close(self)
+        if self._on_close is not None:
+            self._on_close(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived."""
-        self._heard = self._loop.time()
+        """Process received bytes."""
+        self._received_at = self._loop.time()
         try:
             codec = self._codec
-            frames = self._unframer.feed(data if codec is None else codec.decompress(data))
+            frames = self._frames.feed(data if codec is None else codec.decompress(data))
             for kind, frame in frames:
-                self._take(kind, frame)
-                if self._next_codec is not None and self._ends_plain(kind):
+                self._process(kind, frame)
+                if self._next_codec is not None and self._was_last_plain(kind):
                     frames.close()
-                    self._begin_codec(self._next_codec)
+                    self._start_codec(self._next_codec)
                     break
         except NsqError as error:
-            self._break_off(ConnectionFailed(f"{self!r} does not speak the protocol: {error}"))
+            self._abort(ConnectionFailed(f"{self!r} broke the protocol: {error}"))
 
-    def _ends_plain(self, kind: int) -> bool:
-        self._plain_answers -= kind == wire.RESPONSE
+    def _was_last_plain(self, kind: int) -> bool:
+        self._plain_answers -= kind == protocol.RESPONSE
         return self._plain_answers == 0
 
-    def _begin_codec(self, codec: Codec) -> None:
-        """Take the next bytes for compressed ones: the answer to that may have come along with the last plain one."""
+    def _start_codec(self, codec: Codec) -> None:
+        """Decompress all further bytes, including those that came together with the last plain answer."""
         self._next_codec, self._codec = None, codec
-        self._compressed = self._expect()
-        rest = self._unframer.rest()
+        self._compressed = self._expect_answer()
+        rest = self._frames.rest()
         if rest:
             self.data_received(rest)
 
-    def _take(self, kind: int, frame: bytes) -> None:
-        if kind == wire.MESSAGE:
-            published, attempts, message_id, body = wire.read_message(frame)
-            message = self.held[message_id] = Message(self, message_id, body, attempts, published)
-            self.on_message(message)
-        elif kind == wire.RESPONSE:
-            if frame == wire.HEARTBEAT:
-                self._send(wire.NOP)
+    def _process(self, kind: int, frame: bytes) -> None:
+        if kind == protocol.MESSAGE:
+            published, attempts, message_id, body = protocol.read_message(frame)
+            message = NsqMessage(self, message_id, body, attempts, published)
+            self.unanswered[message_id] = message
+            if self._on_message is not None:
+                self._on_message(message)
+        elif kind == protocol.RESPONSE:
+            if frame == protocol.HEARTBEAT:
+                self._send(protocol.NOP)
             else:
-                self._answer(frame)
-        elif kind == wire.ERROR:
-            self._take_error(frame)
+                self._resolve(frame)
+        elif kind == protocol.ERROR:
+            self._process_error(frame)
         else:
-            raise NsqError(f"a frame of kind {kind}")
+            raise NsqError(f"unknown kind of frame ({kind})")
 
-    def _take_error(self, frame: bytes) -> None:
-        code, _, words = frame.decode("utf-8", "replace").partition(" ")
-        if code in _NEVER_FATAL:
-            log.debug("%r: %s %s", self, code, words)
+    def _process_error(self, frame: bytes) -> None:
+        code, _, text = frame.decode("utf-8", "replace").partition(" ")
+        if code in _HARMLESS_ERRORS:
+            log.debug("%r: %s %s", self, code, text)
             return
-        error = Refused(code, words)
+        error = CommandRefused(code, text)
         if self._answers:
             waiting = self._answers.popleft()
             if not waiting.done():
@@ -218,123 +337,123 @@ class Connection(asyncio.Protocol):
             log.warning("%r: %s", self, error)
         self._error = error  # nsqd closes the connection after any other error
 
-    def _answer(self, frame: bytes) -> None:
+    def _resolve(self, frame: bytes) -> None:
         if not self._answers:
-            raise NsqError(f"an answer that nobody asked for: {frame[:40]!r}")
+            raise NsqError(f"unexpected answer: {frame[:40]!r}")
         waiting = self._answers.popleft()
         if not waiting.done():
             waiting.set_result(frame)
 
-    def _look(self) -> None:
-        """Find out whether the server still lives."""
-        silent = self._loop.time() - self._heard
+    def _check_liveness(self) -> None:
+        """Abort the connection if the server has been silent for too long."""
+        silent = self._loop.time() - self._received_at
         if silent > 2 * self.options.heartbeat:
-            self._break_off(ConnectionFailed(f"{self!r} has been silent for {silent:.0f} s"))
+            self._abort(ConnectionFailed(f"{self!r} has been silent for {silent:.0f} s"))
             return
-        self._watch = self._loop.call_later(self.options.heartbeat, self._look)
+        self._liveness_timer = self._loop.call_later(self.options.heartbeat, self._check_liveness)
 
-    def _break_off(self, error: NsqError) -> None:
+    def _abort(self, error: NsqError) -> None:
         log.warning("%s", error)
         self._error = error
         if self._transport is not None:
             self._transport.abort()
 
-    # --- what goes out -----------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------------
 
     def _send(self, data: bytes) -> None:
-        """Send, together with what else is said in this turn of the loop."""
+        """Send, together with everything else that is sent in this iteration of the event loop."""
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
 
     def _flush(self) -> None:
         out, self._out = self._out, []
-        if not self._is_ready_told:
-            # Before all answers: they would make room for messages that may be wanted no more.
-            self._is_ready_told = True
-            out.insert(0, wire.rdy(self.ready))
+        if not self._is_ready_sent:
+            # Before the answers: these make room for messages that may not be wanted any more.
+            self._is_ready_sent = True
+            out.insert(0, protocol.rdy(self.ready))
         if out and self.is_open:
             assert self._transport is not None
             data = b"".join(out)
             self._transport.write(data if self._codec is None else self._codec.compress(data))
 
-    def _expect(self) -> asyncio.Future[bytes]:
+    def _expect_answer(self) -> asyncio.Future[bytes]:
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._answers.append(answer)
         return answer
 
     async def call(self, command: bytes) -> bytes:
-        """Send a command that has an answer, and return that. Calls may overlap.
+        """Send a command and return its answer. Calls may overlap.
 
-        Raises :class:`Refused` or :class:`ConnectionFailed`.
+        Raise :class:`CommandRefused` or :class:`ConnectionFailed`.
         """
         if not self.is_open:
             raise ConnectionFailed(f"{self!r}: the connection has ended")
         self._send(command)
-        return await self._wait(self._expect())
+        return await self._await_answer(self._expect_answer())
 
-    async def _wait(self, answer: asyncio.Future[bytes]) -> bytes:
+    async def _await_answer(self, answer: asyncio.Future[bytes]) -> bytes:
         try:
             async with asyncio.timeout(self.options.answer_timeout):
                 return await answer
         except TimeoutError as error:
             late = ConnectionFailed(f"{self!r} did not answer within {self.options.answer_timeout:g} s")
-            self._break_off(late)
+            self._abort(late)
             raise late from error
 
     async def publish(self, topic: str, bodies: Sequence[bytes], delay: float = 0.0) -> None:
-        """Publish messages; returns when nsqd has them. With a delay (seconds) each goes by itself."""
+        """Publish messages, with a delay in seconds. Return when nsqd has them."""
         if delay > 0:
-            milliseconds = round(min(delay, LONGEST_REQUEUE) * 1000)
-            await asyncio.gather(*(self.call(wire.dpub(topic, body, milliseconds)) for body in bodies))
+            milliseconds = round(min(delay, MAX_REQUEUE_DELAY) * 1000)
+            await asyncio.gather(*(self.call(protocol.dpub(topic, body, milliseconds)) for body in bodies))
         elif len(bodies) == 1:
-            await self.call(wire.pub(topic, bodies[0]))
+            await self.call(protocol.pub(topic, bodies[0]))
         elif bodies:
-            await self.call(wire.mpub(topic, bodies))
+            await self.call(protocol.mpub(topic, bodies))
 
     async def subscribe(self, topic: str, channel: str) -> None:
-        """Become a consumer of a channel. Nothing is delivered before :meth:`allow`."""
-        await self.call(wire.sub(topic, channel))
+        """Subscribe to a channel. Nothing is delivered before :meth:`allow`."""
+        await self.call(protocol.sub(topic, channel))
 
     async def stop(self) -> None:
-        """Ask for no more messages (``CLS``); those in flight may still be answered."""
-        await self.call(wire.CLS)
+        """Stop the delivery of messages (``CLS``). Those in flight can still be answered."""
+        await self.call(protocol.CLS)
 
     def allow(self, count: int) -> None:
-        """Let so many messages be in flight (``RDY``), at most what nsqd allows."""
-        count = min(count, int(self.agreed.get("max_rdy_count", 2500)))
+        """Let ``count`` messages be in flight (``RDY``), or as many as nsqd allows."""
+        count = min(count, int(self.server_info.get("max_rdy_count", 2500)))
         if count != self.ready:
             self.ready = count
-            if self._is_ready_told:
-                self._is_ready_told = False
+            if self._is_ready_sent:
+                self._is_ready_sent = False
                 self._send(b"")
 
-    def finish(self, message: Message) -> None:
-        """Forget a message; see :meth:`Message.finish`."""
-        self._let_go(message)
-        self._send(wire.fin(message.id))
+    def finish(self, message: NsqMessage) -> None:
+        """See :meth:`NsqMessage.finish`."""
+        self._forget(message)
+        self._send(protocol.fin(message.id))
 
-    def requeue(self, message: Message, delay: float) -> None:
-        """Put a message back; see :meth:`Message.requeue`."""
-        self._let_go(message)
-        self._send(wire.req(message.id, round(min(max(delay, 0.0), LONGEST_REQUEUE) * 1000)))
+    def requeue(self, message: NsqMessage, delay: float) -> None:
+        """See :meth:`NsqMessage.requeue`."""
+        self._forget(message)
+        self._send(protocol.req(message.id, round(min(max(delay, 0.0), MAX_REQUEUE_DELAY) * 1000)))
 
-    def _let_go(self, message: Message) -> None:
-        if self.held.get(message.id) is message:  # and not a later delivery of it
-            del self.held[message.id]
+    def _forget(self, message: NsqMessage) -> None:
+        if self.unanswered.get(message.id) is message:  # not a later delivery of the same message
+            del self.unanswered[message.id]
 
-    def touch(self, message: Message) -> None:
-        """Ask for more time with a message; see :meth:`Message.touch`."""
-        self._send(wire.touch(message.id))
+    def touch(self, message: NsqMessage) -> None:
+        """See :meth:`NsqMessage.touch`."""
+        self._send(protocol.touch(message.id))
 
 
-def _codec_of(options: Options) -> Codec | None:
+def _codec_of(options: NsqOptions) -> Codec | None:
     if options.deflate:
         return Deflate(options.deflate)
     return Snappy() if options.snappy else None
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not error.args:
         return "no answer"
     return str(error) or type(error).__name__

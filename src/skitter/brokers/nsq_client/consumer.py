@@ -1,4 +1,4 @@
-"""Consumer: one channel of a topic on several nsqd."""
+"""Receives the messages of one channel of a topic from several nsqd."""
 
 from __future__ import annotations
 
@@ -6,129 +6,127 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 
-from skitter.brokers.nsq_client import wire
-from skitter.brokers.nsq_client.connection import Connection
-from skitter.brokers.nsq_client.errors import Refused
-from skitter.brokers.nsq_client.lookup import Address, NsqLookup
-from skitter.brokers.nsq_client.message import Message
-from skitter.brokers.nsq_client.options import Options
-from skitter.brokers.nsq_client.peers import Peers
+from skitter.brokers.nsq_client.connection import Connection, NsqMessage, NsqOptions
+from skitter.brokers.nsq_client.lookup import NsqdAddress, NsqLookup
+from skitter.brokers.nsq_client.pool import ConnectionPool
+from skitter.brokers.nsq_client.protocol import CommandRefused, is_channel, is_topic
 
 log = logging.getLogger(__name__)
 
-_REDISTRIBUTE_EVERY = 1.0
-"""Seconds after which what may be in flight is shared out anew."""
-_LULL = 0.001
-"""Seconds without a message after which, twice in a row, nsqd is made to send what it has gathered."""
-_LULLS = 2
-"""A process that is busy for longer has not read by the first look what had come long before."""
-_FULL = 0.005
-"""Seconds between two looks while no more may come."""
+REDISTRIBUTION_INTERVAL = 1.0
+"""Seconds between two redistributions of ``max_in_flight`` among the connections."""
+LULL_CHECK_INTERVAL = 0.001
+"""Seconds between two checks whether messages still arrive."""
+LULL_CHECKS = 2
+"""Checks in a row without a message that make a lull. After one, a busy process may just not have read yet."""
+FULL_CHECK_INTERVAL = 0.005
+"""Seconds between two checks while no more messages may arrive."""
 
 
 class Consumer:
-    """Receives messages, at most ``max_in_flight`` unanswered ones over all connections together.
+    """Receives messages, with at most ``max_in_flight`` unanswered ones over all connections together.
 
-    Each connection may have what it has in flight and a share of the rest. Where there are more connections
-    than messages to share out, they take turns.
+    Each connection may have its messages in flight plus a share of the rest. If there are more connections than
+    messages to share out, the connections take turns.
 
-    ``backoff``: after a message is put back by :meth:`failed` nothing is delivered for a while, then one
-    message to try; pauses double with each failure in a row, from one second up to this many. 0: never.
+    ``prompt``: let nsqd buffer messages while many arrive, and send each at once while few arrive. By itself, nsqd
+    sends its buffer when no more messages may be in flight, and else only after ``output_buffer_timeout``. So, after a
+    lull, each connection allows only one more message, and its whole share again when one arrives.
 
-    ``prompt``: have nsqd gather messages while many come, and send each at once while few do. By itself nsqd
-    sends what it has gathered when no more may be in flight, and else only after ``output_buffer_timeout``.
-    So after a moment without messages only one more is allowed, and all of the share again when one comes.
-
-    ``poll``: seconds between two questions to the lookups.
-
-    Raises, when made, :class:`~skitter.brokers.nsq_client.errors.Refused` for what cannot be the name of a topic or channel.
+    The constructor raises :class:`CommandRefused` for an invalid name of the topic or channel.
     """
 
     def __init__(
         self,
         topic: str,
         channel: str,
-        nsqds: Sequence[Address] = (),
+        nsqds: Sequence[NsqdAddress] = (),
         lookups: Sequence[NsqLookup] = (),
-        options: Options | None = None,
+        options: NsqOptions | None = None,
         *,
         max_in_flight: int = 1,
-        poll: float = 60.0,
-        backoff: float = 0.0,
         prompt: bool = False,
     ) -> None:
-        if not wire.is_topic(topic):
-            raise Refused("E_BAD_TOPIC", f"{topic!r} is no name for a topic")
-        if not wire.is_channel(channel):
-            raise Refused("E_BAD_CHANNEL", f"{channel!r} is no name for a channel")
+        if not is_topic(topic):
+            raise CommandRefused("E_BAD_TOPIC", f"invalid topic name: {topic!r}")
+        if not is_channel(channel):
+            raise CommandRefused("E_BAD_CHANNEL", f"invalid channel name: {channel!r}")
         self.topic, self.channel = topic, channel
-        find = partial(_producers, topic)
-        options = options if options is not None else Options()
-        self._peers = Peers(nsqds, lookups, find, self._welcome, options, poll)
-        self._peers.on_join = self._share
-        self._most = max_in_flight
+        options = options if options is not None else NsqOptions()
+        self._pool = ConnectionPool(self, nsqds, lookups, options)
+        self._max_in_flight = max_in_flight
         self._turn = 0
-        self._inbox: deque[Message] = deque()
+        self._inbox: deque[NsqMessage] = deque()
         self._arrived = asyncio.Event()
         self._sharing: asyncio.Task[None] | None = None
-        self._backoff = _Backoff(backoff)
-        self._resting: asyncio.TimerHandle | None = None
+        self._backoff = _Backoff(options.max_backoff)
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._is_prompt = self._is_lull = prompt
-        """Whether few messages come, so that no connection may have more than one besides those in flight."""
-        self._watching: asyncio.TimerHandle | None = None
-        self._came = 0
+        """Whether few messages arrive, so that each connection allows only one besides those in flight."""
+        self._lull_timer: asyncio.TimerHandle | None = None
+        self._received = 0
 
-    # --- life --------------------------------------------------------------------------------------------
+    # --- opening and closing -----------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Connect and subscribe.
 
-        Raises :class:`NsqError` if no nsqd, or no nsqlookupd where no nsqd is named, can be reached.
+        Raise :class:`NsqError` if no nsqd can be reached, or no nsqlookupd where no nsqd is named.
         """
-        await self._peers.open()
+        await self._pool.open()
         self._sharing = asyncio.create_task(self._share_forever())
 
     async def close(self) -> None:
-        """Put back everything that was not answered, and disconnect.
+        """Return all unanswered messages, and disconnect.
 
-        nsqd notices no end of a connection by which messages are held: they would have to time out.
+        nsqd does not return the messages of a closed connection by itself: they would have to time out.
         """
         if self._sharing is not None:
             self._sharing.cancel()
-        for timer in (self._resting, self._watching):
+        for timer in (self._pause_timer, self._lull_timer):
             if timer is not None:
                 timer.cancel()
-        for connection in self._peers.connections:
+        for connection in self._pool.connections:
             connection.allow(0)
-            for message in list(connection.held.values()):
+            for message in list(connection.unanswered.values()):
                 message.requeue()
         self._inbox.clear()
-        await self._peers.close()
+        await self._pool.close()
 
     @property
     def connections(self) -> list[Connection]:
-        """Connections open now."""
-        return list(self._peers.connections)
+        """The open connections."""
+        return list(self._pool.connections)
 
-    async def _welcome(self, connection: Connection) -> None:
-        connection.on_message = self._receive
+    # --- what the pool asks for --------------------------------------------------------------------------
+
+    async def find_nsqds(self, lookup: NsqLookup) -> list[NsqdAddress]:
+        """Return the nsqd that have the topic."""
+        return await lookup.producers(self.topic)
+
+    async def on_connect(self, connection: Connection) -> None:
+        """Subscribe to the channel."""
         await connection.subscribe(self.topic, self.channel)
 
-    # --- messages ----------------------------------------------------------------------------------------
+    def on_join(self) -> None:
+        """Give the new connection its share."""
+        self._share()
 
-    def _receive(self, message: Message) -> None:
+    def on_message(self, message: NsqMessage) -> None:
+        """Keep a message until it is received."""
         self._inbox.append(message)
         self._arrived.set()
         if self._is_prompt:
-            self._came += 1
+            self._received += 1
             if self._is_lull:
                 self._is_lull = False
-                asyncio.get_running_loop().call_soon(self._share)  # once all that came together is counted
+                asyncio.get_running_loop().call_soon(self._share)  # after all that arrived together
 
-    async def receive(self, limit: int, timeout: float | None = None) -> list[Message]:
-        """Return up to ``limit`` messages that are there; wait ``timeout`` seconds for the first (``None``: ever)."""
+    # --- messages ----------------------------------------------------------------------------------------
+
+    async def receive(self, limit: int, timeout: float | None = None) -> list[NsqMessage]:
+        """Return at most ``limit`` messages that have arrived; wait ``timeout`` seconds (``None``: forever) for the first."""
         if not self.waiting:
             try:
                 async with asyncio.timeout(timeout):
@@ -137,76 +135,76 @@ class Consumer:
                 return []
         return self.take(limit)
 
-    def take(self, limit: int | None = None) -> list[Message]:
-        """Return up to ``limit`` messages that are there, without waiting; ``None``: all."""
-        there = {connection for connection in self._peers.connections if connection.is_open}
-        messages: list[Message] = []
+    def take(self, limit: int | None = None) -> list[NsqMessage]:
+        """Return at most ``limit`` messages (``None``: all) that have arrived, without waiting."""
+        open_ones = {connection for connection in self._pool.connections if connection.is_open}
+        messages: list[NsqMessage] = []
         while self._inbox and len(messages) != limit:
             message = self._inbox.popleft()
-            if message.connection in there:  # else it is delivered again, by another connection
+            if message.connection in open_ones:  # else nsqd delivers the message again
                 messages.append(message)
         return messages
 
     async def wait(self) -> None:
-        """Wait until a message is there."""
+        """Wait until a message has arrived."""
         while not self.waiting:
             self._arrived.clear()
             await self._arrived.wait()
 
     @property
     def waiting(self) -> int:
-        """How many messages have arrived and were not received yet."""
+        """Number of messages that have arrived and were not received yet."""
         while self._inbox and not self._inbox[0].connection.is_open:
             self._inbox.popleft()
         return len(self._inbox)
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        """Give messages as they come, for ever."""
+    async def __aiter__(self) -> AsyncIterator[NsqMessage]:
+        """Yield messages without end."""
         while True:
             for message in await self.receive(1):
                 yield message
 
-    def succeeded(self, message: Message) -> None:
-        """Finish a message, and trust the channel more after failures."""
+    def succeeded(self, message: NsqMessage) -> None:
+        """Finish a message. After failures, this shortens the next pause."""
         message.finish()
         if self._backoff.succeed():
             self._share()
 
-    def failed(self, message: Message, delay: float = 0.0) -> None:
-        """Put a message back for ``delay`` seconds, and rest for a while (``backoff``)."""
+    def failed(self, message: NsqMessage, delay: float = 0.0) -> None:
+        """Return a message for ``delay`` seconds, and pause the delivery (``NsqOptions.max_backoff``)."""
         message.requeue(delay)
-        rest = self._backoff.fail()
-        if rest > 0 and self._resting is None:
-            log.info("%s/%s rests for %.1f s after a failure", self.topic, self.channel, rest)
-            self._resting = asyncio.get_running_loop().call_later(rest, self._end_rest)
+        pause = self._backoff.fail()
+        if pause > 0 and self._pause_timer is None:
+            log.info("%s/%s pauses for %.1f s after a failure", self.topic, self.channel, pause)
+            self._pause_timer = asyncio.get_running_loop().call_later(pause, self._end_pause)
             self._share()
 
-    def _end_rest(self) -> None:
-        self._resting = None
+    def _end_pause(self) -> None:
+        self._pause_timer = None
         self._share()
 
-    # --- sharing out -------------------------------------------------------------------------------------
+    # --- sharing max_in_flight ------------------------------------------------------------------------------
 
     @property
     def max_in_flight(self) -> int:
-        """Messages that may be unanswered, over all connections; those not received yet count."""
-        return self._most
+        """Number of messages that may be unanswered over all connections, including those not received yet."""
+        return self._max_in_flight
 
     @max_in_flight.setter
     def max_in_flight(self, count: int) -> None:
-        if count != self._most:
-            self._most = count
+        if count != self._max_in_flight:
+            self._max_in_flight = count
             self._share()
 
     def _share(self) -> None:
-        connections = self._peers.connections
+        connections = self._pool.connections
         if not connections:
             return
-        if self._is_prompt and not self._is_lull and self._watching is None:
-            self._watch(_LULL, _LULLS)
-        most = self._most
+        if self._is_prompt and not self._is_lull and self._lull_timer is None:
+            self._schedule_check(LULL_CHECK_INTERVAL, LULL_CHECKS)
+        most = self._max_in_flight
         if self._backoff.level:
-            most = min(most, 0 if self._resting is not None else 1)
+            most = min(most, 0 if self._pause_timer is not None else 1)
         free = most - sum(connection.in_flight for connection in connections)
         if free <= 0:
             for connection in connections:
@@ -218,51 +216,49 @@ class Consumer:
             share = each + is_favoured
             connection.allow(connection.in_flight + (min(share, 1) if self._is_lull else share))
 
-    def _watch(self, pause: float, lulls: int) -> None:
-        """Look again whether messages still come, and after so many looks in vain let it be a lull."""
-        self._watching = asyncio.get_running_loop().call_later(pause, self._look, lulls, self._came)
+    def _schedule_check(self, pause: float, checks: int) -> None:
+        """Check again after ``pause`` seconds; after ``checks`` checks without a message there is a lull."""
+        self._lull_timer = asyncio.get_running_loop().call_later(
+            pause, self._check_lull, checks, self._received
+        )
 
-    def _look(self, lulls: int, came: int) -> None:
-        self._watching = None
-        if all(connection.in_flight >= connection.ready for connection in self._peers.connections):
-            self._watch(_FULL, _LULLS)  # nsqd has sent all that it may; answers make room for more
-        elif came != self._came:
-            self._watch(_LULL, _LULLS)
-        elif lulls > 1:
-            self._watch(_LULL, lulls - 1)
+    def _check_lull(self, checks: int, received: int) -> None:
+        self._lull_timer = None
+        if all(connection.in_flight >= connection.ready for connection in self._pool.connections):
+            self._schedule_check(FULL_CHECK_INTERVAL, LULL_CHECKS)  # nsqd has sent all that it may
+        elif received != self._received:
+            self._schedule_check(LULL_CHECK_INTERVAL, LULL_CHECKS)
+        elif checks > 1:
+            self._schedule_check(LULL_CHECK_INTERVAL, checks - 1)
         else:
             self._is_lull = True
             self._share()
 
     async def _share_forever(self) -> None:
         while True:
-            await asyncio.sleep(_REDISTRIBUTE_EVERY)
+            await asyncio.sleep(REDISTRIBUTION_INTERVAL)
             self._turn += 1
-            if len(self._peers.connections) > 1:
+            if len(self._pool.connections) > 1:
                 self._share()
 
 
 class _Backoff:
-    """How much a channel is distrusted."""
+    """Counts failures in a row."""
 
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
+    def __init__(self, max_pause: float) -> None:
+        self._max_pause = max_pause
         self.level = 0
 
     def fail(self) -> float:
-        """Return the seconds to rest."""
-        if not self._longest:
+        """Note a failure. Return the seconds to pause."""
+        if not self._max_pause:
             return 0.0
         self.level += 1
-        return float(min(self._longest, 2.0 ** (self.level - 1)))
+        return float(min(self._max_pause, 2.0 ** (self.level - 1)))
 
     def succeed(self) -> bool:
-        """Return whether anything has changed."""
+        """Note a success. Return whether the level has changed."""
         if not self.level:
             return False
         self.level -= 1
         return True
-
-
-async def _producers(topic: str, lookup: NsqLookup) -> list[Address]:
-    return await lookup.producers(topic)

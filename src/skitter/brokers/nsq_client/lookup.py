@@ -1,4 +1,4 @@
-"""Lookup: what nsqlookupd knows of nsqd and their topics, over HTTP."""
+"""Asks nsqlookupd over HTTP which nsqd there are, and which topics they have."""
 
 from __future__ import annotations
 
@@ -8,38 +8,36 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from skitter.brokers.nsq_client.errors import LookupFailed
+from skitter.brokers.nsq_client.protocol import LookupFailed
 
-Address = tuple[str, int]
+NsqdAddress = tuple[str, int]
+"""Host and port."""
 
-_LARGEST_ANSWER = 16 << 20
+_MAX_ANSWER_SIZE = 16 << 20
 
 
 class NsqLookup:
-    """One nsqlookupd. Questions are asked in a thread; ``timeout`` in seconds."""
+    """One nsqlookupd. Requests run in a thread. ``timeout``: seconds."""
 
     def __init__(self, host: str, port: int = 4161, *, timeout: float = 5.0) -> None:
         self.host, self.port = host, port
         self._timeout = timeout
 
-    async def producers(self, topic: str) -> list[Address]:
-        """Return the nsqd that have a topic; none for a topic that nobody has published to yet.
+    async def producers(self, topic: str) -> list[NsqdAddress]:
+        """Return the nsqd that have a topic; an unused topic has none. Raise :class:`LookupFailed`."""
+        return _addresses(await self._request(f"/lookup?topic={quote(topic)}", missing={"producers": []}))
 
-        Raises :class:`LookupFailed`.
-        """
-        return _addresses(await self._ask(f"/lookup?topic={quote(topic)}", missing={"producers": []}))
+    async def nodes(self) -> list[NsqdAddress]:
+        """Return all nsqd. Raise :class:`LookupFailed`."""
+        return _addresses(await self._request("/nodes"))
 
-    async def nodes(self) -> list[Address]:
-        """Return all nsqd. Raises :class:`LookupFailed`."""
-        return _addresses(await self._ask("/nodes"))
-
-    async def _ask(self, path: str, missing: Any = None) -> Any:
+    async def _request(self, path: str, missing: Any = None) -> Any:
         try:
             status, body = await asyncio.to_thread(self._get, path)
             if status == 404 and missing is not None:
                 return missing
             if status != 200:
-                raise LookupFailed(f"nsqlookupd {self.host}:{self.port} answers {status}")
+                raise LookupFailed(f"nsqlookupd {self.host}:{self.port} answered with status {status}")
             return json.loads(body)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise LookupFailed(f"nsqlookupd {self.host}:{self.port}: {error or 'no answer'}") from error
@@ -49,13 +47,13 @@ class NsqLookup:
         try:
             connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0"})
             response = connection.getresponse()
-            return response.status, response.read(_LARGEST_ANSWER)
+            return response.status, response.read(_MAX_ANSWER_SIZE)
         finally:
             connection.close()
 
 
-def _addresses(answer: Any) -> list[Address]:
+def _addresses(answer: Any) -> list[NsqdAddress]:
     try:
-        return [(str(one["broadcast_address"]), int(one["tcp_port"])) for one in answer["producers"]]
+        return [(str(node["broadcast_address"]), int(node["tcp_port"])) for node in answer["producers"]]
     except (TypeError, KeyError, ValueError) as error:
-        raise LookupFailed(f"nsqlookupd answers something else: {str(answer)[:80]}") from error
+        raise LookupFailed(f"invalid answer of nsqlookupd: {str(answer)[:80]}") from error

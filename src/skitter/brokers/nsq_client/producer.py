@@ -1,4 +1,4 @@
-"""Producer: publishes to one nsqd of several, and to another if that fails."""
+"""Publishes to one of several nsqd, and to another one if that fails."""
 
 from __future__ import annotations
 
@@ -6,70 +6,84 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 
-from skitter.brokers.nsq_client import wire
-from skitter.brokers.nsq_client.connection import Connection
-from skitter.brokers.nsq_client.errors import ConnectionFailed, NsqError, Refused
-from skitter.brokers.nsq_client.lookup import Address, NsqLookup
-from skitter.brokers.nsq_client.options import Options
-from skitter.brokers.nsq_client.peers import Peers
+from skitter.brokers.nsq_client.connection import Connection, NsqMessage, NsqOptions
+from skitter.brokers.nsq_client.lookup import NsqdAddress, NsqLookup
+from skitter.brokers.nsq_client.pool import ConnectionPool
+from skitter.brokers.nsq_client.protocol import CommandRefused, ConnectionFailed, NsqError, is_topic
 
-_LARGEST_BATCH = 4 << 20
-"""Bytes of one MPUB; nsqd's default ``--max-body-size`` is 5 MB."""
-_MOST_AT_ONCE = 1_000
-"""Messages of one MPUB."""
+MAX_BATCH_SIZE = 4 << 20
+"""Bytes in one MPUB; nsqd's default ``--max-body-size`` is 5 MB."""
+MAX_BATCH_MESSAGES = 1_000
+"""Messages in one MPUB."""
 
 
 class Producer:
-    """A pool of connections to publish over.
+    """Publishes over connections to several nsqd.
 
-    What is published twice, because a connection ended before its answer came, is delivered twice.
-    ``patience``: seconds for which :meth:`publish` waits for any nsqd before it raises.
+    If a connection ends before the answer of nsqd arrives, the messages are published again, and may be delivered
+    twice. ``timeout``: seconds for which :meth:`publish` waits for an nsqd before it raises.
     """
 
     def __init__(
         self,
-        nsqds: Sequence[Address] = (),
+        nsqds: Sequence[NsqdAddress] = (),
         lookups: Sequence[NsqLookup] = (),
-        options: Options | None = None,
+        options: NsqOptions | None = None,
         *,
-        patience: float = 30.0,
-        poll: float = 60.0,
+        timeout: float = 30.0,
     ) -> None:
-        options = options if options is not None else Options()
-        self._patience = patience
-        self._peers = Peers(nsqds, lookups, NsqLookup.nodes, _welcome, options, poll)
+        self._timeout = timeout
+        self._pool = ConnectionPool(self, nsqds, lookups, options if options is not None else NsqOptions())
         self._turn = itertools.count()
 
     async def open(self) -> None:
-        """Connect. Raises :class:`NsqError` if no nsqd can be reached."""
-        await self._peers.open()
+        """Connect. Raise :class:`NsqError` if no nsqd can be reached."""
+        await self._pool.open()
 
     async def close(self) -> None:
         """Disconnect."""
-        await self._peers.close()
+        await self._pool.close()
 
     @property
     def connections(self) -> list[Connection]:
-        """Connections open now."""
-        return list(self._peers.connections)
+        """The open connections."""
+        return list(self._pool.connections)
+
+    # --- what the pool asks for --------------------------------------------------------------------------
+
+    async def find_nsqds(self, lookup: NsqLookup) -> list[NsqdAddress]:
+        """Return all nsqd."""
+        return await lookup.nodes()
+
+    async def on_connect(self, connection: Connection) -> None:
+        """Do nothing: publishing needs no preparation."""
+
+    def on_join(self) -> None:
+        """Do nothing: :meth:`publish` looks at the pool."""
+
+    def on_message(self, message: NsqMessage) -> None:
+        """Do nothing: a producer gets no messages."""
+
+    # --- publishing --------------------------------------------------------------------------------------
 
     async def publish(self, topic: str, bodies: Sequence[bytes], delay: float = 0.0) -> None:
-        """Publish messages, delivered after ``delay`` seconds at the earliest; returns when nsqd has them.
+        """Publish messages, to be delivered after at least ``delay`` seconds. Return when nsqd has them.
 
-        Raises :class:`Refused` for what no nsqd will take, :class:`ConnectionFailed` if none is there.
+        Raise :class:`CommandRefused` for messages that nsqd does not accept, :class:`ConnectionFailed` if no nsqd
+        can be reached.
         """
-        if not wire.is_topic(topic):
-            raise Refused("E_BAD_TOPIC", f"{topic!r} is no name for a topic")
+        if not is_topic(topic):
+            raise CommandRefused("E_BAD_TOPIC", f"invalid topic name: {topic!r}")
         for batch in _batches(bodies):
             await self._publish(topic, batch, delay)
 
     async def _publish(self, topic: str, bodies: Sequence[bytes], delay: float) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
+        deadline = loop.time() + self._timeout
         error: NsqError | None = None
         while True:
-            # One that has ended may not have been told so yet, which it never is while this loop spins.
-            connections = [one for one in self._peers.connections if one.is_open]
+            # A closed connection stays in the pool until the event loop runs, which it does not while this loop spins.
+            connections = [one for one in self._pool.connections if one.is_open]
             if connections:
                 connection = connections[next(self._turn) % len(connections)]
                 error = await _try(connection, topic, bodies, delay)
@@ -78,20 +92,20 @@ class Producer:
             left = deadline - loop.time()
             if left <= 0:
                 raise error or ConnectionFailed(
-                    f"there is no nsqd: {self._peers.last_error or 'none is known'}"
+                    f"no nsqd is available: {self._pool.last_error or 'none is known'}"
                 )
             if not connections:
-                await self._peers.wait_for_change(min(left, 1.0))
+                await self._pool.wait_for_change(min(left, 1.0))
 
 
 async def _try(connection: Connection, topic: str, bodies: Sequence[bytes], delay: float) -> NsqError | None:
-    """Publish; return an error that another nsqd, or the same one later, need not have."""
+    """Publish. Return an error after which another attempt makes sense."""
     try:
         await connection.publish(topic, bodies, delay)
     except ConnectionFailed as failure:
         return failure
-    except Refused as refusal:
-        if not refusal.code.endswith("PUB_FAILED"):
+    except CommandRefused as refusal:
+        if not refusal.may_succeed_later:
             raise
         return refusal
     return None
@@ -101,13 +115,9 @@ def _batches(bodies: Sequence[bytes]) -> list[list[bytes]]:
     batches: list[list[bytes]] = []
     size = 0
     for body in bodies:
-        if not batches or size + len(body) > _LARGEST_BATCH or len(batches[-1]) == _MOST_AT_ONCE:
+        if not batches or size + len(body) > MAX_BATCH_SIZE or len(batches[-1]) == MAX_BATCH_MESSAGES:
             batches.append([])
             size = 0
         batches[-1].append(body)
         size += len(body) + 4
     return batches
-
-
-async def _welcome(_: Connection) -> None:
-    """Nothing is to be said before publishing."""

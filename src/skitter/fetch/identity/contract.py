@@ -1,6 +1,6 @@
-"""The contracts of the sources: what gives a request its user agent, its proxy, its cookies and its session.
+"""The contracts of the sources of a request's user agent, proxy, cookies and session.
 
-Each is asked once per request. A source may besides have ``async open()`` and ``async close()``.
+Each source is called once per request. A source may also define ``async open()`` and ``async close()``.
 """
 
 from __future__ import annotations
@@ -20,78 +20,78 @@ from skitter.response import Response
 
 
 class SourceError(SkitterError):
-    """A source that cannot be opened: no such file, a list that cannot be read, a missing package."""
+    """A source cannot be opened: its file or package is missing, or its list cannot be read."""
 
 
 class SourceContext(msgspec.Struct, frozen=True):
-    """What a fetcher or a source is told when it is made."""
+    """What a fetcher or a source needs to know when it is created."""
 
     fetch: FetchSettings
-    """How the job connects, waits and limits."""
+    """Connection, time-out and limit settings of the job."""
     rest: str = ""
-    """What stands after the part's name: ``os=linux`` of ``random:os=linux``."""
+    """The text after the plugin's name: ``os=linux`` of ``random:os=linux``."""
     notes: Notes | None = None
-    """Shared with all workers; ``None`` where a single page is fetched outside of any job."""
+    """Notes shared with all workers; ``None`` if a single page is fetched outside of any job."""
     plain: Fetcher | None = None
-    """Fetches as nobody in particular, for lists that are read by their URL; open when the source is."""
+    """Fetches without an identity, for lists that are read from a URL; it is open before the source is."""
 
 
 class UserAgents(Protocol):
-    """Gives each request the headers of a browser."""
+    """Selects the browser headers of each request."""
 
     def headers(self, request: Request) -> Mapping[str, str]:
-        """Return ``User-Agent`` and what goes with it. Headers of the request itself win."""
+        """Return ``User-Agent`` and related headers. Headers of the request itself take precedence."""
         ...
 
 
 class Proxies(Protocol):
-    """Gives each request a proxy, and hears how it went."""
+    """Selects the proxy of each request, and is notified of the result."""
 
     def choose(self, request: Request, session: str) -> str:
-        """Return a proxy URL, or an empty one for none; ``session`` is the name of the session, if any.
+        """Return a proxy URL, or an empty string for a direct connection.
 
-        Raises :class:`AllProxiesRest`.
+        ``session`` is the name of the request's session, or an empty string. Raises :class:`AllProxiesRest`.
         """
         ...
 
     def usable(self, proxy: str) -> bool:
-        """Tell whether a proxy chosen earlier may still be used."""
+        """Return whether a proxy that was selected earlier may still be used."""
         ...
 
     def report(self, proxy: str, request: Request, error: FetchError | None) -> bool:
-        """Hear how a request through a proxy ended.
+        """Record how a request through a proxy ended.
 
-        Returns whether the failure is the proxy's alone: then the attempt does not count, and the request
-        goes out again by another one.
+        Returns whether only the proxy is at fault. Then the attempt does not count, and the request is sent again
+        through another proxy.
         """
         ...
 
 
 class Cookies(Protocol):
-    """Keeps cookies, by ``Request.session``."""
+    """Stores cookies, by ``Request.session``."""
 
     async def header_for(self, request: Request) -> str | None:
-        """Return the value of the ``Cookie`` header, that of ``request.cookies`` included."""
+        """Return the value of the ``Cookie`` header, including ``request.cookies``."""
         ...
 
     async def absorb(self, response: Response) -> None:
-        """Keep what a response sets; its request is the one that was sent."""
+        """Store the cookies that a response sets; its request is the one that was sent."""
         ...
 
 
 class AllProxiesRest(ProxyError):
-    """Every proxy of the list has failed lately."""
+    """Every proxy of the list has failed recently."""
 
     def __init__(self, message: str, wait: float, *, free: bool) -> None:
-        super().__init__(message, remedy="check the proxies, or give more of them")
+        super().__init__(message, remedy="check the proxies, or add more of them", field="proxies")
         self.wait = wait
-        """Seconds until the first of them is tried again."""
+        """Seconds until the first proxy is tried again."""
         self.free = free
 
 
 def existing_file(name: str) -> Path:
-    """Return a file that a setting names. Raises :class:`~skitter.errors.SettingsError` if there is none."""
+    """Return the path of a file that a setting names. Raises :class:`~skitter.errors.SettingsError` if it does not exist."""
     path = Path(name)
     if not name or not path.is_file():
-        raise SettingsError(f"there is no file {name!r}", remedy="check its name; write file:PATH")
+        raise SettingsError(f"file not found: {name!r}", remedy="check the name, and write file:PATH")
     return path

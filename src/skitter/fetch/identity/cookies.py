@@ -1,8 +1,8 @@
-"""SharedCookies: jars that all workers of a job share, kept as notes in the frontier.
+"""Cookies that are shared by all workers of a job, stored as notes in the frontier.
 
-One note holds the jar of one session at one site. It is read before each request and written, in one step that
-fails if somebody else was faster, before the response goes on to its callback: whatever a page leads to finds
-the cookies of that page, on whichever machine it is fetched, and no two workers overwrite each other.
+One note stores the jar of one session at one site. It is read before each request. It is written before the response
+is passed to its callback, in an atomic step that fails if another worker has changed it. So every page sees the
+cookies of the page that linked to it, on any machine, and workers never overwrite each other's cookies.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import registered_domain
 
-_KEPT = 30 * 86_400.0
-"""Seconds for which a jar is kept after its last change, also one of cookies without an expiry."""
-_DECODED = 1000
-"""Jars kept decoded, so that an unchanged one is not read again."""
+_RETENTION = 30 * 86_400.0
+"""How long a jar is stored after its last change, in seconds; also for cookies without an expiry."""
+_MAX_DECODED = 1000
+"""Maximum number of decoded jars in memory, so that an unchanged jar is not decoded again."""
 _VERSION = b"\x01"
 
 
 class _Stored(msgspec.Struct, array_like=True):
-    """A cookie as it is kept."""
+    """A cookie as it is stored."""
 
     name: str
     value: str | None
@@ -48,7 +48,7 @@ class _Stored(msgspec.Struct, array_like=True):
 
 
 class SharedCookies:
-    """The cookies of all workers of a job. ``begin`` gives the jar of a site that has none yet."""
+    """The cookies of all workers of a job. ``begin`` creates the jar of a site without cookies."""
 
     def __init__(self, notes: Notes, begin: CookieJars) -> None:
         self._notes = notes
@@ -56,18 +56,18 @@ class SharedCookies:
         self._decoded: OrderedDict[str, tuple[bytes | None, CookieJar]] = OrderedDict()
 
     async def open(self) -> None:
-        """Make ready."""
-        # The first look-up reads the Public Suffix List, which would hold up the loop.
+        """Prepare the cookies."""
+        # The first lookup loads the Public Suffix List, which would block the event loop.
         await asyncio.to_thread(registered_domain, "example.com")
 
     async def header_for(self, request: Request) -> str | None:
-        """Return the value of the ``Cookie`` header, with the cookies as they are now."""
+        """Return the value of the ``Cookie`` header from the current cookies."""
         _, jar = await self._read(request.session, site_of(request.url))
         kept = kept_header(jar, request.url)
         return with_own(kept, request.cookies) if request.cookies else kept
 
     async def absorb(self, response: Response) -> None:
-        """Keep what a response sets; returns when all workers can see it."""
+        """Store the cookies that a response sets; return when all workers can see them."""
         if not response.header("set-cookie"):
             return
         session = response.request.session if response.request else ""
@@ -75,10 +75,10 @@ class SharedCookies:
         key = _key(session, site)
         while True:
             before, jar = await self._read(session, site)
-            self._decoded.pop(key, None)  # the jar is about to differ from its note
+            self._decoded.pop(key, None)  # the jar no longer matches its note
             take_into(jar, response)
             after = _encode(jar)
-            if after == before or await self._notes.compare_and_swap(key, before, after, _KEPT):
+            if after == before or await self._notes.compare_and_swap(key, before, after, _RETENTION):
                 return
 
     async def _read(self, session: str, site: str) -> tuple[bytes | None, CookieJar]:
@@ -90,7 +90,7 @@ class SharedCookies:
             if note is not None:
                 _decode_into(jar, note)
             kept = self._decoded[key] = note, jar
-            if len(self._decoded) > _DECODED:
+            if len(self._decoded) > _MAX_DECODED:
                 self._decoded.popitem(last=False)
         return kept
 
@@ -114,7 +114,8 @@ def _encode(jar: CookieJar) -> bytes:
 def _decode_into(jar: CookieJar, note: bytes) -> None:
     if note[:1] != _VERSION:
         raise UndecodableRecord(
-            "the job's cookies are of another format", remedy="go on with the version that wrote them"
+            "the job's cookies have another format version",
+            remedy="continue the job with the version of skitter that wrote them",
         )
     for stored in msgspec.msgpack.decode(memoryview(note)[1:], type=list[_Stored]):
         jar.set_cookie(
@@ -135,7 +136,7 @@ def make_cookie(
     secure: bool,
     expires: int | None,
 ) -> Cookie:
-    """Return a cookie of the standard library, which wants to know more of it than there is."""
+    """Return a cookie of the standard library, which has more attributes than the web uses."""
     return Cookie(
         version=0, name=name, value=value, port=None, port_specified=False, domain=domain,
         domain_specified=not host_only, domain_initial_dot=domain.startswith("."), path=path, path_specified=True,
@@ -150,8 +151,8 @@ class JarCookies:
         self._jars = jars
 
     async def open(self) -> None:
-        """Make ready."""
-        # The first look-up reads the Public Suffix List, which would hold up the loop.
+        """Prepare the cookies."""
+        # The first lookup loads the Public Suffix List, which would block the event loop.
         await asyncio.to_thread(registered_domain, "example.com")
 
     async def header_for(self, request: Request) -> str | None:
@@ -159,20 +160,20 @@ class JarCookies:
         return self._jars.header_for(request)
 
     async def absorb(self, response: Response) -> None:
-        """Keep what a response sets."""
+        """Store the cookies that a response sets."""
         if response.header("set-cookie"):
             self._jars.absorb(response)
 
 
-_SQLITE = b"SQLite format 3\0"
-_MILLISECONDS = 10**11
-"""An expiry above this is none in seconds: Firefox counts milliseconds from version 142 on."""
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_MAX_SECONDS = 10**11
+"""A larger expiry is in milliseconds, which Firefox uses since version 142."""
 _CHROME_EPOCH = 11_644_473_600
-"""Seconds from 1601, where Chrome begins to count, to 1970."""
+"""Seconds from 1601, the epoch of Chrome, to 1970."""
 
 
 class CookieFile:
-    """Lets every session begin with the cookies of a file."""
+    """Adds the cookies of a file to every new session."""
 
     def __init__(self, path: str | Path, jars: CookieJars) -> None:
         self._path = path
@@ -187,20 +188,21 @@ class CookieFile:
 
 
 def read_cookies(path: str | Path) -> list[Cookie]:
-    """Return the cookies of a file. Blocks. The browser may be running.
+    """Return the cookies of a file. The browser may be running. The call blocks.
 
-    Raises :class:`~skitter.fetch.identity.contract.SourceError` for a file that is none of these, and for the
-    encrypted values that Chrome keeps on most systems.
+    Raises :class:`~skitter.fetch.identity.contract.SourceError` for a file of an unknown format, and for the encrypted
+    values that Chrome uses on most systems.
     """
     path = Path(path)
     try:
         with path.open("rb") as file:
-            is_database = file.read(len(_SQLITE)) == _SQLITE
+            is_database = file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
         return _of_database(path) if is_database else _of_text(path)
     except (OSError, LoadError, UnicodeDecodeError, sqlite3.Error) as error:
         raise SourceError(
-            f"the cookies of {path} cannot be read: {error}",
+            f"cannot read the cookies of {path}: {error}",
             remedy="give a cookies.txt in Netscape format, or the cookies.sqlite of Firefox",
+            field="cookie_file",
         ) from error
 
 
@@ -208,13 +210,13 @@ def _of_text(path: Path) -> list[Cookie]:
     jar = MozillaCookieJar()
     jar.load(str(path), ignore_discard=True, ignore_expires=True)
     for cookie in jar:
-        if cookie.expires == 0:  # as curl and the browsers' extensions write one without an expiry
+        if cookie.expires == 0:  # curl and browser extensions write 0 for no expiry
             cookie.expires, cookie.discard = None, True
     return list(jar)
 
 
 def _of_database(path: Path) -> list[Cookie]:
-    # A copy, with its write-ahead log: the browser holds a lock on the file itself.
+    # Copy the database with its write-ahead log, because the browser locks the file itself.
     with tempfile.TemporaryDirectory(prefix="skitter-") as folder:
         copy = Path(shutil.copy(path, folder))
         log = path.with_name(path.name + "-wal")
@@ -226,13 +228,13 @@ def _of_database(path: Path) -> list[Cookie]:
                 return list(_of_firefox(database))
             if "cookies" in tables:
                 return list(_of_chrome(database, path))
-    raise sqlite3.DatabaseError("it holds no cookies")
+    raise sqlite3.DatabaseError("the database contains no cookies")
 
 
 def _of_firefox(database: sqlite3.Connection) -> Iterator[Cookie]:
     rows = database.execute("SELECT name, value, host, path, isSecure, expiry FROM moz_cookies ORDER BY id")
     for name, value, host, path, secure, expiry in rows:
-        seconds = expiry // 1000 if expiry and expiry > _MILLISECONDS else expiry
+        seconds = expiry // 1000 if expiry and expiry > _MAX_SECONDS else expiry
         yield _cookie(name, value, host, path, secure, seconds or None)
 
 
@@ -243,8 +245,9 @@ def _of_chrome(database: sqlite3.Connection, path: Path) -> Iterator[Cookie]:
     ):
         if encrypted and not value:
             raise SourceError(
-                f"the cookies of {path} are encrypted for that browser",
-                remedy="export them as cookies.txt with an extension of the browser",
+                f"the cookies of {path} are encrypted by the browser",
+                remedy="export them as cookies.txt with a browser extension",
+                field="cookie_file",
             )
         yield _cookie(name, value, host, where, secure, expires // 10**6 - _CHROME_EPOCH if expires else None)
 

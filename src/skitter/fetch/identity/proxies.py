@@ -1,8 +1,8 @@
-"""ProxyPool: which proxy a request goes through, and which ones rest because they failed.
+"""Selects the proxy of each request, and rests proxies that fail.
 
-The pool lives in one process. Sticky choices need no shared state all the same: each key goes to the proxy
-with the highest hash of key and proxy (rendezvous hashing, Thaler and Ravishankar 1998), so all workers
-choose alike, and a proxy that rests or leaves moves none but its own keys.
+The pool belongs to one process. Sticky selection still needs no shared state: each key uses the proxy with the highest
+hash of key and proxy (rendezvous hashing, Thaler and Ravishankar 1998). So all workers select the same proxy, and
+when a proxy rests or leaves the list, only its own keys move.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ log = logging.getLogger("skitter.fetch")
 
 Rotation = Literal["round-robin", "random", "session", "host"]
 
-_STRIKES = 3
-"""Failures that may be the server's or the proxy's, without a success between them, before the proxy rests."""
-_ANSWERED_LATELY = 60.0
-"""Seconds for which a host that has answered counts as being there."""
-_HOSTS_REMEMBERED = 10_000
-_KEYS_REMEMBERED = 50_000
+_MAX_STRIKES = 3
+"""Failures without a success in between after which a proxy rests, if server or proxy may be at fault."""
+_RECENT_ANSWER = 60.0
+"""How long a host counts as reachable after it has answered, in seconds."""
+_MAX_HOSTS = 10_000
+_MAX_KEYS = 50_000
 
 
 class _Health:
-    """What is known of one proxy."""
+    """The health of one proxy."""
 
     __slots__ = ("rest_until", "rests", "strikes", "url")
 
@@ -47,23 +47,24 @@ class _Health:
         self.url = url
         self.rest_until = 0.0
         self.rests = 0
-        """In a row, without a success between them."""
+        """Number of consecutive rests without a success in between."""
         self.strikes: set[object] = set()
 
 
 class ProxyPool:
-    """Chooses proxies and minds their health.
+    """Selects proxies and tracks their health.
 
     ``rotation``
-        ``round-robin``; ``random``; ``session``: each session keeps its proxy; ``host``: each host is asked
-        through one proxy.
+        ``round-robin``; ``random``; ``session``: each session keeps its proxy; ``host``: each host is requested through
+        one proxy.
     ``rest``, ``longest_rest``
-        Seconds for which a proxy that failed is left alone: doubled at each failure in a row, up to the longest.
+        How long a failed proxy is not used, in seconds. The time doubles with each consecutive failure, up to
+        ``longest_rest``.
     ``patience``
-        While nothing at all has worked for at most so many seconds, requests wait for a proxy to come back; after
-        that they fail like any other.
+        If all proxies rest, requests wait for one of them as long as the last success is at most this many seconds old.
+        After that they fail like any other request.
     ``every``
-        Seconds between two readings of a list that may change. A reading that fails keeps what there is.
+        Interval at which a list that may change is read again, in seconds. If it cannot be read, the old list is kept.
     """
 
     def __init__(
@@ -87,10 +88,10 @@ class ProxyPool:
         self._all: dict[str, _Health] = {}
         self._ready: list[_Health] = []
         self._resting: list[tuple[float, str]] = []
-        """Heap of those that rest, by the end of their rest."""
+        """Heap of resting proxies, by the end of their rest."""
         self._turn = 0
         self._kept: OrderedDict[str, _Health] = OrderedDict()
-        """Sticky choices made lately."""
+        """Recent sticky selections."""
         self._answered: OrderedDict[str, float] = OrderedDict()
         """When each host last answered through any proxy."""
         self._last_success = clock()
@@ -102,7 +103,9 @@ class ProxyPool:
         """Read the list. Raises :class:`~skitter.errors.SkitterError` if it cannot be read or is empty."""
         self._take(await self._list.read())
         if not self._all:
-            raise SourceError("the list of proxies is empty", remedy="give at least one proxy")
+            raise SourceError(
+                "the list of proxies is empty", remedy="give at least one proxy", field="proxies"
+            )
         self._last_success = self._clock()
         if not self._list.lasting:
             self._rereading = asyncio.create_task(self._read_again())
@@ -120,19 +123,19 @@ class ProxyPool:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Read the list again; one that cannot be read, or is empty, changes nothing."""
+        """Read the list again. If it cannot be read or is empty, the old list is kept."""
         try:
             found = await self._list.read()
         except SkitterError as error:
-            log.warning("%s; the %d known ones stay", error, len(self._all))
+            log.warning("%s; keeping the %d known proxies", error, len(self._all))
             return
         if found:
             self._take(found)
         else:
-            log.warning("the list of proxies is empty; the %d known ones stay", len(self._all))
+            log.warning("the list of proxies is empty; keeping the %d known proxies", len(self._all))
 
     def _take(self, urls: list[str]) -> None:
-        """Make this the list; who stays keeps its health."""
+        """Replace the list. Proxies that stay in the list keep their health."""
         now = self._clock()
         self._all = {url: self._all.get(url) or _Health(url) for url in urls}
         self._ready = [health for health in self._all.values() if health.rest_until <= now]
@@ -160,17 +163,17 @@ class ProxyPool:
         return ready[self._turn].url
 
     def usable(self, proxy: str) -> bool:
-        """Tell whether a proxy is still listed and does not rest."""
+        """Return whether a proxy is still in the list and does not rest."""
         health = self._all.get(proxy)
         return health is not None and health.rest_until <= self._clock()
 
     def _wake(self) -> None:
-        """Make those ready whose rest is over."""
+        """Move proxies whose rest is over to the ready ones."""
         now = self._clock()
         while self._resting and self._resting[0][0] <= now:
             _, url = heapq.heappop(self._resting)
             self._ready.append(self._all[url])
-            self._kept.clear()  # its keys come back to it
+            self._kept.clear()  # its keys return to it
 
     def _sticky(self, key: str) -> _Health:
         kept = self._kept.get(key)
@@ -179,7 +182,7 @@ class ProxyPool:
             kept = self._kept[key] = max(
                 self._ready, key=lambda health: digest(f"{key}\n{health.url}".encode())
             )
-            if len(self._kept) > _KEYS_REMEMBERED:
+            if len(self._kept) > _MAX_KEYS:
                 self._kept.popitem(last=False)
         return kept
 
@@ -188,7 +191,7 @@ class ProxyPool:
         wait = max(0.0, self._resting[0][0] - now)
         patient = now - self._last_success <= self._patience
         return AllProxiesRest(
-            f"all {len(self._all)} proxies have failed; the first is tried again in {wait:.0f} s",
+            f"all {len(self._all)} proxies have failed; the first one is tried again in {wait:.0f} s",
             wait,
             free=patient,
         )
@@ -196,7 +199,7 @@ class ProxyPool:
     # --- health ----------------------------------------------------------------------------------------
 
     def report(self, proxy: str, request: Request, error: FetchError | None) -> bool:
-        """Take note of how a request ended; returns whether the failure is the proxy's alone."""
+        """Record how a request ended; return whether only the proxy is at fault."""
         self._wake()
         health = self._all.get(proxy)
         if error is None:
@@ -208,7 +211,7 @@ class ProxyPool:
                 self._put_to_rest(health, error)
             elif isinstance(error, (BehindProxy, TimedOut, Disconnected, ConnectError)):
                 health.strikes.add(self._strike(host_of(request.url)))
-                if len(health.strikes) >= _STRIKES:
+                if len(health.strikes) >= _MAX_STRIKES:
                     self._put_to_rest(health, error)
         return own_fault and self._clock() - self._last_success <= self._patience
 
@@ -220,12 +223,12 @@ class ProxyPool:
         host = host_of(request.url)
         self._answered[host] = now
         self._answered.move_to_end(host)
-        if len(self._answered) > _HOSTS_REMEMBERED:
+        if len(self._answered) > _MAX_HOSTS:
             self._answered.popitem(last=False)
 
     def _strike(self, host: str) -> object:
-        """Return what a doubtful failure counts as: once a host, unless the host is known to be there."""
-        if self._clock() - self._answered.get(host, float("-inf")) <= _ANSWERED_LATELY:
+        """Return the identity of an ambiguous failure: one per host, unless the host is known to be reachable."""
+        if self._clock() - self._answered.get(host, float("-inf")) <= _RECENT_ANSWER:
             return object()
         return host
 

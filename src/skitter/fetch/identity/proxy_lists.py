@@ -1,4 +1,4 @@
-"""Where lists of proxies come from: given outright, a file, or a URL; the last two are read again and again."""
+"""Sources of proxy lists: settings, a file or a URL. Files and URLs are read again periodically."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class ProxyList(Protocol):
     """A list of proxy URLs."""
 
     lasting: bool
-    """Whether it never changes."""
+    """Whether the list never changes."""
 
     async def read(self) -> list[str]:
-        """Return the list as it is now. Raises :class:`~skitter.errors.SkitterError`."""
+        """Return the current list. Raises :class:`~skitter.errors.SkitterError` if it cannot be read."""
         ...
 
 
 class GivenList:
-    """Proxies named in the settings. Raises :class:`~skitter.errors.SettingsError` for what is no proxy."""
+    """Proxies from the settings. Raises :class:`~skitter.errors.SettingsError` for an invalid proxy."""
 
     lasting = True
 
@@ -42,7 +42,7 @@ class GivenList:
 
 
 class FileList:
-    """A file with one proxy a line."""
+    """A file with one proxy per line."""
 
     lasting = False
 
@@ -50,18 +50,18 @@ class FileList:
         self._path = Path(path)
 
     async def read(self) -> list[str]:
-        """Return the list as it is now. Raises :class:`~skitter.fetch.identity.contract.SourceError`: it cannot be had."""
+        """Return the current list. Raises :class:`~skitter.fetch.identity.contract.SourceError` if it cannot be read."""
         try:
             text = await asyncio.to_thread(self._path.read_text, "utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(
-                f"the list of proxies {self._path} cannot be read: {error}", remedy="check the file"
+                f"cannot read the proxy list {self._path}: {error}", remedy="check the file", field="proxies"
             ) from error
         return _parsed(text, str(self._path))
 
 
 class UrlList:
-    """A list that a vendor serves: one proxy a line, or a JSON array. Fetched without any proxy."""
+    """A list served by a vendor: one proxy per line, or a JSON array. It is fetched without a proxy."""
 
     lasting = False
 
@@ -70,33 +70,36 @@ class UrlList:
         self._fetcher = fetcher
 
     async def read(self) -> list[str]:
-        """Return the list as it is now. Raises :class:`~skitter.fetch.identity.contract.SourceError`: it cannot be had."""
-        where = label(self._url).partition("?")[0]  # a vendor's URL holds its customer's token
+        """Return the current list. Raises :class:`~skitter.fetch.identity.contract.SourceError` if it cannot be read."""
+        where = label(self._url).partition("?")[0]  # the query of a vendor's URL contains a secret token
         try:
             response = await self._fetcher.fetch(Request(self._url, proxy=""), permit=UNCONDITIONAL)
         except FetchError as error:
             raise SourceError(
-                f"the list of proxies at {where} cannot be had: {error.kind}: {error}",
-                remedy="check its address",
+                f"cannot fetch the proxy list {where}: {error.kind}: {error}",
+                remedy="check the URL of the list",
+                field="proxies",
             ) from error
         if not response.ok:
             raise SourceError(
-                f"the list of proxies at {where} answers {response.status}", remedy="check its address"
+                f"cannot fetch the proxy list {where}: the server answered with status {response.status}",
+                remedy="check the URL of the list",
+                field="proxies",
             )
         return _parsed(response.text, where)
 
 
 def file_list(context: SourceContext) -> FileList:
-    """Make the part ``file:PATH``."""
+    """Create the plugin ``file:PATH``."""
     return FileList(existing_file(context.rest))
 
 
 def url_list(context: SourceContext) -> UrlList:
-    """Make the part ``url:URL``. Raises :class:`~skitter.errors.SettingsError` for another scheme than HTTP."""
-    assert context.plain is not None, "a source is made with a fetcher"
+    """Create the plugin ``url:URL``. Raises :class:`~skitter.errors.SettingsError` for a URL that is not http(s)."""
+    assert context.plain is not None, "a source is created with a fetcher"
     if not context.rest.startswith(("http://", "https://")):
         raise SettingsError(
-            f"{context.rest!r} is no URL of a list of proxies", remedy="write url:https://..."
+            f"invalid URL of a proxy list: {context.rest!r}", remedy="write url:https://...", field="proxies"
         )
     return UrlList(context.rest, context.plain)
 
@@ -105,7 +108,7 @@ def _parsed(text: str, where: str) -> list[str]:
     try:
         return parse_list(text)
     except SettingsError as error:
-        raise SourceError(f"the list of proxies {where}: {error}", remedy=error.remedy) from None
+        raise SourceError(f"proxy list {where}: {error}", remedy=error.remedy, field="proxies") from None
 
 
 SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
@@ -116,9 +119,9 @@ _PLAIN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(\d{1,5})(?::([^\s:]+):
 def parse_proxy(text: str) -> str:
     """Return a proxy as a URL.
 
-    Taken are ``scheme://[user:password@]host:port``, ``host:port`` and the ``host:port:user:password`` in which
-    vendors export their lists; the last two are http proxies. Raises
-    :class:`~skitter.errors.SettingsError`, which does not repeat a password.
+    Accepts ``scheme://[user:password@]host:port``, ``host:port``, and ``host:port:user:password``, which vendors use in
+    exported lists; the last two are http proxies. Raises :class:`~skitter.errors.SettingsError`, whose message never
+    contains a password.
     """
     text = text.strip()
     plain = _PLAIN.fullmatch(text)
@@ -133,23 +136,26 @@ def parse_proxy(text: str) -> str:
         known = False
     if not known:
         raise SettingsError(
-            f"{label(text)!r} is no proxy",
+            f"invalid proxy: {label(text)!r}",
             remedy=f"write scheme://user:password@host:port, where scheme is one of {', '.join(SCHEMES)}",
+            field="proxies",
         )
     return text.rstrip("/")
 
 
 def parse_list(text: str) -> list[str]:
-    """Read a list of proxies: one a line, ``#`` begins a comment; or a JSON array of strings.
+    """Parse a list of proxies: one per line, where ``#`` starts a comment, or a JSON array of strings.
 
-    Raises :class:`~skitter.errors.SettingsError` that names the line.
+    Raises :class:`~skitter.errors.SettingsError` with the number of the line.
     """
     if text.lstrip()[:1] == "[":
         try:
             entries = msgspec.json.decode(text, type=list[str])
         except msgspec.MsgspecError as error:
             raise SettingsError(
-                f"the list of proxies is no JSON array of strings: {error}", remedy="correct the list"
+                f"the proxy list is not a JSON array of strings: {error}",
+                remedy="correct the list",
+                field="proxies",
             ) from None
         return list(dict.fromkeys(parse_proxy(entry) for entry in entries))
     found: dict[str, None] = {}
@@ -160,12 +166,12 @@ def parse_list(text: str) -> list[str]:
         try:
             found[parse_proxy(entry)] = None
         except SettingsError as error:
-            raise SettingsError(f"line {number}: {error}", remedy=error.remedy) from None
+            raise SettingsError(f"line {number}: {error}", remedy=error.remedy, field="proxies") from None
     return list(found)
 
 
 def label(proxy: str) -> str:
-    """Return a proxy without its user name and password, for people and logs."""
+    """Return a proxy without its user name and password, for messages and logs."""
     scheme, mark, rest = proxy.partition("://")
     if not mark:
         return ":".join(proxy.split(":")[:2])

@@ -1,8 +1,9 @@
-"""Sessions: who we are to a site: headers, proxy and cookies that belong together, kept while they do well.
+"""Sessions: headers, proxy and cookies that belong together, used as long as they succeed.
 
-After crawlee's session pool, and the module scores of "Go Concurrent Programming" (gopcp.v2) without their flaws: a
-score here is about now, not about all that ever was (a newcomer is not flooded until it has caught up), "no
-score yet" is a good score and no special number, and what fails fast does not look idle.
+The design follows crawlee's session pool and the module scores of "Go Concurrent Programming" (gopcp.v2), without the
+flaws of the latter. A score reflects the present, not the whole past, so a new session is not flooded with requests
+until it has caught up. A session without a score is a good one, without a special value. And a session that fails
+fast does not look idle.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from skitter.request import Request
 log = logging.getLogger("skitter.fetch")
 
 POOLED = "~"
-"""First character of the names that the pool gives; a session that the spider names is never retired."""
-_SAMPLE = 8
-"""Sessions compared when one is taken. The best of a few random ones is nearly the best of all
-(Mitzenmacher 2001), at a cost that does not grow with the pool."""
-_NAMED = 10_000
-"""Sessions named by the spider that are kept at a time; the one unused for longest goes first."""
+"""First character of the names that the pool assigns; a session that the spider names is never retired."""
+_SAMPLE_SIZE = 8
+"""Number of sessions compared for each request. The best of a few random ones is nearly as good as the best of all
+(Mitzenmacher 2001), at a cost that does not grow with the pool.
+"""
+_MAX_NAMED = 10_000
+"""Maximum number of sessions named by the spider; the least recently used one is dropped first."""
 
 
 class Session:
@@ -40,10 +42,10 @@ class Session:
 
     def __init__(self, name: str, headers: Mapping[str, str], proxy: str, born: float) -> None:
         self.name = name
-        """Also of its cookies: ``Request.session`` of what is sent."""
+        """Also identifies its cookies: ``Request.session`` of the requests that are sent."""
         self.headers = headers
         self.proxy = proxy
-        """Empty for none."""
+        """Empty for a direct connection."""
         self.born = born
         self.uses = 0
         self.in_flight = 0
@@ -52,51 +54,53 @@ class Session:
 
     @property
     def load(self) -> float:
-        """How little it should be chosen now."""
+        """Load of the session; sessions with a low load are preferred."""
         return self.in_flight + 4.0 * self.error_score
 
 
-class Likeness(msgspec.Struct, array_like=True):
-    """What other workers must know of a session to go on as it."""
+class SharedSession(msgspec.Struct, array_like=True):
+    """The part of a session that other workers need to continue it."""
 
     headers: dict[str, str]
     proxy: str
 
 
 class PoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many sessions there are, and how long each lasts."""
+    """The size of the pool and the lifetime of its sessions."""
 
     size: int = 100
-    """Sessions of one worker at a time."""
+    """Number of concurrent sessions of one worker."""
     max_uses: int = 50
-    """Requests of one session."""
+    """Maximum number of requests of one session."""
     max_age: float = 3000.0
-    """Seconds from its making."""
+    """Maximum age of a session, in seconds."""
     max_error_score: float = 3.0
-    """A failure adds 1, a success takes off half; at this score the session is retired."""
+    """A failure adds 1 and a success subtracts 0.5; at this score the session is retired."""
     blocked_statuses: tuple[int, ...] = (403, 429)
-    """Answers by which a site tells that it knows us: the session is retired at once."""
+    """Statuses with which a site blocks a session, which is retired at once."""
 
     def __post_init__(self) -> None:
         for name in ("size", "max_uses", "max_age", "max_error_score"):
             if not getattr(self, name) > 0:
                 raise SettingsError(
-                    f"sessions: {name} is {getattr(self, name)}", remedy="give more than zero"
+                    f"sessions: {name} must be greater than 0 (got {getattr(self, name)})",
+                    remedy="give a positive number",
+                    field=f"sessions.{name}",
                 )
 
 
-Make = Callable[[Request, str], tuple[Mapping[str, str], str]]
-"""Gives headers and proxy to a session of a name."""
-Usable = Callable[[str], bool]
-"""Tells whether a proxy may still be used."""
+MakeIdentity = Callable[[Request, str], tuple[Mapping[str, str], str]]
+"""Returns headers and proxy for the session of a request and a session name."""
+IsUsable = Callable[[str], bool]
+"""Returns whether a proxy may still be used."""
 
 
 class SessionPool:
-    """Gives each request its session and judges sessions by what came of it.
+    """Assigns a session to each request, and rates sessions by the results.
 
-    A request without a session gets one of the pool. A request that names a session gets that one, made when it is
-    first named: its headers last, its proxy lasts while it works. With ``notes`` other workers go on as a
-    session of this pool where a request names it (the next hop of a redirect does, and a callback may).
+    A request without a session gets one of the pool. A request that names a session gets that one, which is created on
+    first use: its headers never change, and its proxy changes only when it fails. With ``notes``, other workers continue
+    a session of this pool if a request names it, as the next hop of a redirect does and a callback may.
     """
 
     def __init__(
@@ -107,12 +111,12 @@ class SessionPool:
         self._pool: list[Session] = []
         self._by_name: dict[str, Session] = {}
         self._named: OrderedDict[str, Session] = OrderedDict()
-        self._make: Make
-        self._usable: Usable
+        self._make: MakeIdentity
+        self._usable: IsUsable
         self._notes: Notes | None = None
 
-    def equip(self, make: Make, usable: Usable, notes: Notes | None) -> None:
-        """Tell how sessions get their headers and proxies, and where they are shared (``None``: nowhere)."""
+    def equip(self, make: MakeIdentity, usable: IsUsable, notes: Notes | None) -> None:
+        """Set how sessions get headers and proxies, and where they are shared (``None``: they are not)."""
         self._make = make
         self._usable = usable
         self._notes = notes
@@ -123,7 +127,7 @@ class SessionPool:
     # --- taking ----------------------------------------------------------------------------------------
 
     async def take(self, request: Request) -> Session:
-        """Return the session of a request; it is to be settled. Raises what the choice of a proxy raises."""
+        """Return the session of a request; pass it to :meth:`settle` later. Raises the errors of selecting a proxy."""
         name = request.session
         session = None
         if name.startswith(POOLED):
@@ -137,7 +141,7 @@ class SessionPool:
         return session
 
     def _alive(self, session: Session | None) -> Session | None:
-        """Return a session that may go on; the other kind is retired."""
+        """Return the session if it may be used further; otherwise retire it and return ``None``."""
         if session is None or session.retired:
             return None
         options = self.options
@@ -153,7 +157,7 @@ class SessionPool:
         if session is None:
             headers, proxy = self._make(request, name)
             session = self._named[name] = Session(name, headers, proxy, self._clock())
-            if len(self._named) > _NAMED:
+            if len(self._named) > _MAX_NAMED:
                 self._named.popitem(last=False)
         else:
             self._named.move_to_end(name)
@@ -163,7 +167,7 @@ class SessionPool:
 
     async def _pick(self, request: Request) -> Session:
         while len(self._pool) >= self.options.size:
-            sample = random.sample(self._pool, min(_SAMPLE, len(self._pool)))
+            sample = random.sample(self._pool, min(_SAMPLE_SIZE, len(self._pool)))
             alive = [session for session in sample if self._alive(session) is not None]
             if alive:
                 return min(alive, key=lambda session: session.load)
@@ -174,22 +178,22 @@ class SessionPool:
         headers, proxy = self._make(request, name)
         session = self._add(Session(name, headers, proxy, self._clock()))
         if self._notes is not None:
-            likeness = msgspec.msgpack.encode(Likeness(dict(headers), proxy))
-            await self._notes.put(_key(name), likeness, self.options.max_age)
+            identity = msgspec.msgpack.encode(SharedSession(dict(headers), proxy))
+            await self._notes.put(_key(name), identity, self.options.max_age)
         return session
 
     async def _adopt(self, name: str) -> Session | None:
-        """Go on as a session that another worker made; ``None`` if it is retired or not known."""
+        """Continue a session that another worker created; return ``None`` if it is retired or unknown."""
         if self._notes is None:
             return None
         note = await self._notes.get(_key(name))
         if not note:
             return None
-        known = self._by_name.get(name)  # made while we asked
+        known = self._by_name.get(name)  # created while the note was read
         if known is not None:
             return self._alive(known)
-        likeness = msgspec.msgpack.decode(note, type=Likeness)
-        return self._alive(self._add(Session(name, likeness.headers, likeness.proxy, self._clock())))
+        identity = msgspec.msgpack.decode(note, type=SharedSession)
+        return self._alive(self._add(Session(name, identity.headers, identity.proxy, self._clock())))
 
     def _add(self, session: Session) -> Session:
         self._pool.append(session)
@@ -201,7 +205,7 @@ class SessionPool:
     async def settle(
         self, session: Session, status: int | None = None, error: FetchError | None = None
     ) -> None:
-        """Take a session back with what came of it; neither status nor error: nothing was learnt."""
+        """Return a session with the result of its request; without status and error, the score does not change."""
         session.in_flight -= 1
         pooled = session.name.startswith(POOLED)
         if not pooled or session.retired or (status is None and error is None):
@@ -209,14 +213,14 @@ class SessionPool:
         options = self.options
         if status in options.blocked_statuses:
             log.info(
-                "session %s is blocked (status %s) after %d requests", session.name, status, session.uses
+                "session %s was blocked (status %s) after %d requests", session.name, status, session.uses
             )
         elif isinstance(error, ProxyError) and not self._usable(session.proxy):
             log.info("session %s has lost its proxy", session.name)
         elif not _rate(session, status, error) or session.error_score < options.max_error_score:
             return
         self._remove(session)
-        if self._notes is not None:  # an empty note: nobody is to go on as it
+        if self._notes is not None:  # an empty note keeps other workers from continuing it
             await self._notes.put(_key(session.name), b"", options.max_age)
 
     def _remove(self, session: Session) -> None:
@@ -226,9 +230,9 @@ class SessionPool:
 
 
 def _rate(session: Session, status: int | None, error: FetchError | None) -> bool:
-    """Change a session's score; returns whether it got worse."""
+    """Update a session's score; return whether it got worse."""
     if error is not None and not error.retryable:
-        return False  # a bad certificate, or a body too large, is nobody's fault here
+        return False  # neither session nor proxy causes a bad certificate or a large body
     failed = error is not None or (status is not None and status >= 500)
     session.error_score = max(0.0, session.error_score + (1.0 if failed else -0.5))
     return failed
@@ -239,15 +243,16 @@ def _key(name: str) -> str:
 
 
 def pool_of(value: Any) -> SessionPool:
-    """Make a pool from a setting: its size, or a mapping of options.
+    """Create a pool from a setting: its size, or a mapping of options.
 
     Raises :class:`~skitter.errors.SettingsError`.
     """
-    given = {"size": value} if isinstance(value, (int, str)) else value
+    options = {"size": value} if isinstance(value, (int, str)) else value
     try:
-        return SessionPool(msgspec.convert(given, PoolOptions, strict=False))
+        return SessionPool(msgspec.convert(options, PoolOptions, strict=False))
     except msgspec.ValidationError as error:
         raise SettingsError(
-            f"setting sessions cannot be {value!r}: {error}",
-            remedy=f"give a number, or some of {', '.join(PoolOptions.__struct_fields__)}",
+            f"invalid setting sessions: {value!r}: {error}",
+            remedy=f"give a number, or a mapping with some of {', '.join(PoolOptions.__struct_fields__)}",
+            field="sessions",
         ) from None

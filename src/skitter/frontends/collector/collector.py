@@ -1,4 +1,4 @@
-"""Collector: callbacks for what a page holds, after the model of Colly, on the engine of every spider."""
+"""Collector: registers callbacks for pages and elements, modelled on Colly, and runs them on the engine of all spiders."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import SettingsError, UsageError
-from skitter.frontends.collector import running
-from skitter.frontends.collector.callbacks import Callback, Callbacks
+from skitter.frontends.collector import run
 from skitter.frontends.collector.debug import Debugger
-from skitter.frontends.collector.family import Family, current
-from skitter.frontends.collector.forms import FormFile
-from skitter.frontends.collector.options import OF_A_CLONE, read_options
-from skitter.frontends.collector.request import CollectorRequest
+from skitter.frontends.collector.group import Callback, Callbacks, CollectorGroup
+from skitter.frontends.collector.options import CLONE_OPTIONS, read_options
+from skitter.frontends.collector.request import CollectorRequest, FormFile
 from skitter.html.query import compile_css
 from skitter.politeness import LimitRule
 from skitter.request import Request
@@ -29,21 +27,23 @@ Function = TypeVar("Function", bound=Callback)
 
 
 class Collector:
-    """Visits pages and calls functions for what they hold.
+    """Visits pages, and calls functions for their contents.
 
     ``name``
-        Of the job, where it is given no other; default: the name of its file.
+        Default name of the job. Default: the name of the file.
     ``debugger``
-        Hears of every event.
+        Receives every event.
     ``options``
-        See :class:`~skitter.frontends.collector.options.Options`; environment variables ``SKITTER_...`` win over them.
+        See :class:`~skitter.frontends.collector.options.CollectorOptions`. Environment variables ``SKITTER_...`` override
+        them.
 
-    The points of a request, in their order: ``on_request``, ``on_request_headers``, ``on_response_headers``,
-    ``on_response``, ``on_html``, ``on_xml``, ``on_scraped``; or ``on_error`` for one that is given up. Each ``on_...``
-    is a decorator, or takes the function as its last argument; several functions may stand at a point, plain or
-    ``async``, generators too: what they return or yield from ``on_response`` on is items and requests.
+    The events of a request are, in order: ``on_request``, ``on_request_headers``, ``on_response_headers``,
+    ``on_response``, ``on_html``, ``on_xml`` and ``on_scraped``, or ``on_error`` for a request that is given up. Each
+    ``on_...`` method is a decorator, or takes the function as its last argument. An event can have several functions.
+    They can be plain or ``async`` functions, or generators. From ``on_response`` on, they can return or yield items and
+    requests.
 
-    Raises :class:`~skitter.errors.SettingsError` for an unknown option or a value that does not fit.
+    Raises :class:`~skitter.errors.SettingsError` for an unknown option or an invalid value.
     """
 
     def __init__(self, name: str = "", *, debugger: Debugger | None = None, **options: Any) -> None:
@@ -52,85 +52,89 @@ class Collector:
         self.options = read_options(options, os.environ)
         self.callbacks = Callbacks()
         self.callback: str | None = None
-        """What its requests name in place of a spider's method."""
+        """Callback name of its requests."""
         self.limits: list[LimitRule] = []
-        self.family = Family(debugger)
-        self.family.add(self)
+        self.group = CollectorGroup(debugger)
+        self.group.add(self)
 
     # Registration
 
     def on_request(self, callback: Function) -> Function:
-        """Call with each :class:`CollectorRequest` before it is sent; it may be edited or aborted."""
+        """Call a function with each :class:`CollectorRequest` before it is sent. It can edit or abort the request."""
         return self._register("request", callback)
 
     def on_request_headers(self, callback: Function) -> Function:
-        """Call at the last moment before a request is sent, when robots.txt allows it."""
+        """Call a function with each :class:`CollectorRequest` just before it is sent, after the check of robots.txt."""
         return self._register("request_headers", callback)
 
     def on_response_headers(self, callback: Function) -> Function:
-        """Call with a :class:`CollectorResponse` that has no body yet; ``response.request.abort()`` leaves it unread."""
+        """Call a function with each :class:`CollectorResponse` before its body is read.
+
+        ``response.request.abort()`` skips the body.
+        """
         return self._register("response_headers", callback)
 
     def on_response(self, callback: Function) -> Function:
-        """Call with each :class:`CollectorResponse`."""
+        """Call a function with each :class:`CollectorResponse`."""
         return self._register("response", callback)
 
     def on_error(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """Call with a :class:`CollectorResponse` and the error of each request that is given up.
+        """Call a function with a :class:`CollectorResponse` and the error of each request that is given up.
 
-        That is after all retries. What it gives or visits stands for the page; if it gives nothing the request
-        becomes a dead letter. ``response.request.retry()`` tries also what the rules would not.
+        This happens after all retries. The items and visits of the function replace those of the page; without any, the
+        request becomes a dead letter. ``response.request.retry()`` also retries errors that are not retried by default.
         """
         return self._register("error", callback)
 
     def on_scraped(self, callback: Function) -> Function:
-        """Call with each :class:`CollectorResponse` after all other callbacks of the page."""
+        """Call a function with each :class:`CollectorResponse` after all other callbacks of the page."""
         return self._register("scraped", callback)
 
     def on_html(self, query: str, callback: Callback | None = None) -> Any:
-        """Call with each :class:`Element` of HTML pages that a CSS query finds.
+        """Call a function with each :class:`Element` of HTML pages that a CSS query matches.
 
-        Raises :class:`~skitter.errors.UsageError` for what is no CSS.
+        Raises :class:`~skitter.errors.UsageError` for an invalid query.
         """
         compile_css(query)
         return self._register_query("html", query, callback)
 
     def on_xml(self, query: str, callback: Callback | None = None) -> Any:
-        """Call with each :class:`XmlElement` of XML and HTML pages that an XPath query finds.
+        """Call a function with each :class:`XmlElement` of XML and HTML pages that an XPath query matches.
 
-        Raises :class:`~skitter.errors.UsageError` for what is no XPath.
+        Raises :class:`~skitter.errors.UsageError` for an invalid query.
         """
         try:
             etree.XPath(query)
         except etree.XPathSyntaxError as error:
             raise UsageError(
-                f"{query!r} is no XPath query: {error}", remedy="correct it (this is XPath 1.0)"
+                f"invalid XPath query {query!r}: {error}", remedy="correct it (XPath 1.0)", field="query"
             ) from None
         return self._register_query("xml", query, callback)
 
     def on_html_detach(self, query: str) -> bool:
-        """Forget the callbacks of a CSS query, in this process; returns whether there were any."""
+        """Remove the callbacks of a CSS query in this process. Return whether there were any."""
         return self.callbacks.drop_query("html", query)
 
     def on_xml_detach(self, query: str) -> bool:
-        """Forget the callbacks of an XPath query, in this process; returns whether there were any."""
+        """Remove the callbacks of an XPath query in this process. Return whether there were any."""
         return self.callbacks.drop_query("xml", query)
 
     def detach(self, callback: Callback) -> bool:
-        """Forget a callback wherever it stands, in this process; returns whether it stood anywhere."""
+        """Remove a callback from all events in this process. Return whether it was registered."""
         return self.callbacks.drop(callback)
 
     def seeds(self, function: Function) -> Function:
-        """Name the function that gives the first URLs and requests, as many as there are; as a decorator.
+        """Register the function that yields the start URLs and requests; a decorator.
 
-        A generator (``async`` or not) or a function that returns a list, or calls ``visit`` and its like. It gets the
-        arguments of the command line (``-a NAME=VALUE``) by their names. It has to give the same in the same order each time.
+        The function can be a generator (``async`` or not), return a list, or call :meth:`visit` and similar methods. It
+        receives the arguments of the command line (``-a NAME=VALUE``) by name. It must yield the same requests in the
+        same order each time.
         """
-        self.family.seeds = function
+        self.group.seeds = function
         return function
 
     def set_proxy_func(self, choose: Callable[[CollectorRequest], str | None]) -> None:
-        """Have each request sent by the proxy that a function names; ``None``: as the job has it."""
+        """Choose the proxy of each request with a function. ``None``: the proxy of the job."""
 
         def set_proxy(request: CollectorRequest) -> None:
             request.proxy = choose(request) or request.proxy
@@ -138,28 +142,30 @@ class Collector:
         self.callbacks.add("request", set_proxy)
 
     def limit(self, rule: LimitRule | None = None, **fields: Any) -> None:
-        """Add a :class:`~skitter.politeness.LimitRule`, given as such or by its fields. The first that matches holds.
+        """Add a :class:`~skitter.politeness.LimitRule`, or one with the given fields. The first matching rule applies.
 
-        Each host has its own delay and concurrency_per_slot; ``unit="rule"`` makes one pool of all hosts that it matches.
-        Raises :class:`~skitter.errors.SettingsError`.
+        The limits apply to each host separately; with ``unit="rule"``, all matching hosts share them. Raises
+        :class:`~skitter.errors.SettingsError` for invalid fields.
         """
         if rule is None:
             try:
                 rule = msgspec.convert(fields, LimitRule)
             except msgspec.ValidationError as error:
                 raise SettingsError(
-                    f"limit rule {fields}: {error}", remedy="see LimitRule in the manual"
+                    f"invalid limit rule {fields}: {error}",
+                    remedy="see skitter.LimitRule",
+                    field="limit_rules",
                 ) from error
-        self.family.root.limits.append(rule)
+        self.group.root.limits.append(rule)
 
     # Visits
 
     def visit(self, url: str, **fields: Any) -> None:
         """Fetch a URL with this collector.
 
-        Within a callback it comes from that page, one step deeper, with no context of its own (see
-        :meth:`CollectorRequest.visit` for one that takes the context along). Elsewhere it is one of the first pages,
-        for the next :meth:`run`. ``fields`` are those of :class:`~skitter.request.Request`, and ``ctx``.
+        In a callback, the new request is a child of the page, one level deeper, with an empty context (to keep the
+        context, use :meth:`CollectorRequest.visit`). Elsewhere, it is a start request of the next :meth:`run`.
+        ``fields`` are those of :class:`~skitter.request.Request`, and ``ctx``.
         """
         if fields:
             self.send("GET", url, **fields)
@@ -171,43 +177,41 @@ class Collector:
         self._origin.visit_all(urls, via=self, ctx={})
 
     def head(self, url: str, **fields: Any) -> None:
-        """Ask for the headers of a URL."""
+        """Send a HEAD request."""
         self.send("HEAD", url, **fields)
 
     def post(self, url: str, data: Mapping[str, str], **fields: Any) -> None:
-        """Send a form."""
+        """Send a form with POST, URL-encoded."""
         self._origin.post(url, data, via=self, **self._bare(fields))
 
     def post_raw(self, url: str, body: bytes | str, content_type: str = "", **fields: Any) -> None:
-        """Send a body as it is."""
+        """Send a raw body with POST."""
         self._origin.post_raw(url, body, content_type, via=self, **self._bare(fields))
 
     def post_multipart(self, url: str, parts: Mapping[str, str | bytes | FormFile], **fields: Any) -> None:
-        """Send a form of several parts, files among them."""
+        """Send a multipart form with POST. Parts can be files."""
         self._origin.post_multipart(url, parts, via=self, **self._bare(fields))
 
     def send(self, method: str, url: str, **fields: Any) -> None:
-        """Send any request."""
+        """Send a request with any method."""
         self._origin.send(method, url, via=self, **self._bare(fields))
 
     async def has_visited(self, url: str) -> bool:
-        """Tell whether the job has met a URL: queued, under way, done or given up. Only while it runs."""
-        return await self.family.knows(Request(url))
+        """Return whether the URL is known to the job: queued, in progress, done or given up. Only during a run."""
+        return await self.group.knows(Request(url))
 
     @property
     def _origin(self) -> CollectorRequest:
-        """The page that a visit comes from: that of the callback at work, or none."""
-        page = current.get()
-        if page is not None and page.collector.family is self.family:
-            return page
-        return CollectorRequest(self, Request(""), self.family.recorded)
+        """The page of the running callback, or a source without a page outside of callbacks."""
+        current = self.group.current_request
+        return current if current is not None else CollectorRequest(self, Request(""), self.group.pending)
 
     @staticmethod
     def _bare(fields: dict[str, Any]) -> dict[str, Any]:
         return {"ctx": {}, **fields}
 
     def fields(self, context: dict[str, Any]) -> dict[str, Any]:
-        """Return what the requests of this collector have in common, those with some context."""
+        """Return the fields of all requests of this collector that have a given context."""
         fields: dict[str, Any] = {}
         if self.callback is not None:
             fields["callback"] = self.callback
@@ -225,51 +229,57 @@ class Collector:
         """Return another collector of the same job, with the same options and no callbacks.
 
         ``name``
-            Requests name it, so it has to be the same in every process and run; default: its number.
+            Must be the same in every process and run, because stored requests contain it. Default: a number.
         ``options``
-            Those of :data:`~skitter.frontends.collector.options.OF_A_CLONE` may be replaced; the others belong to the job.
+            Replacements for options in :data:`~skitter.frontends.collector.options.CLONE_OPTIONS`. All other options
+            belong to the job.
 
-        Raises :class:`~skitter.errors.SettingsError` for one of those, and for a value outside its range.
+        Raises :class:`~skitter.errors.SettingsError` for an option of the job, and for an invalid value.
         """
-        if foreign := set(options) - OF_A_CLONE:
+        if foreign := set(options) - CLONE_OPTIONS:
             raise SettingsError(
-                f"a clone has no {min(foreign)!r} of its own",
-                remedy="set it where the first collector is made",
+                f"a clone cannot have its own {min(foreign)!r}",
+                remedy="set it on the first collector",
+                field=min(foreign),
             )
         other = Collector.__new__(Collector)
-        other.name = name or f"clone-{len(self.family.members)}"
+        other.name = name or f"clone-{len(self.group.members)}"
         other.job_name = ""
         given = {field: getattr(self.options, field) for field in self.options.__struct_fields__}
         other.options = read_options(given | options, {})
         other.callbacks = Callbacks()
         other.callback = f"collector:{other.name}"
         other.limits = []
-        other.family = self.family
-        self.family.add(other)
+        other.group = self.group
+        self.group.add(other)
         return other
 
     def run(self, **options: Any) -> RunResult:
-        """Crawl what was visited, and what that leads to, to its end; see :func:`~skitter.frontends.collector.running.crawl`.
+        """Run the crawl until its end. ``options`` are the fields of :class:`~skitter.frontends.collector.run.RunOptions`.
 
-        The first Ctrl-C stops gracefully, the second at once. Raises :class:`~skitter.errors.UsageError` on an event loop,
-        where ``await crawler.crawl()`` is what is meant, and while skitter imports the file.
+        The first Ctrl-C stops the crawl gracefully, the second one at once. Raises
+        :class:`~skitter.errors.UsageError` on a running event loop (use ``await crawler.crawl()`` there), and while
+        skitter imports the file. Raises another :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails.
         """
-        return running.run(self.family, options)
+        return run.run(self.group, run.RunOptions(**options))
 
     wait = run
-    """Colly's name for the moment at which a script waits for its crawl."""
+    """Alias of :meth:`run`, the name in Colly."""
 
     async def crawl(self, **options: Any) -> RunResult:
-        """Do the same on the running event loop; cancelling it breaks the crawl off."""
-        return await running.crawl(self.family, **options)
+        """Run the crawl as :meth:`run` does, on the running event loop. Cancelling the call aborts the crawl."""
+        return await run.crawl(self.group, run.RunOptions(**options))
 
     def stop(self, reason: str = "the collector was stopped") -> None:
-        """Stop the crawl gracefully, on all machines: what is in hand is finished. From a callback or the same loop."""
-        self.family.stop(reason)
+        """Stop the crawl gracefully on all machines: requests in progress are finished.
+
+        Call it from a callback, or on the event loop of the crawl.
+        """
+        self.group.stop(reason)
 
     def __spider__(self, name: str, job: str) -> type[Spider] | None:
-        """Return the spider that works for this collector and its clones; see :mod:`skitter.run.loader`."""
-        return running.spider_class(self.family, name, job) if self.family.root is self else None
+        """Return the spider class of this collector and its clones; see :mod:`skitter.run.loader`."""
+        return run.spider_class(self.group, name, job) if self.group.root is self else None
 
     # Inside
 

@@ -1,4 +1,4 @@
-"""Debuggers: who watches a collector sees each of its events."""
+"""Debugger: an interface that receives every event of a collector, and one that writes the events to a log."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened to a request.
+    """An event of a request.
 
     ``kind`` is ``request``, ``request_headers``, ``response_headers``, ``response``, ``html``, ``xml``, ``error`` or
-    ``scraped``: the point whose callbacks run next.
+    ``scraped``: the event whose callbacks run next.
     """
 
     kind: str
     collector: str
     url: str
     values: dict[str, Any] = {}
-    """``status``, ``query``, ``error``: what the point is about, as plain values."""
+    """Details of the event as plain values, such as ``status``, ``query`` and ``error``."""
 
 
 class Debugger(Protocol):
-    """Hears of every event, in each worker process of those that happen there. It must not block."""
+    """Receives every event of a worker process. It must not block."""
 
     def event(self, event: Event) -> None:
-        """Take note."""
+        """Handle an event."""
         ...
 
 
 class LogDebugger:
     """Writes events to a logger, one line each.
 
-    ``logger``: default ``skitter.frontends.collector``. ``level``: default ``INFO``; the command line shows it with ``--log-level info``.
+    ``logger``: default ``skitter.frontends.collector``. ``level``: default ``INFO``, which the command line shows with
+    ``--log-level info``.
     """
 
     def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:
@@ -41,6 +42,6 @@ class LogDebugger:
         self._level = level
 
     def event(self, event: Event) -> None:
-        """Log it."""
+        """Log an event."""
         details = "".join(f" {name}={value!r}" for name, value in event.values.items())
         self._logger.log(self._level, "%s [%s] %s%s", event.collector, event.kind, event.url, details)

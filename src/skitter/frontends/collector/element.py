@@ -1,11 +1,31 @@
-"""Elements: what ``on_html`` and ``on_xml`` callbacks get."""
+r"""Elements of a page as callbacks receive them, and models that are filled from an element.
+
+A field of a model is annotated with a query::
+
+    @dataclass
+    class Book:
+        title: Annotated[str, Css("h3 a", attr="title")]
+        price: Annotated[float, Css(".price", regex=r"[\d.]+")]
+        tags: Annotated[list[str], Css(".tag")]
+        author: Annotated[Author, Css(".author")]  # a nested model, filled from the element that is found
+
+A string or number is read from the stripped text, or an attribute, of the first element found. A list takes all
+elements found. A model, or a list of a model, is filled from the elements found. If nothing is found, the field gets its
+default, or ``None`` or an empty list if its type allows that; otherwise it is an error.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import re
+import types
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import cache
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from skitter.frontends.collector.fields import Query, unmarshal
+import msgspec
+
+from skitter.errors import SkitterError, UsageError
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.frontends.collector.response import CollectorResponse
 from skitter.html.selector import Selector, SelectorList
@@ -14,12 +34,12 @@ Model = TypeVar("Model")
 
 
 class Element:
-    """One element of an HTML page. The queries of its methods are CSS.
+    """An element of an HTML page. The queries of its methods are CSS.
 
     ``index``
-        Its place among those that the query of the callback found, from 0.
+        Position among the matches of the callback's query, from 0.
     ``selector``
-        The :class:`~skitter.html.selector.Selector` itself.
+        The :class:`~skitter.html.selector.Selector` of the element.
     """
 
     __slots__ = ("index", "response", "selector")
@@ -31,62 +51,62 @@ class Element:
 
     @property
     def request(self) -> CollectorRequest:
-        """The request of its page."""
+        """The request of the page."""
         return self.response.request
 
     @property
     def name(self) -> str:
-        """Name of the tag; empty for a text or attribute."""
+        """Name of the tag. Empty for a text or an attribute."""
         return self.selector.tag
 
     @property
     def text(self) -> str:
-        """All text within, as it stands in the page."""
+        """The text of the element, unchanged."""
         return text_of(self.selector)
 
     def attr(self, name: str) -> str:
-        """Return an attribute; empty if it has none of that name."""
+        """Return an attribute, or an empty string if it does not exist."""
         return self.selector.attrib.get(name, "") if self.name else ""
 
     def child_text(self, query: str) -> str:
-        """Return the text of all elements within that the query finds, joined and stripped."""
+        """Return the text of all matching descendants, joined and stripped."""
         return "".join(text_of(found) for found in self._find(query)).strip()
 
     def child_texts(self, query: str) -> list[str]:
-        """Return the text of each element within that the query finds, stripped."""
+        """Return the stripped text of each matching descendant."""
         return [text_of(found).strip() for found in self._find(query)]
 
     def child_attr(self, query: str, name: str) -> str:
-        """Return an attribute of the first element within that the query finds, stripped; or empty."""
+        """Return the stripped attribute of the first matching descendant, or an empty string."""
         found = self._find(query)
         return found.attrib.get(name, "").strip() if len(found) else ""
 
     def child_attrs(self, query: str, name: str) -> list[str]:
-        """Return an attribute of each element within that the query finds and that has it, stripped."""
+        """Return the stripped attribute of each matching descendant that has it."""
         return [value.strip() for found in self._find(query) if (value := found.attrib.get(name)) is not None]
 
     def for_each(self, query: str, callback: Callable[[Element], Any]) -> None:
-        """Call a plain function with each element within that the query finds."""
+        """Call a plain function with each matching descendant."""
         for element in self.find(query):
             callback(element)
 
     def for_each_with_break(self, query: str, callback: Callable[[Element], bool]) -> None:
-        """Call a plain function with one element after the other as long as it returns something true."""
+        """Call a plain function with each matching descendant until it returns a false value."""
         for element in self.find(query):
             if not callback(element):
                 return
 
     def find(self, query: str) -> list[Element]:
-        """Return the elements within that the query finds."""
+        """Return the matching descendants."""
         make = type(self)
         return [make(self.response, found, index) for index, found in enumerate(self._find(query))]
 
     def unmarshal(self, model: type[Model], fields: Mapping[str, Query | str] | None = None) -> Model:
-        """Return a dataclass, pydantic or msgspec instance made from this element.
+        """Return an instance of a dataclass, pydantic or msgspec model, filled from this element.
 
-        Each field says by ``Annotated[type, Css(query)]`` or ``XPath(query)`` where its value is;
-        ``fields`` gives or replaces such queries by name, a text being CSS. See :mod:`skitter.frontends.collector.fields`.
-        Raises :class:`~skitter.frontends.collector.fields.UnmarshalError`.
+        ``Annotated[type, Css(query)]`` or ``XPath(query)`` selects the value of a field. ``fields`` adds or replaces
+        queries by field name; a string is CSS. See :mod:`skitter.frontends.collector.element`.
+        Raises :class:`~skitter.frontends.collector.element.UnmarshalError`.
         """
         return unmarshal(self.selector, model, fields)
 
@@ -98,7 +118,7 @@ class Element:
 
 
 class XmlElement(Element):
-    """One node of an XML or HTML page that XPath has found. The queries of its methods are XPath, relative to it."""
+    """A node of an XML or HTML page. The queries of its methods are XPath, relative to the node."""
 
     __slots__ = ()
 
@@ -107,7 +127,202 @@ class XmlElement(Element):
 
 
 def text_of(selector: Selector) -> str:
-    """Return all text within an element, or the text or attribute value itself."""
+    """Return the text of an element, or the value of a text or attribute node."""
     if not selector.tag:
         return str(selector.get())
     return "".join(selector.css("::text").getall())
+
+
+class UnmarshalError(SkitterError):
+    """A model cannot be filled from an element: a field is missing or of another type."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """The query of a field, relative to the element.
+
+    ``query``
+        Empty: the element itself.
+    ``attr``
+        Attribute to read. Empty: the text.
+    ``regex``
+        Expression whose first group, or whole match, is the value. Without a match, nothing is found.
+    """
+
+    query: str = ""
+    attr: str = ""
+    regex: str = ""
+
+    def find(self, selector: Selector) -> SelectorList:
+        """Return the matches within an element."""
+        return self._select(selector) if self.query else SelectorList([selector])
+
+    def _select(self, selector: Selector) -> SelectorList:
+        raise NotImplementedError
+
+    def value(self, found: Selector) -> str | None:
+        """Return the text of a field, or ``None`` if there is none."""
+        text = found.attrib.get(self.attr) if self.attr else "".join(_texts(found))
+        if text is None:
+            return None
+        if self.regex:
+            match = re.search(self.regex, text)
+            return None if match is None else match[1 if match.re.groups else 0]
+        return text.strip()
+
+
+class Css(Query):
+    """A CSS query of a field."""
+
+    def _select(self, selector: Selector) -> SelectorList:
+        return selector.css(self.query)
+
+
+class XPath(Query):
+    """An XPath query of a field, relative to the element."""
+
+    def _select(self, selector: Selector) -> SelectorList:
+        return selector.xpath(self.query)
+
+
+def unmarshal(
+    selector: Selector, model: type[Model], fields: Mapping[str, Query | str] | None = None
+) -> Model:
+    """Fill a model from an element; see :meth:`Element.unmarshal <skitter.frontends.collector.element.Element.unmarshal>`.
+
+    Raises :class:`~skitter.errors.UsageError` for an unknown field.
+    """
+    kind_of_model: Any = model  # the type checker does not know that a type variable is hashable
+    places = dict(_places(kind_of_model))
+    for name, query in (fields or {}).items():
+        kind = places[name].kind if name in places else _hints(kind_of_model).get(name)
+        if kind is None:
+            raise UsageError(
+                f"{model.__name__} has no field {name!r}", remedy="use one of its fields", field=name
+            )
+        places[name] = _Place(_bare(kind), Css(query) if isinstance(query, str) else query)
+    values = {}
+    for name, place in places.items():
+        value = place.read(selector)
+        if value is not _NOTHING:
+            values[name] = value
+    return _build(model, values)
+
+
+_NOTHING = object()
+
+
+class _Place:
+    """A field of a model: its type and its query."""
+
+    def __init__(self, kind: Any, query: Query) -> None:
+        self.kind = kind
+        self._query = query
+        self._many = get_origin(kind) in {list, tuple, set, frozenset}
+        inner = get_args(kind)[0] if self._many and get_args(kind) else kind
+        self._inner = _without_none(inner)
+        self._model = is_model(self._inner)
+
+    def read(self, selector: Selector) -> Any:
+        """Return the value (text, unless it is a model), or ``_NOTHING`` if there is none."""
+        found = self._query.find(selector)
+        if self._model:
+            values: list[Any] = [unmarshal(one, self._inner) for one in (found if self._many else found[:1])]
+        else:
+            texts = (self._query.value(one) for one in found)
+            values = [text for text in texts if text is not None]
+        if self._many:
+            return values
+        return values[0] if values else _NOTHING
+
+
+@cache
+def _places(model: type) -> dict[str, _Place]:
+    places = {}
+    for name, hint in _hints(model).items():
+        queries = [extra for extra in _extras(hint) if isinstance(extra, Query)]
+        if queries:
+            places[name] = _Place(_bare(hint), queries[0])
+        elif is_model(_without_none(_bare(hint))):
+            places[name] = _Place(_bare(hint), Css())
+    return places
+
+
+@cache
+def _hints(model: type) -> dict[str, Any]:
+    if not is_model(model):
+        raise UsageError(
+            f"{model!r} is not a model",
+            remedy="pass a dataclass, or a pydantic or msgspec class",
+            field="model",
+        )
+    try:
+        return get_type_hints(model, include_extras=True)
+    except NameError as error:
+        raise UsageError(
+            f"cannot read the annotations of {model.__name__}: {error}",
+            remedy="define the annotated types at the top level of the module",
+            field="model",
+        ) from None
+
+
+def is_model(kind: Any) -> bool:
+    """Return whether instances of a type can be filled from an element."""
+    return isinstance(kind, type) and (
+        dataclasses.is_dataclass(kind)
+        or issubclass(kind, msgspec.Struct)
+        or hasattr(kind, "__pydantic_fields__")
+    )
+
+
+def _extras(hint: Any) -> tuple[Any, ...]:
+    return hint.__metadata__ if get_origin(hint) is Annotated else ()
+
+
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _without_none(kind: Any) -> Any:
+    """Return the inner type of an optional type. Other types are returned unchanged."""
+    if get_origin(kind) in {Union, types.UnionType}:
+        kinds = [inner for inner in get_args(kind) if inner is not type(None)]
+        if len(kinds) == 1:
+            return _bare(kinds[0])
+    return kind
+
+
+def _build(model: type[Model], values: dict[str, Any]) -> Model:
+    kind_of_model: Any = model
+    for name in _fields_without_default(kind_of_model) - values.keys():
+        kind = _bare(_hints(kind_of_model)[name])
+        if _without_none(kind) is not kind:
+            values[name] = None
+    try:
+        if hasattr(model, "__pydantic_fields__"):
+            return model(**values)
+        return msgspec.convert(values, model, strict=False, from_attributes=True)
+    except (ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise UnmarshalError(
+            f"cannot fill {model.__name__}: {reason}",
+            remedy="correct the query or the type of the field, or give it a default",
+        ) from error
+
+
+@cache
+def _fields_without_default(model: type) -> frozenset[str]:
+    if dataclasses.is_dataclass(model):
+        return frozenset(
+            field.name
+            for field in dataclasses.fields(model)
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        )
+    if issubclass(model, msgspec.Struct):
+        return frozenset(field.encode_name for field in msgspec.structs.fields(model) if field.required)
+    fields: Mapping[str, Any] = getattr(model, "__pydantic_fields__", {})
+    return frozenset(name for name, field in fields.items() if field.is_required())
+
+
+def _texts(selector: Selector) -> list[str]:
+    return selector.css("::text").getall() if selector.tag else [str(selector.get())]

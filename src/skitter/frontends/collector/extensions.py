@@ -1,4 +1,4 @@
-"""Extensions: small habits that a collector can be given, before it runs."""
+"""Extensions: small behaviours to add to a collector before it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def referer(collector: Collector) -> None:
-    """Send with each request the page that it was found on, as browsers do within a site."""
+    """Send the URL of the linking page as ``Referer``, as browsers do within a site."""
 
     @collector.on_request
     def set_referer(request: CollectorRequest) -> None:
@@ -23,26 +23,28 @@ def referer(collector: Collector) -> None:
 
 
 def random_user_agent(collector: Collector) -> None:
-    """Send each request of the job with the headers of some desktop browser; needs the extra ``agents``."""
+    """Send each request of the job with the headers of a random desktop browser. Requires the extra ``agents``."""
     _set(collector, {"user_agents": "random"})
 
 
 def random_mobile_user_agent(collector: Collector) -> None:
-    """Send each request of the job with the headers of some browser on a phone; needs the extra ``agents``."""
+    """Send each request of the job with the headers of a random mobile browser. Requires the extra ``agents``."""
     _set(collector, {"user_agents": "random:device=mobile"})
 
 
 def url_length_filter(collector: Collector, length: int) -> None:
-    """Refuse URLs of more than so many characters before they are queued, counted as ``refused/length``.
+    """Refuse URLs longer than ``length`` characters before they are queued, counted as ``refused/length``.
 
     Raises :class:`~skitter.errors.SettingsError` for a length below 1.
     """
     if length < 1:
-        raise SettingsError(f"a URL length of {length} would refuse all", remedy="give one or more")
+        raise SettingsError(
+            f"length must be at least 1 (got {length})", remedy="give a larger number", field="length"
+        )
     _set(collector, {"max_url_length": length})
 
 
 def _set(collector: Collector, settings: dict[str, Any]) -> None:
-    """Have the job of a collector, and so all clones of it, run with some settings."""
-    root = collector.family.root
+    """Change settings of the job of a collector and its clones."""
+    root = collector.group.root
     root.options = msgspec.structs.replace(root.options, settings={**root.options.settings, **settings})

@@ -1,4 +1,4 @@
-"""Options: what a collector is told of its crawl, in code and by the environment."""
+"""CollectorOptions: the options of a collector, from code and from environment variables."""
 
 from __future__ import annotations
 
@@ -11,70 +11,70 @@ import msgspec
 from skitter.errors import SettingsError
 from skitter.scope import Scope
 
-PREFIX = "SKITTER_"
-"""How the environment variables begin that override options."""
-VARIABLES = {
+ENVIRONMENT_PREFIX = "SKITTER_"
+"""Prefix of the environment variables that override options."""
+ENVIRONMENT_VARIABLES = {
     name: {"ignore_robots_txt": "IGNORE_ROBOTSTXT"}.get(name, name.upper())
     for name in (
         "allowed_domains", "cache_dir", "disable_cookies", "disallowed_domains", "follow_redirects",
         "ignore_robots_txt", "max_body_size", "max_depth", "max_requests", "parse_http_error_response", "user_agent",
     )
 }  # fmt: skip
-"""Which options they can set, and what stands for each after the prefix."""
-OF_A_CLONE = frozenset({
+"""Options that environment variables can set, with the names of the variables after the prefix."""
+CLONE_OPTIONS = frozenset({
     "user_agent", "headers", "max_depth", "allowed_domains", "disallowed_domains", "url_filters",
     "disallowed_url_filters", "allow_url_revisit", "timeout", "proxy",
 })  # fmt: skip
-"""Options that a clone may have for itself; the others belong to the job."""
+"""Options that a clone can replace. The others belong to the job."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 Pattern = str | re.Pattern[str]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a collector. What is left out is as the settings of the job have it."""
+class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a collector. The settings of the job apply where an option is omitted."""
 
     user_agent: str | None = None
     headers: dict[str, str] = {}
-    """Sent with every request."""
+    """Headers of every request."""
     max_depth: int = 0
     """Depth of the last pages that are fetched; the first pages have 1. 0: no limit."""
     max_requests: int = 0
-    """Stop after so many pages. 0: no limit."""
+    """Maximum number of pages. 0: no limit."""
     allowed_domains: tuple[str, ...] = ()
-    """Domains, each with its subdomains, that may be visited. Empty: all."""
+    """Domains, with their subdomains, that can be visited. Empty: all."""
     disallowed_domains: tuple[str, ...] = ()
-    """Domains, each with its subdomains, that may not."""
+    """Domains, with their subdomains, that are not visited."""
     url_filters: tuple[str, ...] = ()
-    """Regular expressions; one of them has to be found in a URL. Empty: all pass."""
+    """Regular expressions. A URL must match at least one of them. Empty: all URLs pass."""
     disallowed_url_filters: tuple[str, ...] = ()
-    """Regular expressions; none of them may be."""
+    """Regular expressions. A URL must not match any of them."""
     max_url_length: int | None = None
-    """Longer URLs are refused."""
+    """Maximum length of a URL in characters. Longer URLs are refused."""
     allow_url_revisit: bool = False
     """Fetch a URL as often as it is visited. Links in a circle then need ``max_depth``."""
     max_body_size: int | None = None
-    """Bytes; a larger body is an error, never cut."""
+    """Maximum size of a body in bytes. A larger body is an error."""
     ignore_robots_txt: bool = False
     disable_cookies: bool = False
     cache_dir: str | None = None
-    """Folder in which answers are kept and found again."""
+    """Folder of the response cache."""
     cache_expiration: float | None = None
-    """Seconds for which they are kept. ``None``: for ever."""
+    """Seconds after which cached responses expire. ``None``: never."""
     parse_http_error_response: bool = False
-    """Give answers of every status to ``on_response`` and the callbacks after it, without retries."""
+    """Pass responses of every status to ``on_response`` and the later callbacks, without retries."""
     follow_redirects: bool = True
-    """``False``: a redirect goes to ``on_response`` like a page."""
+    """``False``: a redirect is passed to ``on_response`` like a page."""
     timeout: float | None = None
-    """Seconds for the whole transfer."""
+    """Total time-out of a request in seconds."""
     proxy: str | None = None
     concurrency: int | None = None
-    """Fetches in flight in one worker process."""
+    """Number of concurrent fetches in one worker process."""
     settings: dict[str, Any] = {}
-    """Any settings of the job; they win over the options."""
+    """Settings of the job. They override the options."""
 
     def scope_settings(self) -> dict[str, Any]:
-        """Return the settings that bound the crawl."""
+        """Return the settings that limit the scope of the crawl."""
         wanted: dict[str, Any] = {
             "allow": self.url_filters,
             "deny": (*self.disallowed_url_filters, *map(_domain_pattern, self.disallowed_domains)),
@@ -83,11 +83,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in wanted.items() if value not in {(), None}}
 
     def scope(self) -> Scope:
-        """Return the bounds of one collector."""
+        """Return the scope of one collector."""
         return Scope(allowed_domains=self.allowed_domains, **self.scope_settings())
 
     def job_settings(self) -> dict[str, Any]:
-        """Return the settings of the job, without those that bound it."""
+        """Return the settings of the job, except for its scope."""
         accepted = tuple(
             status
             for status in range(300, 600)
@@ -112,27 +112,30 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in wanted.items() if value is not None}
 
 
-_TYPES = {field.name: field.type for field in msgspec.structs.fields(Options)}
+_TYPES = {field.name: field.type for field in msgspec.structs.fields(CollectorOptions)}
 
 
-def read_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> Options:
-    """Return options from keyword arguments, and from ``SKITTER_...`` variables, which win.
+def read_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> CollectorOptions:
+    """Return options from keyword arguments and ``SKITTER_...`` environment variables. The latter take precedence.
 
-    Raises :class:`~skitter.errors.SettingsError` for an unknown name, and for a value that does not fit, also one
-    of the environment.
+    Raises :class:`~skitter.errors.SettingsError` for an unknown option or an invalid value.
     """
     values = {name: _checked(name, value, f"collector option {name}") for name, value in given.items()}
-    for name, variable in VARIABLES.items():
-        text = environment.get(PREFIX + variable, "")
+    for name, variable in ENVIRONMENT_VARIABLES.items():
+        text = environment.get(ENVIRONMENT_PREFIX + variable, "")
         if text:
-            values[name] = _checked(name, _from_text(name, text), f"environment variable {PREFIX}{variable}")
-    return Options(**values)
+            values[name] = _checked(
+                name, _from_text(name, text), f"environment variable {ENVIRONMENT_PREFIX}{variable}"
+            )
+    return CollectorOptions(**values)
 
 
 def _checked(name: str, value: Any, what: str) -> Any:
     if name not in _TYPES:
         raise SettingsError(
-            f"a collector has no option {name!r}", remedy=f"its options are {', '.join(sorted(_TYPES))}"
+            f"unknown option of a collector: {name!r}",
+            remedy=f"use one of {', '.join(sorted(_TYPES))}",
+            field=name,
         )
     if isinstance(value, Sequence) and not isinstance(value, str):
         value = [_source(one) for one in value]
@@ -140,15 +143,19 @@ def _checked(name: str, value: Any, what: str) -> Any:
         checked = msgspec.convert(value, _TYPES[name], strict=False)
     except msgspec.ValidationError as error:
         raise SettingsError(
-            f"{what} cannot be {value!r}: {error}", remedy="see the manual for its type"
+            f"invalid value for {what}: {value!r} ({error})",
+            remedy="give a value of the right type",
+            field=name,
         ) from None
     if isinstance(checked, (int, float)) and checked < 0:
-        raise SettingsError(f"{what} is {value!r}", remedy="give zero or more")
+        raise SettingsError(
+            f"{what} must not be negative (got {value!r})", remedy="give 0 or more", field=name
+        )
     return checked
 
 
 def _source(pattern: Any) -> Any:
-    """Return the text of a compiled pattern, with its flags in it."""
+    """Return the source of a compiled pattern, including its flags."""
     if not isinstance(pattern, re.Pattern):
         return pattern
     letters = "".join(letter for flag, letter in _FLAGS.items() if pattern.flags & flag)
@@ -170,7 +177,8 @@ def _domain_pattern(domain: str) -> str:
     name = domain.strip().lower().lstrip("*").lstrip(".")
     if not name or "/" in name:
         raise SettingsError(
-            f"disallowed domain {domain!r} is not a domain",
+            f"invalid domain in disallowed_domains: {domain!r}",
             remedy="write it like example.com, without a scheme",
+            field="disallowed_domains",
         )
     return rf"^https?://(?:[^/?#@]*@)?(?:[^/?#@:]+\.)?{re.escape(name)}(?::\d+)?(?:[/?#]|$)"

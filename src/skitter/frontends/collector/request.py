@@ -1,4 +1,4 @@
-"""CollectorRequest: a request as the callbacks of a collector see it: to be edited, aborted, followed."""
+"""CollectorRequest: a request as callbacks see it, the requests that callbacks make, and the bodies of forms."""
 
 from __future__ import annotations
 
@@ -7,41 +7,47 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import RequestError, UsageError
-from skitter.frontends.collector.forms import URLENCODED, FormFile, encode_form, encode_multipart
-from skitter.frontends.collector.visits import Visits
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector
+import re
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+import msgspec
+import xxhash
+
+from skitter.links import Links
 
 
 class CollectorRequest:
-    """One request of a collector.
+    """A request of a collector.
 
     In ``on_request`` and ``on_request_headers`` the attributes ``url``, ``method``, ``headers``, ``body``, ``cookies``,
-    ``proxy``, ``timeout`` and ``ctx`` may be set: that is what is sent. From ``on_response`` on it is what was sent,
-    and the starting point of further visits, whose depth is one more.
+    ``proxy``, ``timeout`` and ``ctx`` can be changed before the request is sent. From ``on_response`` on, it is the request
+    that was sent; visits from it are its children, one level deeper.
 
     ``ctx``
-        Values that travel with the request and are copied to those that come from it. What MessagePack can carry.
+        Values that the request carries, and that are copied to its children. They must be encodable as MessagePack.
     ``depth``
-        1 for the first pages, as ``max_depth`` counts them.
+        1 for start requests, as ``max_depth`` counts.
     ``collector``
-        That it belongs to.
+        The collector of the request.
     """
 
     def __init__(
         self,
         collector: Collector,
         request: Request,
-        visits: Visits | None = None,
+        visits: PendingRequests | None = None,
         response: Response | None = None,
     ) -> None:
         self.collector = collector
         self.request = request
-        """As the engine has it."""
+        """The request of the engine."""
         self.url = request.url
         self.method = request.method
         self.body = request.body
@@ -54,38 +60,38 @@ class CollectorRequest:
         self._edited: dict[str, dict[str, Any]] = {}
 
     def _own(self, name: str) -> dict[str, Any]:
-        """Return a mapping of the request as a copy that may be edited."""
+        """Return a mapping of the request as a copy that can be edited."""
         if name not in self._edited:
             self._edited[name] = copy.deepcopy(getattr(self.request, name))
         return self._edited[name]
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of this request besides those of the job."""
+        """Headers of this request, in addition to those of the job."""
         return self._own("headers")
 
     @property
     def cookies(self) -> dict[str, str]:
-        """Cookies of this request besides those of the jar."""
+        """Cookies of this request, in addition to those of the cookie jar."""
         return self._own("cookies")
 
     @property
     def ctx(self) -> dict[str, Any]:
-        """The context."""
+        """The context of the request."""
         return self._own("meta")
 
     @property
     def depth(self) -> int:
-        """Number of pages from the start to this one, both counted."""
+        """Number of pages from the start to this one, inclusive."""
         return self.request.depth + 1
 
     @property
     def referer(self) -> str | None:
-        """The page that linked to it."""
+        """URL of the page that linked to it."""
         return self.request.referer
 
     def edited(self) -> Request:
-        """Return the request as the callbacks have left it; the same object if they changed nothing."""
+        """Return the request with the changes of callbacks. Without changes, it is the same object."""
         request = self.request
         changes: dict[str, Any] = {
             name: value
@@ -98,38 +104,36 @@ class CollectorRequest:
     # Decisions
 
     def abort(self) -> None:
-        """Give it up without an error.
+        """Give up the request without an error.
 
-        In ``on_request`` and ``on_request_headers`` it is not sent, in ``on_response_headers`` the body stays unread.
-        Later the callbacks of the page that have not run yet are passed over; what was given before counts.
+        In ``on_request`` and ``on_request_headers`` the request is not sent; in ``on_response_headers`` the body is not
+        read. Later, the remaining callbacks of the page are skipped, and earlier results are kept.
         """
         self.aborted = True
 
     def retry(self) -> None:
-        """Ask for this request again, after the callback and as often as ``max_retries`` allows, with growing pauses.
+        """Retry the request after the callback, at most ``max_retries`` times, with increasing delays.
 
-        Nothing that the page has given counts. The test for visited URLs does not apply. Raises
-        :class:`~skitter.errors.UsageError` before the request was sent.
+        The results of the page are dropped. The check for visited URLs does not apply. Raises
+        :class:`~skitter.errors.UsageError` before the request is sent.
         """
         if self._visits is None:
-            raise UsageError(
-                "nothing was sent yet that could be tried again", remedy="retry from on_response on"
-            )
+            raise UsageError("the request has not been sent yet", remedy="call retry from on_response on")
         self.wants_retry = True
 
-    # Further visits
+    # Visits
 
     def absolute_url(self, href: str) -> str:
-        """Return the absolute URL of a link of this page, by its ``<base>``; empty if it is none."""
+        """Return the absolute URL of a link of this page, resolved with its ``<base>``. Empty if the link is invalid."""
         base = self.url if self._response is None else self._response.base_url
         return normalize(href, base or None) or ""
 
     def visit(self, url: str, *, via: Collector | None = None, **fields: Any) -> None:
-        """Fetch a URL, absolute or relative to the page, one step deeper, with a copy of the context.
+        """Fetch a URL, absolute or relative to the page, one level deeper, with a copy of the context.
 
-        ``via``: the collector whose callbacks are to have it; default: the same. ``fields`` are those of
-        :class:`~skitter.request.Request`, such as ``priority``. URLs that were visited before, or are out of
-        scope, are counted and passed over.
+        ``via`` is the collector whose callbacks receive the page; default: the collector of this request. ``fields`` are
+        those of :class:`~skitter.request.Request`, such as ``priority``. Visited and out-of-scope URLs are counted and
+        skipped.
         """
         if fields:
             self._give(url, via=via, **fields)
@@ -139,18 +143,19 @@ class CollectorRequest:
     def visit_all(
         self, urls: Iterable[str], *, via: Collector | None = None, ctx: dict[str, Any] | None = None
     ) -> None:
-        """Fetch many URLs: the fastest way.
+        """Fetch many URLs; the fastest way.
 
-        ``ctx`` replaces the context; ``via`` is the collector whose callbacks get the pages, by default this one.
+        ``ctx`` replaces the context. ``via`` is the collector whose callbacks receive the pages; default: the collector of
+        this request.
         """
         self._sink().follow(via or self.collector, urls, self.ctx if ctx is None else ctx)
 
     def head(self, url: str, *, via: Collector | None = None, **fields: Any) -> None:
-        """Ask for the headers of a URL."""
+        """Send a HEAD request."""
         self._give(url, via=via, method="HEAD", **fields)
 
     def post(self, url: str, data: Mapping[str, str], *, via: Collector | None = None, **fields: Any) -> None:
-        """Send a form."""
+        """Send a form with POST, URL-encoded."""
         self._give(url, via=via, **post_fields(encode_form(data), URLENCODED, fields))
 
     def post_raw(
@@ -162,7 +167,7 @@ class CollectorRequest:
         via: Collector | None = None,
         **fields: Any,
     ) -> None:
-        """Send a body as it is."""
+        """Send a raw body with POST."""
         self._give(url, via=via, **post_fields(body, content_type, fields))
 
     def post_multipart(
@@ -173,16 +178,16 @@ class CollectorRequest:
         via: Collector | None = None,
         **fields: Any,
     ) -> None:
-        """Send a form of several parts, files among them."""
+        """Send a multipart form with POST. Parts can be files."""
         self._give(url, via=via, **post_fields(*encode_multipart(parts), fields))
 
     def send(self, method: str, url: str, *, via: Collector | None = None, **fields: Any) -> None:
-        """Send any request; ``ctx`` among the fields replaces the context."""
+        """Send a request with any method. A field ``ctx`` replaces the context."""
         self._give(url, via=via, method=method, **fields)
 
     async def has_visited(self, url: str) -> bool:
-        """Tell whether the job has met a URL: queued, under way, done or given up."""
-        return await self.collector.family.knows(Request(self._absolute(url)))
+        """Return whether the URL is known to the job: queued, in progress, done or given up."""
+        return await self.collector.group.knows(Request(self._absolute(url)))
 
     def _give(
         self, url: str, *, via: Collector | None, ctx: dict[str, Any] | None = None, **fields: Any
@@ -196,15 +201,17 @@ class CollectorRequest:
         if not url:
             where = f" of {self.url}" if self.url else ""
             raise RequestError(
-                f"{href!r}{where} is no URL", remedy="pass a URL, absolute if there is no page"
+                f"invalid URL: {href!r}{where}",
+                remedy="pass a URL; without a page, an absolute one",
+                field="url",
             )
         return url
 
-    def _sink(self) -> Visits:
+    def _sink(self) -> PendingRequests:
         if self._visits is None:
             raise UsageError(
-                f"{self.url} is not fetched yet, so nothing can come from it",
-                remedy="visit from on_response on, or change this request itself",
+                f"{self.url} has not been fetched yet, so it cannot have children",
+                remedy="call visit from on_response on, or change this request",
             )
         return self._visits
 
@@ -213,8 +220,119 @@ class CollectorRequest:
 
 
 def post_fields(body: bytes | str, content_type: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a POST request; headers that are given win over the content type."""
+    """Return the fields of a POST request. Given headers override the content type."""
     headers = dict(fields.get("headers", {}))
     if content_type and "content-type" not in map(str.lower, headers):
         headers["Content-Type"] = content_type
     return {"method": "POST", **fields, "body": body, "headers": headers}
+
+
+class PendingRequests:
+    """Collects the requests and items of the callbacks of a page, or of a script before its crawl, in order.
+
+    Consecutive plain visits with the same collector and context become one batch, which the engine processes at once.
+
+    ``base``
+        Returns the base of relative URLs. ``None``: there is no page, and URLs are absolute.
+    """
+
+    def __init__(self, base: Callable[[], str] | None = None) -> None:
+        self._base = base
+        self._given: list[Any] = []
+        self._batch: Links | None = None
+        self._hrefs: list[str] = []
+        self._of: Collector | None = None
+        self._context: dict[str, Any] = {}
+        self._closed = False
+
+    def follow(self, collector: Collector, hrefs: Iterable[str], context: dict[str, Any]) -> None:
+        """Add plain visits of one collector, with a copy of the context."""
+        self._check()
+        if self._base is None:
+            for url in hrefs:
+                self._given.append(Request(url, **collector.fields(copy.deepcopy(context))))
+            return
+        if self._batch is None or self._of is not collector or self._context != context:
+            kept = copy.deepcopy(context)
+            self._of, self._context, self._hrefs = collector, kept, []
+            self._batch = Links(self._base(), self._hrefs, collector.fields(kept))
+            self._given.append(self._batch)
+        self._hrefs.extend(hrefs)
+
+    def add(self, given: Iterable[Any]) -> None:
+        """Add requests, items and batches of links."""
+        self._check()
+        self._given.extend(given)
+        self._batch = None
+
+    def take(self) -> list[Any]:
+        """Return the results since the last call, and remove them."""
+        given, self._given, self._batch = self._given, [], None
+        return given
+
+    def peek(self) -> list[Any]:
+        """Return the results since the last call of :meth:`take`."""
+        return list(self._given)
+
+    def close(self) -> list[Any]:
+        """Accept no more results, and return the collected ones."""
+        self._closed = True
+        return self.take()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise UsageError(
+                "the callbacks of this page have ended",
+                remedy="call visit within the callback, and await the tasks that it starts",
+            )
+
+
+URLENCODED = "application/x-www-form-urlencoded"
+
+
+class FormFile(msgspec.Struct, frozen=True):
+    """A file in a multipart form (RFC 7578)."""
+
+    name: str
+    content: bytes
+    content_type: str = "application/octet-stream"
+
+
+def encode_form(fields: Mapping[str, str]) -> bytes:
+    """Return fields as ``application/x-www-form-urlencoded``, by the URL standard (WHATWG), in UTF-8."""
+    return urlencode(dict(fields)).encode()
+
+
+def encode_multipart(parts: Mapping[str, str | bytes | FormFile]) -> tuple[bytes, str]:
+    """Return parts as ``multipart/form-data`` (RFC 7578), and the value of its ``Content-Type``.
+
+    The boundary is derived from the content, so equal forms are equal requests. Raises
+    :class:`~skitter.errors.RequestError` for a content type with a line break.
+    """
+    pieces = [_piece(name, value) for name, value in parts.items()]
+    boundary = f"skitter-{xxhash.xxh3_128_hexdigest(b'|'.join(pieces))}"
+    mark = f"--{boundary}\r\n".encode()
+    body = b"".join(mark + piece + b"\r\n" for piece in pieces) + f"--{boundary}--\r\n".encode()
+    return body, f"multipart/form-data; boundary={boundary}"
+
+
+def _piece(name: str, value: str | bytes | FormFile) -> bytes:
+    head = f'Content-Disposition: form-data; name="{_quoted(name)}"'
+    if isinstance(value, FormFile):
+        if _find_line_break(value.content_type):
+            raise RequestError(
+                f"invalid content type {value.content_type!r}: it contains a line break",
+                remedy="remove the line break",
+                field="content_type",
+            )
+        head += f'; filename="{_quoted(value.name)}"\r\nContent-Type: {value.content_type}'
+    content = value.content if isinstance(value, FormFile) else value
+    return f"{head}\r\n\r\n".encode() + (content.encode() if isinstance(content, str) else content)
+
+
+_find_line_break = re.compile(r"[\r\n]").search
+
+
+def _quoted(text: str) -> str:
+    """Escape quotes and line breaks in a name, as browsers do (HTML standard, multipart/form-data encoding)."""
+    return text.replace("\n", "%0A").replace("\r", "%0D").replace('"', "%22")

@@ -1,4 +1,4 @@
-"""CollectorResponse: an answer as the callbacks of a collector see it."""
+"""CollectorResponse: a response as callbacks see it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _UNSAFE = re.compile(r"[^\w.\- ]+")
 
 
 class CollectorResponse:
-    """One answer, with the request that it answers.
+    """A response with its request.
 
-    In ``on_error`` the status is 0 if there was no answer. ``response`` is the
-    :class:`~skitter.response.Response` of the engine, with all that it can do.
+    In ``on_error`` the status is 0 if the server did not answer. ``response`` is the
+    :class:`~skitter.response.Response` of the engine, which offers more methods.
     """
 
     __slots__ = ("request", "response")
@@ -33,7 +33,7 @@ class CollectorResponse:
 
     @property
     def url(self) -> str:
-        """Where it came from."""
+        """URL of the page."""
         return self.response.url
 
     @property
@@ -43,17 +43,17 @@ class CollectorResponse:
 
     @property
     def headers(self) -> Headers:
-        """All headers."""
+        """The response headers."""
         return self.response.headers
 
     @property
     def body(self) -> bytes:
-        """The body, decoded from its Content-Encoding."""
+        """The body, decompressed."""
         return self.response.body
 
     @property
     def text(self) -> str:
-        """The body as text, its charset found out."""
+        """The body as text, with its charset detected."""
         return self.response.text
 
     @property
@@ -63,26 +63,26 @@ class CollectorResponse:
 
     @property
     def latency(self) -> float:
-        """Seconds from sending the request to the first byte of the answer."""
+        """Seconds from sending the request to the first byte of the response."""
         return self.response.latency
 
     def json(self) -> Any:
-        """Return the body read as JSON. Raises ValueError if it is none."""
+        """Return the body parsed as JSON. Raises ValueError for invalid JSON."""
         return self.response.json()
 
     def css(self, query: str) -> SelectorList:
-        """Select by CSS."""
+        """Select elements with a CSS query."""
         return self.response.css(query)
 
     def xpath(self, query: str) -> SelectorList:
-        """Select by XPath."""
+        """Select elements with an XPath query."""
         return self.response.xpath(query)
 
     @property
     def file_name(self) -> str:
-        """A name to save it under: of ``Content-Disposition`` (RFC 6266) or of the URL, without any folder.
+        """A file name from ``Content-Disposition`` (RFC 6266) or the URL, without folders.
 
-        What file systems may not like is an underscore; without a name it is ``index`` with the type's ending.
+        Unsafe characters become underscores. The default is ``index``, with ``.html`` for HTML pages.
         """
         name = _disposed(self.response.header("content-disposition"))
         name = name or unquote(urlsplit(self.url).path).rpartition("/")[2]
@@ -92,7 +92,7 @@ class CollectorResponse:
         return "index.html" if self.response.is_html else "index"
 
     async def save(self, path: str | Path) -> None:
-        """Write the body to a file, in one step: a reader never sees half of it."""
+        """Write the body to a file atomically."""
         await asyncio.to_thread(_write, Path(path), self.body)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""CollectorSpider: what the engine sees of a collector and its clones."""
+"""CollectorSpider: the spider that runs the callbacks of a collector and its clones."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skitter.errors import NoSeeds, RetryRequest, SpiderError
-from skitter.frontends.collector.callbacks import Callback
 from skitter.frontends.collector.element import Element, XmlElement
-from skitter.frontends.collector.family import Family, current
-from skitter.frontends.collector.request import CollectorRequest
+from skitter.frontends.collector.group import Callback, CollectorGroup
+from skitter.frontends.collector.request import CollectorRequest, PendingRequests
 from skitter.frontends.collector.response import CollectorResponse
-from skitter.frontends.collector.visits import Visits
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.spider import Spider
 from skitter.worker.callbacks import results_of
 from skitter.worker.hooks import HookAction
+from skitter.worker.retry import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,76 +29,76 @@ if TYPE_CHECKING:
 
 
 class CollectorSpider(Spider):
-    """Base of the spider class that a collector makes for itself.
+    """Base of the spider class that is created for a collector.
 
-    Hooks exist only where some callback wants them: a point that nobody uses costs nothing.
+    Hooks are set only if a callback needs them, so unused events cost nothing.
     """
 
-    family: ClassVar[Family]
+    group: ClassVar[CollectorGroup]
 
     def __init__(self, visits: Sequence[Any] = (), **arguments: Any) -> None:
         super().__init__()
         self._visits = visits
         self._arguments = arguments
-        self._each_has_bounds = not self.family.share_bounds
-        for member in self.family.members.values():
+        self._each_has_bounds = not self.group.share_bounds
+        for member in self.group.members.values():
             setattr(self, member.callback or "parse", partial(self._collect, member))
             setattr(self, f"error:{member.callback or ''}", partial(self._give_up, member))
         if self._edits_requests():
             self.before_request = self._before_request
-        if self.family.have("request_headers"):
+        if self.group.have("request_headers"):
             self.before_send = self._before_send
-        if self.family.have("response_headers"):
+        if self.group.have("response_headers"):
             self.on_headers = self._on_headers
 
     def _edits_requests(self) -> bool:
-        family = self.family
+        group = self.group
         own = ("user_agent", "headers", "proxy", "timeout")
         return (
-            family.have("request")
+            group.have("request")
             or self._each_has_bounds
             or any(
-                getattr(member.options, name) != getattr(family.root.options, name)
-                for member in family.members.values()
+                getattr(member.options, name) != getattr(group.root.options, name)
+                for member in group.members.values()
                 for name in own
             )
         )
 
-    # The beginning and the end
+    # Start and stop
 
     def on_start(self, worker: Worker) -> None:
-        """Make the worker known, which callbacks may stop or ask."""
-        self.family.worker = worker
+        """Keep the worker, which callbacks can stop and query."""
+        self.group.worker = worker
 
     def on_stop(self, worker: Worker) -> None:
-        """Forget the worker."""
-        if self.family.worker is worker:
-            self.family.worker = None
+        """Drop the worker."""
+        if self.group.worker is worker:
+            self.group.worker = None
 
     async def start(self) -> AsyncIterator[Request | str]:
-        """Give what was visited outside of callbacks, then what the ``seeds`` function gives."""
-        begun = False
-        recorded = map(thawed, self._visits) if self._visits else self.family.recorded.peek()
-        for request in recorded:
-            begun = True
+        """Yield the visits from outside of callbacks, then the results of the ``seeds`` function."""
+        found_any = False
+        pending = map(unpack_request, self._visits) if self._visits else self.group.pending.peek()
+        for request in pending:
+            found_any = True
             yield request
         async for request in self._seeds():
-            begun = True
+            found_any = True
             yield request
-        if not begun:
+        if not found_any:
             raise NoSeeds(
-                "the collector has nothing to start from",
-                remedy="call visit where the file is imported, or decorate a function with @crawler.seeds",
+                "the collector has no start requests",
+                remedy="call visit at the top level of the file, or decorate a function with @crawler.seeds",
             )
 
     async def _seeds(self) -> AsyncIterator[Request]:
-        if self.family.seeds is None:
+        if self.group.seeds is None:
             return
-        visits = Visits()
-        root = self.family.root
-        current.set(CollectorRequest(root, Request(""), visits))
+        visits = PendingRequests()
+        root = self.group.root
+        self.group.set_current(CollectorRequest(root, Request(""), visits))
         try:
-            given = self.family.seeds(**self._arguments)
+            given = self.group.seeds(**self._arguments)
             if inspect.isawaitable(given):
                 given = await given
             async for seed in _each(given):
@@ -109,153 +108,150 @@ class CollectorSpider(Spider):
             for request in visits.take():
                 yield request
         finally:
-            current.set(None)
+            self.group.set_current(None)
 
-    # Before the answer
+    # Before the response
 
     async def _before_request(self, request: Request) -> Request | HookAction | None:
-        family = self.family
-        member = family.member_of(request)
-        if self._each_has_bounds and not family.admits(member, request):
+        group = self.group
+        member = group.collector_of(request)
+        if self._each_has_bounds and not group.admits(member, request):
             return HookAction.DROP
         request = _with_options(member, request)
         return await self._ask(member, "request", request)
 
     async def _before_send(self, request: Request) -> Request | HookAction | None:
-        return await self._ask(self.family.member_of(request), "request_headers", request)
+        return await self._ask(self.group.collector_of(request), "request_headers", request)
 
     async def _on_headers(self, response: Response) -> HookAction | None:
         assert response.request is not None
-        member = self.family.member_of(response.request)
+        member = self.group.collector_of(response.request)
         asked = CollectorRequest(member, response.request, None, response)
-        self.family.emit("response_headers", member, response.url, {"status": response.status})
-        answer = CollectorResponse(asked, response)
+        self.group.emit("response_headers", member, response.url, {"status": response.status})
+        seen = CollectorResponse(asked, response)
         for callback in member.callbacks.response_headers:
-            await _nothing(callback, answer)
+            await _call_without_results(callback, seen)
             if asked.aborted:
                 return HookAction.DROP
         return None
 
     async def _ask(self, member: Collector, point: str, request: Request) -> Request | HookAction | None:
         asked = CollectorRequest(member, request)
-        self.family.emit(point, member, request.url, {"method": request.method})
+        self.group.emit(point, member, request.url, {"method": request.method})
         for callback in getattr(member.callbacks, point):
-            await _nothing(callback, asked)
+            await _call_without_results(callback, asked)
             if asked.aborted:
                 return HookAction.DROP
         return asked.edited()
 
-    # After it
+    # After the response
 
     async def _collect(self, member: Collector, response: Response) -> list[Any]:
-        """Run the callbacks of a page; returns what they gave."""
+        """Run the callbacks of a page, and return their results."""
         page = _Page(member, response)
-        with page.at_work():
+        with page.active():
             await page.run()
         return page.close()
 
     async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
         """Run the callbacks of a request that is given up."""
-        response = getattr(error, "response", None)
-        if not isinstance(response, Response):
+        response = error.response if isinstance(error, StatusError) else None
+        if response is None:
             response = Response(request.url, 0, request=request)
         page = _Page(member, response)
-        self.family.emit("error", member, request.url, {"error": str(error), "status": response.status})
-        with page.at_work():
+        self.group.emit("error", member, request.url, {"error": str(error), "status": response.status})
+        with page.active():
             for callback in member.callbacks.error:
-                await page.take(callback(page.answer, error))
+                await page.take(callback(page.response, error))
         return page.close()
 
 
 class _Page:
-    """One answer on its way through the callbacks."""
+    """A response while its callbacks run."""
 
     def __init__(self, member: Collector, response: Response) -> None:
         request = response.request
         assert request is not None
         self._member = member
-        self._response = response
-        self._visits = Visits(lambda: response.base_url)
+        self._raw = response
+        self._visits = PendingRequests(lambda: response.base_url)
         self._request = CollectorRequest(member, request, self._visits, response)
-        self.answer = CollectorResponse(self._request, response)
+        self.response = CollectorResponse(self._request, response)
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Let visits by any collector of the family come from this page."""
-        token = current.set(self._request)
-        try:
+    def active(self) -> Iterator[None]:
+        """Make visits by any collector of the group children of this page."""
+        with self._member.group.callbacks_of(self._request):
             yield
-        finally:
-            current.reset(token)
 
     def close(self) -> list[Any]:
-        """Return what the page gave. Raises :class:`~skitter.errors.RetryRequest` if a callback asked for it."""
+        """Return the results of the page. Raises :class:`~skitter.errors.RetryRequest` if a callback asked for a retry."""
         given = self._visits.close()
         if self._request.wants_retry:
             raise RetryRequest("the callback asked for a retry")
         return given
 
     async def take(self, given: Any) -> None:
-        """Take what the call of a callback returned."""
+        """Add the results of a callback."""
         if given is not None:
             self._visits.add(await results_of(given))
 
     async def run(self) -> None:
-        """Run all callbacks in their order, until one aborts."""
+        """Run all callbacks in order, until one aborts."""
         callbacks = self._member.callbacks
         await self._each("response", callbacks.response)
-        if callbacks.html and self._response.is_html:
+        if callbacks.html and self._raw.is_html:
             for query, callback in callbacks.html:
                 await self._select("html", query, callback)
-        if callbacks.xml and (self._response.is_html or self._response.is_xml):
+        if callbacks.xml and (self._raw.is_html or self._raw.is_xml):
             for query, callback in callbacks.xml:
                 await self._select("xml", query, callback)
         await self._each("scraped", callbacks.scraped)
 
     async def _each(self, point: str, callbacks: tuple[Callback, ...]) -> None:
-        if not self._goes_on():
+        if not self._continues():
             return
-        self._emit(point, {"status": self._response.status})
+        self._emit(point, {"status": self._raw.status})
         for callback in callbacks:
-            if self._goes_on():
-                await self.take(callback(self.answer))
+            if self._continues():
+                await self.take(callback(self.response))
 
     async def _select(self, point: str, query: str, callback: Callback) -> None:
-        if not self._goes_on():
+        if not self._continues():
             return
         html = point == "html"
         make = Element if html else XmlElement
-        found = self._response.css(query) if html else self._response.xpath(query)
+        found = self._raw.css(query) if html else self._raw.xpath(query)
         for index, selector in enumerate(found):
             self._emit(point, {"query": query})
-            given = callback(make(self.answer, selector, index))
+            given = callback(make(self.response, selector, index))
             if given is not None:
                 await self.take(given)
-            if not self._goes_on():
+            if not self._continues():
                 return
 
-    def _goes_on(self) -> bool:
+    def _continues(self) -> bool:
         return not (self._request.aborted or self._request.wants_retry)
 
     def _emit(self, point: str, values: dict[str, Any]) -> None:
-        family = self._member.family
-        if family.debugger is not None:
-            family.emit(point, self._member, self._response.url, values)
+        group = self._member.group
+        if group.debugger is not None:
+            group.emit(point, self._member, self._raw.url, values)
 
 
-async def _nothing(callback: Callback, subject: object) -> None:
-    """Call a callback at a point where nothing can be given."""
+async def _call_without_results(callback: Callback, subject: object) -> None:
+    """Call a callback of an event that cannot have results."""
     given = callback(subject)
     if given is not None and await results_of(given):
         raise SpiderError(
-            f"callback {getattr(callback, '__name__', callback)!r} gave something before there was a page",
-            remedy="give items and requests from on_response on",
+            f"callback {getattr(callback, '__name__', callback)!r} returned results before the response",
+            remedy="return items and requests from on_response on",
         )
 
 
 def _with_options(member: Collector, request: Request) -> Request:
-    """Return a request with what its collector has and the job has not."""
-    options, common = member.options, member.family.root.options
+    """Return a request with the options in which its collector differs from the job."""
+    options, common = member.options, member.group.root.options
     if options is common:
         return request
     headers = {} if options.headers == common.headers else dict(options.headers)
@@ -282,16 +278,16 @@ async def _each(given: Any) -> AsyncIterator[Any]:
             yield one
 
 
-def frozen(request: Request) -> str | dict[str, str]:
-    """Return a request as something that fits into the arguments of a job: for worker processes."""
+def pack_request(request: Request) -> str | dict[str, str]:
+    """Return a request as a plain value for the arguments of a job, which worker processes receive."""
     record = encode_request(request)
     if record == encode_request(Request(request.url)):
         return request.url
     return {"url": request.url, "record": b64encode(record).decode()}
 
 
-def thawed(kept: Any) -> Request:
-    """Return the request that :func:`frozen` kept."""
+def unpack_request(kept: Any) -> Request:
+    """Return the request from a value of :func:`pack_request`."""
     if isinstance(kept, str):
         return Request(kept)
     return decode_request(kept["url"], b64decode(kept["record"]))

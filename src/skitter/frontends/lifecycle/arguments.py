@@ -1,4 +1,4 @@
-"""CrawlArguments: what a managed crawl is made of, checked as a whole before anything is replaced by it."""
+"""CrawlArguments: the arguments of a managed crawl, which are checked as a whole before any of them is applied."""
 
 from __future__ import annotations
 
@@ -9,92 +9,105 @@ import msgspec
 
 from skitter.errors import UsageError
 from skitter.frontends.lifecycle.analyzer import Analyzer
-from skitter.frontends.lifecycle.balance import Balance, least_in_hand
-from skitter.frontends.lifecycle.domains import primary_domain
 from skitter.frontends.lifecycle.downloader import Downloader
-from skitter.frontends.lifecycle.module import Module
+from skitter.frontends.lifecycle.modules import LoadBalancing, Module, least_busy
 from skitter.frontends.lifecycle.pipeline import Pipeline
 from skitter.queues import NAME_RULE, is_queue_name
 from skitter.run.job import HOME, JobFolder, JobSpec
 from skitter.spider import Spider
+from skitter.web.urls import host_of, is_public_suffix, normalize, registered_domain
 
 _NO_FILE = "-"
 
 
 class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """Either a spider, or analyzers that read the pages; downloaders and pipelines go with both."""
+    """A spider or analyzers; downloaders and pipelines can be added to both."""
 
     job: str
     spider: str | type[Spider] = ""
-    """``FILE.py:Class``, ``package.module:Class``, or the class itself (then with one worker)."""
+    """``FILE.py:Class``, ``package.module:Class``, or the class itself (only with one worker)."""
     analyzers: Sequence[Analyzer] = ()
     downloaders: Sequence[Downloader] = ()
-    """None: the fetcher that the settings name."""
+    """Empty: the fetcher from the settings."""
     pipelines: Sequence[Pipeline] = ()
-    """None: items are stored as they are given."""
+    """Empty: items are stored unchanged."""
     allowed_domains: Sequence[str] | None = ()
-    """URLs or hosts whose primary domains (by the Public Suffix List, see :mod:`skitter.frontends.lifecycle.domains`) are
-    crawled, besides those of the first requests. ``None``: any domain."""
+    """URLs or hosts whose primary domains (see :func:`primary_domain`) are allowed, in addition to those of the first
+    requests. ``None``: all domains."""
     max_depth: int | None = None
-    """Links followed from a first request at most; ``None``: no bound."""
-    balance: Balance = least_in_hand
-    """How work is shared among modules of a kind; see :mod:`skitter.frontends.lifecycle.balance`."""
+    """Maximum number of links between a first request and a page. ``None``: no limit."""
+    balance: LoadBalancing = least_busy
+    """Chooses the module of a kind that gets the next piece of work; see :mod:`skitter.frontends.lifecycle.modules`."""
     error_capacity: int = 1000
-    """Errors that are kept for readers of ``errors()``."""
+    """Number of errors kept for readers of ``errors()``."""
     arguments: Mapping[str, Any] = {}
     """Keyword arguments of the spider."""
     settings: Mapping[str, Any] = {}
     outputs: Sequence[str] = ()
     frontier: str = "memory:"
-    """In memory a run that is started again begins anew; elsewhere it goes on."""
+    """Frontier of the job. A run after a stop starts from the beginning in memory, and continues elsewhere."""
     workers: int = 1
-    """Processes. Modules and errors one by one are this process's, so more than one go with neither."""
+    """Number of processes. Modules and single errors exist in this process only, so they require 1."""
     queues: Mapping[str, int] = {}
-    """Queues that are served, each with the number of processes that it has for itself; 0: ``workers`` serve it, with
-    all other such queues. Empty: ``workers`` serve all queues."""
+    """Queues to serve, each with its number of own processes. 0: the ``workers`` serve the queue, together with all other
+    such queues. Empty: the ``workers`` serve all queues."""
     home: str = HOME
 
     def check(self) -> None:
-        """Raise :class:`~skitter.errors.UsageError` for what does not fit, by name. Opens nothing."""
-        JobFolder(self.job, self.home)  # knows what a job may be called
+        """Raise :class:`~skitter.errors.UsageError` for invalid arguments. Opens nothing."""
+        JobFolder(self.job, self.home)  # checks the name of the job
         if bool(self.spider) == bool(self.analyzers):
             raise UsageError(
-                "a crawl needs a spider or analyzers, and not both", remedy="give spider=, or analyzers=[...]"
+                "a crawl needs either a spider or analyzers",
+                remedy="pass spider=, or analyzers=[...]",
+                field="analyzers" if self.spider else "spider",
             )
         for name, kind in (("analyzers", Analyzer), ("downloaders", Downloader), ("pipelines", Pipeline)):
             for module in getattr(self, name):
                 if not isinstance(module, kind):
                     raise UsageError(
-                        f"{name} has {module!r:.60}, which is none", remedy=f"give {kind.__name__} objects"
+                        f"{name} must contain {kind.__name__} objects (got {module!r:.60})",
+                        remedy=f"pass {kind.__name__} objects",
+                        field=name,
                     )
         if self.max_depth is not None and self.max_depth < 0:
-            raise UsageError(f"max_depth is {self.max_depth}", remedy="give 0 or more, or None for no bound")
+            raise UsageError(
+                f"max_depth must not be negative (got {self.max_depth})",
+                remedy="give 0 or more, or None for no limit",
+                field="max_depth",
+            )
         self._check_processes()
         self.domains()
 
     def _check_processes(self) -> None:
         if self.workers < 1:
-            raise UsageError(f"workers is {self.workers}", remedy="give 1 or more")
+            raise UsageError(
+                f"workers must be at least 1 (got {self.workers})",
+                remedy="give a larger number",
+                field="workers",
+            )
         for queue, processes in self.queues.items():
             if not is_queue_name(queue):
-                raise UsageError(f"queues has {queue!r:.80}, which is no name of a queue", remedy=NAME_RULE)
+                raise UsageError(f"invalid name of a queue: {queue!r:.80}", remedy=NAME_RULE, field="queues")
             if not isinstance(processes, int) or processes < 0:
                 raise UsageError(
-                    f"queues has {processes!r:.80} processes for {queue}",
-                    remedy="give a number, or 0 for none of its own",
+                    f"invalid number of processes for queue {queue}: {processes!r:.80}",
+                    remedy="give 0 or more",
+                    field="queues",
                 )
         if self.processes > 1 and (
             self.modules() or self.allowed_domains or not isinstance(self.spider, str)
         ):
             raise UsageError(
-                "modules, classes and accepted domains are of this process, and other workers cannot have them",
-                remedy="give one process, or a spider by its name and nothing of these; several processes with equal"
-                " modules may share a Redis frontier",
+                "modules, spider classes and allowed_domains require a single process",
+                remedy="use one process, or only a spider by name; several processes with equal modules can share a Redis"
+                " frontier",
+                field="workers",
             )
 
     @property
     def processes(self) -> int:
-        """How many work on it; the only one is this process."""
+        """Number of processes. A single one is this process."""
         return len(self.spec().teams())
 
     def modules(self) -> list[Module]:
@@ -102,13 +115,13 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.downloaders, *self.analyzers, *self.pipelines]
 
     def domains(self, first: Iterable[str] = ()) -> list[str]:
-        """Return the primary domains that are accepted, those of some first URLs among them; empty: any."""
+        """Return the allowed primary domains, including those of first URLs. Empty: all domains."""
         if self.allowed_domains is None or (self.spider and not self.allowed_domains):
-            return []  # a spider says itself what it may crawl
+            return []  # a spider has its own scope
         return sorted({primary_domain(text) for text in (*self.allowed_domains, *first)})
 
     def spec(self) -> JobSpec:
-        """Return the job."""
+        """Return the specification of the job."""
         depth = {} if self.max_depth is None else {"depth_limit": self.max_depth}
         if isinstance(self.spider, str):
             spider = self.spider or f"{_NO_FILE}:Analyzers"
@@ -125,3 +138,28 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
             queues=dict(self.queues),
             home=self.home,
         )
+
+
+def primary_domain(text: str) -> str:
+    """Return the primary domain of a URL or a host (with or without port), by the Public Suffix List.
+
+    For example, ``https://news.bbc.co.uk:8080/x`` returns ``bbc.co.uk``. An IP address (also ``[::1]``) and a name without
+    dots are returned unchanged. Names are normalized as in URLs (WHATWG).
+
+    Raises :class:`~skitter.errors.UsageError` for a text without a host, and for a public suffix such as ``co.uk``, which
+    would allow unrelated sites.
+    """
+    url = normalize(text if "://" in text else f"http://{text}/")
+    host = "" if url is None else host_of(url)
+    if not host:
+        raise UsageError(
+            f"{text!r} has no host", remedy="write example.com, or a URL", field="allowed_domains"
+        )
+    domain = registered_domain(host)
+    if is_public_suffix(domain):
+        raise UsageError(
+            f"{domain!r} is a public suffix, which contains unrelated sites",
+            remedy="name a domain below it",
+            field="allowed_domains",
+        )
+    return domain

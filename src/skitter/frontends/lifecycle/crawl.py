@@ -1,4 +1,4 @@
-"""ManagedCrawl: a job within a program of your own, which is initialized, started, stopped and started again."""
+"""ManagedCrawl: a job inside your own program that can be initialized, started, stopped and started again."""
 
 from __future__ import annotations
 
@@ -7,37 +7,47 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
 from skitter.errors import SkitterError, UsageError
+from skitter.frontends.lifecycle.analyzer import analyzer_spider
 from skitter.frontends.lifecycle.arguments import CrawlArguments
-from skitter.frontends.lifecycle.component import Component
-from skitter.frontends.lifecycle.feed import ErrorFeed, ErrorReader
-from skitter.frontends.lifecycle.module import Module
-from skitter.frontends.lifecycle.registry import Registry
-from skitter.frontends.lifecycle.run import Begun, make_run, need_first
-from skitter.frontends.lifecycle.status import Status, StatusMachine
-from skitter.frontends.lifecycle.summary import CrawlSummary, error_summary, is_idle, module_summary
+from skitter.frontends.lifecycle.downloader import BalancedFetcher
+from skitter.frontends.lifecycle.errors import ErrorFeed, ErrorObserver, ErrorReader
+from skitter.frontends.lifecycle.modules import Module, ModuleKind, ModuleRegistry
+from skitter.frontends.lifecycle.pipeline import PipelineHook
+from skitter.frontends.lifecycle.status import (
+    CrawlSummary,
+    Status,
+    StatusMachine,
+    error_summary,
+    is_idle,
+    module_summary,
+)
 from skitter.request import Request
-from skitter.run.crawl import Crawl, RunResult
+from skitter.run.builder import RunOverrides
+from skitter.run.crawl import Crawl, Progress, RunResult
+from skitter.run.job import JobFolder
 from skitter.worker.callbacks import describe
 
 if TYPE_CHECKING:
+    from skitter.fetch.identity.contract import SourceContext
     from skitter.frontier.records import FrontierStatus
+    from skitter.spider import Spider
 
 
 class ManagedCrawl:
-    """The life cycle of a job on this machine. Any number of them run in one process, each with a job of its own.
+    """The life cycle of a job on this machine. A process can have any number of them, each with its own job.
 
-    It belongs to the event loop on which it is used, installs no signal handlers, and leaves no task behind
-    when a run is over. A call that does not fit the status raises
+    A managed crawl belongs to the event loop on which it is used, installs no signal handlers, and leaves no task
+    behind after a run. A call that the status does not allow raises
     :class:`~skitter.frontends.lifecycle.status.IllegalTransition` and changes nothing.
     """
 
     def __init__(self) -> None:
         self._machine = StatusMachine()
-        self._arguments: CrawlArguments
-        self._registry = Registry()
         self._feed = ErrorFeed()
+        self._factory: RunFactory | None = None
+        """The arguments, modules and errors. ``None`` before ``initialize``."""
         self._first: dict[str, Request | str] = {}
-        """What it was ever started with, for a run that begins anew."""
+        """All first requests so far, for a run that starts from the beginning."""
         self._domains: list[str] = []
         self._run: Crawl | None = None
         self._task: asyncio.Task[RunResult] | None = None
@@ -45,53 +55,51 @@ class ManagedCrawl:
         self._reason = ""
         self._runs = 0
 
-    # --- life ------------------------------------------------------------------------------------------
+    # --- life cycle ------------------------------------------------------------------------------------
 
     @property
     def status(self) -> Status:
-        """Where it is in its life."""
+        """The current status."""
         return self._machine.status
 
     async def initialize(self, arguments: CrawlArguments) -> None:
-        """Check the arguments, spider, settings and parts, and take them over: all of them, or none.
+        """Check the arguments, the spider, the settings and the modules, and apply all of them or none.
 
-        Legal before the first run and after a stop. Errors and first requests begin anew; a module that is given
-        again brings its counts along.
-        Raises :class:`~skitter.errors.SkitterError` for what does not fit.
+        Allowed before the first run and after a stop. Errors and first requests are reset; modules that are passed again
+        keep their counts. Raises :class:`~skitter.errors.SkitterError` for invalid arguments.
         """
         with self._machine.passing(Status.INITIALIZING):
             arguments.check()
-            registry = Registry(arguments.modules(), arguments.balance)
-            feed = ErrorFeed(arguments.error_capacity)
+            factory = RunFactory(arguments)
             domains = arguments.domains()
-            await asyncio.to_thread(make_run, arguments, registry, feed, domains, [])
-        self._feed.close()  # whoever reads of what is no more
-        self._arguments, self._registry, self._feed, self._domains = arguments, registry, feed, domains
+            await asyncio.to_thread(factory.make, domains, [])
+        self._feed.close()  # readers of the previous errors end
+        self._factory, self._feed, self._domains = factory, factory.feed, domains
         self._first, self._last, self._runs, self._reason = {}, None, 0, ""
 
     async def start(self, *first: Request | str, fresh: bool = False, recrawl: bool = False) -> None:
-        """Begin a run; returns when it is at work. After a stop the next run goes on where that one left.
+        """Start a run, and return when it is running. A run after a stop continues where the last one ended.
 
         ``first``
-            Requests or URLs to begin with, besides the seeds of the spider; a crawl of analyzers needs one the first
-            time. Their primary domains are accepted from now on.
+            Requests or URLs to start with, in addition to the seeds of the spider. A crawl with analyzers needs at least
+            one the first time. Their primary domains are allowed from now on.
         ``fresh``
-            Forget all that the job has kept.
+            Delete the stored state of the job first.
         ``recrawl``
-            Begin a finished job again.
+            Start a finished job again.
 
-        Raises :class:`~skitter.errors.SkitterError` if the run cannot begin; the status is then as before. A job
-        with nothing left to do cannot begin.
+        Raises :class:`~skitter.errors.SkitterError` if the run cannot start, for example because the job has nothing
+        left to do. The previous status is then restored.
         """
         with self._machine.passing(Status.STARTING):
-            await self._begin(first, fresh=fresh, recrawl=recrawl)
-        if self._task is not None and self._task.done():  # so little was to be done
+            await self._begin(self._initialized(), first, fresh=fresh, recrawl=recrawl)
+        if self._task is not None and self._task.done():  # the run was very short
             self._settle()
 
     async def stop(self, reason: str = "stopped") -> RunResult:
-        """Stop gracefully: what is in hand is finished and committed, the rest is kept. Returns how the run ended.
+        """Stop gracefully: requests in progress are finished and committed. Return the result of the run.
 
-        Raises what made the run fail, if it failed meanwhile. Cancelling this call does not call off the stop.
+        Raises the error of the run if it has failed. Cancelling this call does not cancel the stop.
         """
         self._machine.begin(Status.STOPPING)
         assert self._run is not None
@@ -99,9 +107,9 @@ class ManagedCrawl:
         return await self.wait()
 
     async def wait(self) -> RunResult:
-        """Wait for the end of the run that was started last, and return how it ended.
+        """Wait for the end of the last run, and return its result.
 
-        Raises what made it fail, and :class:`~skitter.errors.UsageError` if none was started.
+        Raises the error of the run if it failed, and :class:`~skitter.errors.UsageError` if no run was started.
         """
         if self._task is None:
             raise UsageError("the crawl has not been started", remedy="await start() first")
@@ -111,64 +119,67 @@ class ManagedCrawl:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop, if it is at work."""
+        """Stop the crawl if it is running."""
         if self.status is Status.STARTED:
             await self.stop()
         elif self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _begin(self, given: tuple[Request | str, ...], *, fresh: bool, recrawl: bool) -> None:
-        requests = [Request(one) if isinstance(one, str) else one for one in given]
+    async def _begin(
+        self, factory: RunFactory, given: tuple[Request | str, ...], *, fresh: bool, recrawl: bool
+    ) -> None:
+        arguments = factory.arguments
+        requests = [Request(each) if isinstance(each, str) else each for each in given]
         known = {} if fresh and given else self._first
         together: dict[str, Request | str] = {**known, **{_key(request): request for request in requests}}
-        anew = fresh or recrawl or self._arguments.frontier == "memory:"
-        begin_with = list(together.values()) if anew else requests
-        domains = self._arguments.domains(_url(request) for request in together.values())
-        if self._arguments.analyzers and not begin_with:
-            await asyncio.to_thread(need_first, self._arguments, fresh=fresh)
-        begun = Begun(self._arguments.processes == 1)
-        run = await asyncio.to_thread(
-            make_run, self._arguments, self._registry, self._feed, domains, begin_with, begun,
-            fresh=fresh, recrawl=recrawl,
-        )  # fmt: skip
-        await self._launch(run, begun.at_work)
+        from_beginning = fresh or recrawl or arguments.frontier == "memory:"
+        first = list(together.values()) if from_beginning else requests
+        domains = arguments.domains(_url(request) for request in together.values())
+        if arguments.analyzers and not first:
+            await asyncio.to_thread(factory.require_first, fresh=fresh)
+        signal = StartSignal(arguments.processes == 1)
+        run = await asyncio.to_thread(factory.make, domains, first, signal, fresh=fresh, recrawl=recrawl)
+        await self._launch(run, signal.started)
         self._first, self._domains = together, domains
 
-    async def _launch(self, run: Crawl, begun: asyncio.Future[None]) -> None:
-        """Start a run, and wait until it is at work. Raises what keeps it from that."""
+    async def _launch(self, run: Crawl, started: asyncio.Future[None]) -> None:
+        """Start a run, and wait until it is running. Raises the error that prevents the start."""
         before, self._reason = self._reason, ""
         self._feed.open()
-        task = asyncio.create_task(self._see_through(run))
+        task = asyncio.create_task(self._supervise(run))
         try:
-            await self._at_work(task, run, begun)
+            await self._wait_for_start(task, run, started)
         except BaseException:
             self._reason = before
             raise
         self._run, self._task = run, task
         self._runs += 1
-        task.add_done_callback(_look_at)
+        task.add_done_callback(_retrieve_error)
 
     @staticmethod
-    async def _at_work(task: asyncio.Task[RunResult], run: Crawl, begun: asyncio.Future[None]) -> None:
+    async def _wait_for_start(
+        task: asyncio.Task[RunResult], run: Crawl, started: asyncio.Future[None]
+    ) -> None:
         try:
-            await asyncio.wait((task, begun), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             raise
-        if not begun.done() and task.result().already_finished:
+        if not started.done() and task.result().already_finished:
             raise UsageError(
-                f"job {run.spec.job!r} is finished: there is nothing left to do",
-                remedy="start it with recrawl=True, fresh=True, or requests that it has not met",
+                f"job {run.spec.job!r} is finished: nothing is left to do",
+                remedy="start it with recrawl=True, fresh=True, or new requests",
+                field="job",
             )
 
-    async def _see_through(self, run: Crawl) -> RunResult:
+    async def _supervise(self, run: Crawl) -> RunResult:
         try:
             result = await run.run()
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
                 text = str(error) if isinstance(error, SkitterError) else describe(error)
-                self._feed.tell(Component.SCHEDULER, error, text)
+                self._feed.add(ModuleKind.SCHEDULER, error, text)
                 self._reason = text
             raise
         else:
@@ -179,7 +190,7 @@ class ManagedCrawl:
             self._settle()
 
     def _settle(self) -> None:
-        """Take note that a run is over, by itself or because it was stopped."""
+        """Update the status after a run that ended by itself or was stopped."""
         if self.status is Status.STARTED:
             self._machine.begin(Status.STOPPING)
         if self.status is Status.STOPPING:
@@ -188,64 +199,63 @@ class ManagedCrawl:
     # --- modules ---------------------------------------------------------------------------------------
 
     def register(self, module: Module) -> str:
-        """Add a module, in the middle of a run too; returns its id.
+        """Add a module, also during a run. Return its id.
 
         Raises :class:`~skitter.errors.UsageError` for an id that is taken, before ``initialize``, and for the first
-        module of its kind: which kinds there are is a matter of the arguments.
+        module of a kind: the arguments determine the kinds of modules.
         """
-        self._need_arguments()
-        if isinstance(module, Module) and not self._registry.of(module.component):
+        registry = self._initialized().registry
+        if isinstance(module, Module) and not registry.of(module.component):
             raise UsageError(
-                f"this crawl has no {module.component}s of its own",
-                remedy="initialize it with one, then more can be registered",
+                f"this crawl was initialized without any {module.component}",
+                remedy=f"initialize it with a {module.component}, then register more",
             )
-        return self._registry.register(module)
+        return registry.register(module)
 
     def unregister(self, name: str) -> Module:
-        """Take a module out; what it has in hand it finishes.
+        """Remove a module. It finishes its work in progress.
 
-        Raises :class:`~skitter.errors.UsageError` if there is none of that id, or if it is the last of its kind.
+        Raises :class:`~skitter.errors.UsageError` for an unknown id, and for the last module of a kind.
         """
-        self._need_arguments()
-        return self._registry.unregister(name)
+        return self._initialized().registry.unregister(name)
 
     def modules(self) -> list[Module]:
-        """Return all modules by id."""
-        return self._registry.all()
+        """Return all modules, sorted by id."""
+        return [] if self._factory is None else self._factory.registry.all()
 
-    def _need_arguments(self) -> None:
-        if not hasattr(self, "_arguments"):
+    def _initialized(self) -> RunFactory:
+        if self._factory is None:
             raise UsageError("the crawl has not been initialized", remedy="await initialize() first")
+        return self._factory
 
-    # --- looking at it ---------------------------------------------------------------------------------
+    # --- observation -----------------------------------------------------------------------------------
 
     def errors(self) -> ErrorReader:
-        """Return a reader of the errors, ``async for error in crawl.errors()``, that ends with the run.
+        """Return a reader of the errors that ends with the run: ``async for error in crawl.errors()``.
 
-        Each reader gets all that are kept and all that come. A reader that is slow misses the oldest
-        (``reader.missed``); nobody ever waits for it. Errors in other processes are counted by the frontier alone.
+        Each reader receives all stored and all future errors. A slow reader misses the oldest ones
+        (``reader.missed``); the crawl never waits for readers. Errors of other processes appear only in the counters.
         """
         return self._feed.read()
 
     async def idle(self) -> bool:
-        """Tell whether there is nothing to do: one exact reading of the frontier, over all workers.
+        """Return whether there is nothing to do, by one exact reading of the frontier, over all workers.
 
-        Nothing can be on its way unseen: a page is leased until it is committed together with its links.
+        The reading misses nothing: a page is leased until it is committed together with its links.
         """
         status = await self._reading()
         return status is None or is_idle(status)
 
     async def summary(self) -> CrawlSummary:
-        """Sum up. Never fails for the status; before ``initialize`` there is little in it."""
+        """Return a summary. Available in every status."""
         last = await self._reading()
-        arguments = getattr(self, "_arguments", None)
+        spec = None if self._factory is None else self._factory.arguments.spec()
         counts: dict[str, Any] = {}
         if last is not None:
             counts = {
                 "added": last.added, "queued": last.queued, "delayed": last.delayed, "in_flight": last.leased,
                 "done": last.done, "failed": last.failed, "counters": dict(sorted(last.counters.items())),
             }  # fmt: skip
-        spec = None if arguments is None else arguments.spec()
         return CrawlSummary(
             job="" if spec is None else spec.job,
             status=str(self.status),
@@ -256,16 +266,16 @@ class ManagedCrawl:
             workers=0 if spec is None else spec.workers,
             settings={} if spec is None else spec.settings,
             allowed_domains=self._domains,
-            modules=[module_summary(module) for module in self._registry.all()],
+            modules=[module_summary(module) for module in self.modules()],
             idle=last is None or is_idle(last),
             errors=error_summary(self._feed),
             **counts,
         )
 
     async def _reading(self) -> FrontierStatus | None:
-        """Return what the frontier says, or said last."""
+        """Return the current status of the frontier, or the last known one."""
         if self._run is not None:
-            with contextlib.suppress(SkitterError):  # the run meets the same error, and tells it
+            with contextlib.suppress(SkitterError):  # the run fails with the same error, and reports it
                 self._last = await self._run.status() or self._last
         return self._last
 
@@ -278,7 +288,90 @@ def _key(request: Request) -> str:
     return f"{request.method} {request.url} {request.body!r}"
 
 
-def _look_at(task: asyncio.Task[RunResult]) -> None:
-    """Take note of how a run ended: nobody has to ask, and asyncio complains about what nobody asked for."""
+def _retrieve_error(task: asyncio.Task[RunResult]) -> None:
+    """Retrieve the error of a run, so that asyncio does not warn if the program never asks for it."""
     if not task.cancelled():
         task.exception()
+
+
+class StartSignal:
+    """Detects that a run is running: by its worker, or, if that is another process, by the first progress."""
+
+    def __init__(self, by_worker: bool) -> None:
+        self.by_worker = by_worker
+        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_start(self, _worker: object) -> None:
+        """Handle the start of the worker, which can be stopped from now on."""
+        self._set()
+
+    def watch(self, _progress: Progress) -> None:
+        """Handle the first progress of the fleet."""
+        self._set()
+
+    def _set(self) -> None:
+        if not self.started.done():
+            self.started.set_result(None)
+
+
+class RunFactory:
+    """Makes the runs of a managed crawl from its arguments, modules and error feed."""
+
+    def __init__(self, arguments: CrawlArguments) -> None:
+        self.arguments = arguments
+        self.registry = ModuleRegistry(arguments.modules(), arguments.balance)
+        self.feed = ErrorFeed(arguments.error_capacity)
+
+    def make(
+        self,
+        domains: list[str],
+        first: list[Any],
+        signal: StartSignal | None = None,
+        *,
+        fresh: bool = False,
+        recrawl: bool = False,
+    ) -> Crawl:
+        """Make a run. Reads files, so do not call it on the event loop."""
+        arguments = self.arguments
+        settings: dict[str, Any] = {"fetcher": self._fetcher} if arguments.downloaders else {}
+        hooks: list[object] = [ErrorObserver(self.feed)] if arguments.processes == 1 else []
+        if arguments.pipelines:
+            hooks.append(PipelineHook(self.registry, self.feed))
+        if signal is not None and signal.by_worker:
+            hooks.append(signal)
+        return Crawl(
+            arguments.spec(),
+            spider_class=self._spider(domains),
+            overrides=RunOverrides(hooks, settings, first),
+            watcher=None if signal is None or signal.by_worker else signal.watch,
+            fresh=fresh,
+            recrawl=recrawl,
+            resume=True,
+        )
+
+    def require_first(self, *, fresh: bool) -> None:
+        """Raise :class:`~skitter.errors.UsageError` for a run without start requests.
+
+        A job on a server may have requests that another program added.
+        """
+        arguments = self.arguments
+        kind = arguments.frontier.partition(":")[0]
+        exists = not fresh and kind == "sqlite" and JobFolder(arguments.job, arguments.home).exists()
+        if kind in {"memory", "sqlite"} and not exists and not arguments.settings.get("wait_for_seeds"):
+            raise UsageError("the crawl has no start requests", remedy="pass a URL: await crawl.start(URL)")
+
+    def _fetcher(self, context: SourceContext) -> BalancedFetcher:
+        return BalancedFetcher(self.registry, context)
+
+    def _spider(self, domains: list[str]) -> type[Spider] | None:
+        arguments = self.arguments
+        if arguments.analyzers:
+            return analyzer_spider(self.registry, domains)
+        if not domains and isinstance(arguments.spider, str):
+            return None
+        from skitter.run.loader import load_spider_class  # noqa: PLC0415 - a crawl with analyzers loads no spider
+
+        spider = (
+            load_spider_class(arguments.spider) if isinstance(arguments.spider, str) else arguments.spider
+        )
+        return type(spider.__name__, (spider,), {"allowed_domains": domains}) if domains else spider

@@ -1,4 +1,4 @@
-"""Downloader: a fetcher that is registered by its id, and the fetcher that shares the work among several."""
+"""Downloader: a module that fetches, and the fetcher that distributes requests among several downloaders."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from skitter.fetch.contract import (
     fetch_with_hook,
 )
 from skitter.fetch.identity.contract import SourceContext
-from skitter.frontends.lifecycle.component import Component, ModuleError
-from skitter.frontends.lifecycle.module import Module
-from skitter.frontends.lifecycle.registry import Registry
+from skitter.frontends.lifecycle.modules import Module, ModuleError, ModuleKind, ModuleRegistry
 from skitter.request import Request
 from skitter.response import Response
 from skitter.worker.callbacks import describe
@@ -31,46 +29,47 @@ MakeFetcher = Callable[[SourceContext], Fetcher]
 class Downloader(Module):
     """One way to fetch. ``make`` is a class or function that returns a new fetcher; default: plain HTTP.
 
-    A fetcher lives for one run of the crawl, a downloader for all of them. Concurrency is the job's: one downloader
-    has as many requests in flight as all of them together. Several are for several ways: proxies, interfaces,
-    a browser.
+    A fetcher lives for one run of the crawl, a downloader for all runs. The concurrency belongs to the job, so a single
+    downloader fetches as concurrently as many. Use several for different ways to fetch: proxies, network interfaces, a
+    browser.
 
-    Raises, when made, :class:`~skitter.errors.UsageError` for a ``make`` that cannot be called.
+    Raises :class:`~skitter.errors.UsageError` for a ``make`` that is not callable.
     """
 
-    component = Component.DOWNLOADER
+    component = ModuleKind.DOWNLOADER
 
     def __init__(self, make: MakeFetcher | None = None, id: str = "") -> None:  # noqa: A002 - as in Module
         super().__init__(id)
         if make is not None and not callable(make):
             raise UsageError(
-                f"downloader {make!r:.60} cannot be called",
-                remedy="give a class or function that takes a SourceContext and returns a fetcher",
+                f"downloader {make!r:.60} is not callable",
+                remedy="pass a class or function that takes a SourceContext and returns a fetcher",
+                field="make",
             )
         self.make = _plain if make is None else make
 
 
 def _plain(context: SourceContext) -> Fetcher:
-    from skitter.fetch.cookies import NoCookies  # noqa: PLC0415 - who only watches a fleet needs no fetcher
+    from skitter.fetch.cookies import NoCookies  # noqa: PLC0415 - a process that only watches a fleet needs no fetcher
     from skitter.fetch.http import HttpFetcher  # noqa: PLC0415 - as above
 
     return HttpFetcher(context.fetch, NoCookies())
 
 
 class BalancedFetcher:
-    """Hands each request to one of the downloaders. Cookies are above it, so they are the same for all."""
+    """Passes each request to one of the downloaders. Cookies are handled above it, so all downloaders share them."""
 
     capabilities = FetcherCapabilities(shows_headers=True)
 
-    def __init__(self, registry: Registry, context: SourceContext) -> None:
+    def __init__(self, registry: ModuleRegistry, context: SourceContext) -> None:
         self._registry = registry
         self._context = context
         self._fetchers: dict[Downloader, Fetcher] = {}
         self._opening = asyncio.Lock()
 
     async def open(self) -> None:
-        """Open what is registered; who comes later is opened with its first request."""
-        for module in self._registry.of(Component.DOWNLOADER):
+        """Open the fetchers of all registered downloaders. Others are opened at their first request."""
+        for module in self._registry.of(ModuleKind.DOWNLOADER):
             await self._fetcher_of(cast(Downloader, module))
 
     async def close(self) -> None:
@@ -87,9 +86,9 @@ class BalancedFetcher:
         on_headers: HeaderHook | None = None,
     ) -> Response:
         """Fetch with the downloader that the load balancing chooses. An error carries its id as ``module``."""
-        module = cast(Downloader, self._registry.pick(Component.DOWNLOADER))
+        module = cast(Downloader, self._registry.pick(ModuleKind.DOWNLOADER))
         try:
-            with module.at_work() as counts:
+            with module.working() as counts:
                 fetcher = self._fetchers.get(module) or await self._fetcher_of(module)
                 counts.accepted += 1
                 return await fetch_with_hook(fetcher, request, permit, on_headers)

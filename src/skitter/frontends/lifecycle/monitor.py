@@ -1,4 +1,4 @@
-"""Monitor: looks at a crawl at intervals, tells what is new, and stops it when there is nothing to do."""
+"""Monitor: watches a crawl at intervals, reports changes, and can stop the crawl when it is idle."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from skitter.frontends.lifecycle.status import IllegalTransition, Status
 
 log = logging.getLogger("skitter.frontends.lifecycle")
 
-_AT_WORK = {Status.STARTING, Status.STARTED, Status.STOPPING}
-_BEGUN = _AT_WORK | {Status.STOPPED}
-_CLOSEST_CHECKS = 0.1
-_CLOSEST_SUMMARIES = 1.0
+_ACTIVE = {Status.STARTING, Status.STARTED, Status.STOPPING}
+_WATCHABLE = _ACTIVE | {Status.STOPPED}
+_MIN_CHECK_INTERVAL = 0.1
+"""Seconds."""
+_MIN_SUMMARY_INTERVAL = 1.0
+"""Seconds."""
 
 
 class Level(IntEnum):
-    """How much a line of the monitor matters."""
+    """Severity of a line of the monitor."""
 
     INFO = 0
     WARNING = 1
@@ -33,7 +35,7 @@ _LOGGED = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR
 
 
 def to_log(level: Level, text: str) -> None:
-    """Report to the logger ``skitter.frontends.lifecycle``."""
+    """Write a line to the logger ``skitter.frontends.lifecycle``."""
     log.log(_LOGGED[level], "%s", text)
 
 
@@ -41,14 +43,14 @@ class Monitor:
     """Watches one run of a crawl.
 
     ``check_every``
-        Seconds between two looks, 0.1 or more; default 0.5.
+        Seconds between two checks, at least 0.1; default 0.5.
     ``summary_every``
-        Seconds between two summaries, 1 or more; default 5. One that equals the last is not told.
+        Seconds between two summaries, at least 1; default 5. An unchanged summary is not reported.
     ``auto_stop``
-        Stop when there is nothing to do. Only a crawl with the setting ``wait_for_seeds`` needs it: every other ends
-        by itself. It is one exact reading, so one is enough.
+        Stop the crawl when it is idle. Only crawls with the setting ``wait_for_seeds`` need it; all others end by
+        themselves. The check is exact, so a single one is enough.
     ``report``
-        Gets each line with its level; default: the log. Errors are told as warnings, those of the crawl itself as
+        Receives each line with its level; default: the log. Errors are reported as warnings, those of the crawl itself as
         errors.
 
     Raises :class:`~skitter.errors.UsageError` for shorter intervals.
@@ -64,11 +66,15 @@ class Monitor:
         report: Report = to_log,
     ) -> None:
         for name, value, least in (
-            ("check_every", check_every, _CLOSEST_CHECKS),
-            ("summary_every", summary_every, _CLOSEST_SUMMARIES),
+            ("check_every", check_every, _MIN_CHECK_INTERVAL),
+            ("summary_every", summary_every, _MIN_SUMMARY_INTERVAL),
         ):
             if not value >= least:
-                raise UsageError(f"{name} is {value}", remedy=f"give {least:g} seconds or more")
+                raise UsageError(
+                    f"{name} must be at least {least:g} s (got {value})",
+                    remedy="give a larger number",
+                    field=name,
+                )
         self._crawl = crawl
         self._check_every = check_every
         self._summary_every = summary_every
@@ -76,32 +82,32 @@ class Monitor:
         self._report = report
 
     async def run(self) -> int:
-        """Watch until the run is over; returns how often it looked. Cancelling it leaves the crawl alone.
+        """Watch until the run is over, and return the number of checks. Cancelling the call does not affect the crawl.
 
         Raises :class:`~skitter.errors.UsageError` for a crawl that was never started.
         """
-        if self._crawl.status not in _BEGUN:
-            raise UsageError("there is no run to be watched", remedy="await crawl.start() first")
+        if self._crawl.status not in _WATCHABLE:
+            raise UsageError("the crawl has not been started", remedy="await crawl.start() first")
         relaying = asyncio.create_task(self._relay())
         try:
-            checks = await self._look_on()
+            checks = await self._watch()
             if self._crawl.status is Status.STOPPED:
-                await relaying  # what is still unread, and then it ends by itself
+                await relaying  # reports the remaining errors, then ends
         finally:
             relaying.cancel()
         self._report(Level.INFO, (await self._crawl.summary()).text())
         return checks
 
-    async def _look_on(self) -> int:
+    async def _watch(self) -> int:
         loop = asyncio.get_running_loop()
-        checks, told, next_summary = 0, None, loop.time()
-        while self._crawl.status in _AT_WORK:
+        checks, reported, next_summary = 0, None, loop.time()
+        while self._crawl.status in _ACTIVE:
             checks += 1
             if loop.time() >= next_summary:
                 next_summary = loop.time() + self._summary_every
                 summary = await self._crawl.summary()
-                if summary != told:
-                    told = summary
+                if summary != reported:
+                    reported = summary
                     self._report(Level.INFO, summary.text())
             if self._auto_stop and await self._crawl.idle():
                 await self._stop()
@@ -111,8 +117,8 @@ class Monitor:
 
     async def _stop(self) -> None:
         try:
-            await self._crawl.stop("nothing is left to do")
-        except IllegalTransition:  # somebody else was first
+            await self._crawl.stop("idle")
+        except IllegalTransition:  # another caller stopped it first
             await self._crawl.wait()
 
     async def _relay(self) -> None:
@@ -120,7 +126,9 @@ class Monitor:
         missed = 0
         async for error in errors:
             if errors.missed > missed:
-                self._report(Level.WARNING, f"{errors.missed - missed} errors came too fast to be told")
+                self._report(
+                    Level.WARNING, f"{errors.missed - missed} errors arrived too fast and were not reported"
+                )
                 missed = errors.missed
             level = Level.ERROR if error.component == "scheduler" else Level.WARNING
             self._report(level, f"{error.component}: {' '.join(filter(None, (error.url, error.message)))}")

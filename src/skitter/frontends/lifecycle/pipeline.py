@@ -1,4 +1,4 @@
-"""Pipeline: processors that each item passes in their order, registered by an id."""
+"""Pipeline: a module with processors that each item passes in order."""
 
 from __future__ import annotations
 
@@ -6,32 +6,29 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from skitter.errors import UsageError
-from skitter.frontends.lifecycle.component import Component, ModuleError
-from skitter.frontends.lifecycle.feed import ErrorFeed
-from skitter.frontends.lifecycle.module import Module
-from skitter.frontends.lifecycle.registry import Registry
+from skitter.frontends.lifecycle.errors import ErrorFeed
+from skitter.frontends.lifecycle.modules import Module, ModuleError, ModuleKind, ModuleRegistry
 from skitter.item import is_item
 from skitter.response import Response
 from skitter.worker.callbacks import describe
 from skitter.worker.hooks import HookAction, call
 
 Processor = Callable[[Any], Any]
-"""Takes an item and returns the one that goes on, ``None`` to let it go on as it is, or ``HookAction.DROP``.
-Plain or a coroutine function."""
+"""Takes an item, and returns the item to continue with, ``None`` to keep it unchanged, or ``HookAction.DROP``. A plain or a
+coroutine function."""
 
 
 class Pipeline(Module):
-    """Ordered processors.
+    """Runs its processors on each item, in order.
 
     ``fail_fast``
-        What becomes of an item whose processor fails. ``False``, the default: the error is told, the item goes on
-        to the next processor as it was. ``True``: the page fails with all its items, and is a dead letter that can be
-        replayed.
+        ``False``, the default: if a processor fails, the error is reported, and the item continues unchanged with the next
+        processor. ``True``: the page fails with all its items, and becomes a dead letter that can be replayed.
 
-    Raises, when made, :class:`~skitter.errors.UsageError` for no processors, and for one that cannot be called.
+    Raises :class:`~skitter.errors.UsageError` without processors, and for a processor that is not callable.
     """
 
-    component = Component.PIPELINE
+    component = ModuleKind.PIPELINE
 
     def __init__(
         self,
@@ -42,29 +39,33 @@ class Pipeline(Module):
         super().__init__(id)
         if not processors:
             raise UsageError(
-                "a pipeline without processors does nothing", remedy="give it one function at least"
+                "a pipeline needs at least one processor", remedy="pass a function", field="processors"
             )
         for processor in processors:
             if not callable(processor):
-                raise UsageError(f"processor {processor!r:.60} cannot be called", remedy="give functions")
+                raise UsageError(
+                    f"processor {processor!r:.60} is not callable",
+                    remedy="pass functions",
+                    field="processors",
+                )
         self._processors = processors
         self.fail_fast = fail_fast
         self.dropped = 0
-        """Items that a processor did not want."""
+        """Number of items that a processor dropped."""
 
-    async def process(self, item: Any, told: Callable[[ModuleError], None]) -> Any:
-        """Return the item as it is to be stored, or ``HookAction.DROP``; errors that do not end its way are told.
+    async def process(self, item: Any, report: Callable[[ModuleError], None]) -> Any:
+        """Return the item to store, or ``HookAction.DROP``. ``report`` receives the errors of processors.
 
-        Raises :class:`~skitter.frontends.lifecycle.component.ModuleError` with ``fail_fast``.
+        With ``fail_fast``, raises :class:`~skitter.frontends.lifecycle.modules.ModuleError` instead.
         """
         try:
-            with self.at_work() as counts:
+            with self.working() as counts:
                 counts.accepted += 1
-                return await self._through(item, told)
-        except _NotAllWell as found:
+                return await self._apply(item, report)
+        except _ProcessorFailed as found:
             return found.item
 
-    async def _through(self, item: Any, told: Callable[[ModuleError], None]) -> Any:
+    async def _apply(self, item: Any, report: Callable[[ModuleError], None]) -> Any:
         failed = False
         for processor in self._processors:
             try:
@@ -74,7 +75,7 @@ class Pipeline(Module):
                 wrapped.__cause__ = error
                 if self.fail_fast:
                     raise wrapped from error
-                told(wrapped)
+                report(wrapped)
                 failed = True
                 continue
             if answer is HookAction.DROP:
@@ -82,40 +83,40 @@ class Pipeline(Module):
                 return answer
             item = item if answer is None else answer
         if failed:
-            raise _NotAllWell(item)
+            raise _ProcessorFailed(item)
         return item
 
     def extra(self) -> dict[str, Any]:
-        """Return the number of processors, the fail-fast switch and what was dropped."""
+        """Return the number of processors, ``fail_fast``, and the number of dropped items."""
         return {"processors": len(self._processors), "fail_fast": self.fail_fast, "dropped": self.dropped}
 
 
-class _NotAllWell(Exception):
-    """The item goes on, and its call does not count as completed."""
+class _ProcessorFailed(Exception):
+    """A processor failed; the item continues, and the call does not count as completed."""
 
     def __init__(self, item: Any) -> None:
         super().__init__()
         self.item = item
 
 
-class Pipelines:
-    """Hook that sends each item through the pipeline that the balance chooses."""
+class PipelineHook:
+    """Hook that passes each item to the pipeline that load balancing chooses."""
 
-    def __init__(self, registry: Registry, feed: ErrorFeed) -> None:
+    def __init__(self, registry: ModuleRegistry, feed: ErrorFeed) -> None:
         self._registry = registry
         self._feed = feed
 
     async def before_save(self, response: Response | None, items: list[Any]) -> None:
-        """Replace the items of a page by what the pipelines make of them."""
+        """Replace the items of a page by the results of the pipelines."""
         url = "" if response is None else response.url
 
-        def told(error: ModuleError) -> None:
-            self._feed.tell(error.component, error.root, str(error), error.module, url)
+        def report(error: ModuleError) -> None:
+            self._feed.add(error.component, error.root, str(error), error.module, url)
 
         kept = []
         for item in items:
-            pipeline = cast(Pipeline, self._registry.pick(Component.PIPELINE))
-            processed = await pipeline.process(item, told)
+            pipeline = cast(Pipeline, self._registry.pick(ModuleKind.PIPELINE))
+            processed = await pipeline.process(item, report)
             if processed is not HookAction.DROP:
                 kept.append(processed)
         items[:] = kept
@@ -124,7 +125,7 @@ class Pipelines:
 async def _answer(processor: Processor, item: Any) -> Any:
     answer = await call(processor, item)
     if answer is not None and answer is not HookAction.DROP and not is_item(answer):
-        raise TypeError(f"it returned {type(answer).__name__}, which is no item")
+        raise TypeError(f"the processor returned {type(answer).__name__} instead of an item")
     return answer
 
 

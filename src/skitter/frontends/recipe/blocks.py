@@ -1,4 +1,4 @@
-"""Blocks: what repeats on a page, and what each of the repeated blocks has in it."""
+"""Finds the blocks that repeat on a page, and the fields that they have in common."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Any
 
 import msgspec
 
-_LEAST = 3
-"""So many alike make a list."""
-_USUAL = 0.6
-"""What is in so large a part of the blocks is a field of them."""
+_MIN_BLOCKS = 3
+"""Minimum number of similar elements that form a list."""
+_MIN_SHARE = 0.6
+"""Minimum share of the blocks that contain a field."""
 _NAME = re.compile(r"-?[A-Za-z_][\w-]*")
 _NOISE = frozenset({"odd", "even", "first", "last", "active", "selected", "current", "clearfix"})
 _AROUND = frozenset({"nav", "header", "footer", "head", "select", "svg"})
 _INLINE = frozenset({"b", "strong", "i", "em", "span", "small", "br", "mark", "code", "sup", "sub"})
 
 
-class Found(msgspec.Struct):
-    """A field that the blocks have in common: where it stands in them, and its values."""
+class BlockField(msgspec.Struct):
+    """A field that the blocks have in common: its query within a block, and its values."""
 
     css: str
     tag: str
     label: str
-    """The most telling name in the page: a class or itemprop; else the tag."""
+    """A name from the page: an itemprop or a class, else the tag."""
     kind: str
     """``text``, ``link`` or ``image``."""
     values: list[str]
 
 
-class Blocks(msgspec.Struct):
-    """Elements that are alike, and the query that finds them."""
+class RepeatedBlocks(msgspec.Struct):
+    """Similar elements, and the query that finds them."""
 
     css: str
     elements: list[Any]
-    fields: list[Found]
+    fields: list[BlockField]
 
 
-def find_blocks(root: Any) -> Blocks | None:
-    """Return what repeats most tellingly below an lxml element, or ``None`` if nothing does."""
-    best: Blocks | None = None
+def find_blocks(root: Any) -> RepeatedBlocks | None:
+    """Return the most significant repeated blocks below an lxml element, or ``None`` if there are none."""
+    best: RepeatedBlocks | None = None
     best_score = 0.0
     for elements in _groups(root):
         fields = _fields_of(elements)
@@ -49,12 +49,12 @@ def find_blocks(root: Any) -> Blocks | None:
         if fields and score > best_score:
             css = _query_for(elements, root)
             if css is not None:
-                best, best_score = Blocks(css, elements, fields), score
+                best, best_score = RepeatedBlocks(css, elements, fields), score
     return best
 
 
 def classes_of(element: Any) -> list[str]:
-    """Return the classes of an element that a query can name and that mean something."""
+    """Return the classes of an element that are usable in a query and not just for styling."""
     names = (element.get("class") or "").split()
     return [
         name
@@ -64,7 +64,7 @@ def classes_of(element: Any) -> list[str]:
 
 
 def text_in(element: Any) -> str:
-    """Return the text of an element as a browser would show it."""
+    """Return the text of an element with white space collapsed."""
     return " ".join("".join(element.itertext()).split())
 
 
@@ -83,15 +83,15 @@ def _groups(root: Any) -> Iterator[list[Any]]:
                 "meta",
             }:
                 alike[child.tag, tuple(classes_of(child))].append(child)
-        yield from (elements for elements in alike.values() if len(elements) >= _LEAST)
+        yield from (elements for elements in alike.values() if len(elements) >= _MIN_BLOCKS)
 
 
 def _is_around(element: Any) -> bool:
     return any(above.tag in _AROUND for above in element.iterancestors())
 
 
-def _weight(field: Found, blocks: int) -> float:
-    """Weigh a field: values that differ and have some length tell more than marks and buttons."""
+def _weight(field: BlockField, blocks: int) -> float:
+    """Return the weight of a field: long and distinct values mean more than labels and buttons."""
     different = len(set(field.values)) / blocks
     length = min(sum(map(len, field.values)) / max(1, len(field.values)), 80)
     return different * (1 + length / 20)
@@ -128,10 +128,10 @@ def _select(root: Any, css: str) -> list[Any]:
     return found
 
 
-# --- what is in a block ------------------------------------------------------------------------------------
+# --- fields of a block ------------------------------------------------------------------------------------
 
 
-def _fields_of(elements: list[Any]) -> list[Found]:
+def _fields_of(elements: list[Any]) -> list[BlockField]:
     parts: dict[tuple[str, str], dict[int, tuple[Any, str]]] = defaultdict(dict)
     for place, element in enumerate(elements):
         for css, kind, inner, value in _parts_of(element):
@@ -139,10 +139,10 @@ def _fields_of(elements: list[Any]) -> list[Found]:
     found = []
     for (css, kind), by_place in parts.items():
         values = [value for _, value in by_place.values()]
-        if len(by_place) < max(2, _USUAL * len(elements)) or len(set(values)) == 1:
+        if len(by_place) < max(2, _MIN_SHARE * len(elements)) or len(set(values)) == 1:
             continue
         first = next(iter(by_place.values()))[0]
-        found.append(Found(css, first.tag, _label(first), kind, values))
+        found.append(BlockField(css, first.tag, _label(first), kind, values))
     return _without_repetition(found)
 
 
@@ -164,7 +164,7 @@ def _parts_of(block: Any) -> Iterator[tuple[str, str, Any, str]]:
 
 
 def _is_leaf(element: Any) -> bool:
-    """Tell whether an element holds text, and nothing in it but marks of it."""
+    """Return whether an element contains text, and only inline markup besides."""
     if element.tag in {"a", "time"}:
         return True
     inner = [one.tag for one in element.iterdescendants() if isinstance(one.tag, str)]
@@ -194,9 +194,9 @@ def _label(element: Any) -> str:
     return names[-1] if names else str(element.tag)
 
 
-def _without_repetition(found: list[Found]) -> list[Found]:
-    """Keep of fields with the same values the first, which is the outer one."""
-    kept: list[Found] = []
+def _without_repetition(found: list[BlockField]) -> list[BlockField]:
+    """Keep the first of several fields with the same values, which is the outermost one."""
+    kept: list[BlockField] = []
     for field in found:
         if not any(field.kind == other.kind and field.values == other.values for other in kept):
             kept.append(field)

@@ -1,46 +1,40 @@
-"""Fields: from a place in a page to the value of an item's field, and all fields of an object together."""
+"""Fields of items: select a value in a page, convert it, and assemble objects from all fields."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from datetime import date
+from datetime import UTC, date, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from skitter.errors import SkitterError
-from skitter.frontends.recipe.context import Context, PageError, Template
+from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.finder import Finder, text_of
 from skitter.frontends.recipe.model import Field
-from skitter.frontends.recipe.values import (
-    DateReader,
-    to_bool,
-    to_float,
-    to_html,
-    to_int,
-    to_json,
-    to_markdown,
-)
-from skitter.frontends.recipe.workshop import Workshop
+from skitter.frontends.recipe.page_context import PageContext, PageError, Template
 from skitter.html.selector import Selector
 from skitter.plugins import need
 
 
 class ObjectReader:
-    """Reads the fields of one object."""
+    """Reads all fields of an object."""
 
-    def __init__(self, fields: Mapping[str, str | Field], workshop: Workshop) -> None:
+    def __init__(self, fields: Mapping[str, str | Field], compile_context: CompileContext) -> None:
         self._readers = {
-            name: FieldReader(field, name, workshop.at(name), self) for name, field in fields.items()
+            name: FieldReader(field, name, compile_context.at(name), self) for name, field in fields.items()
         }
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether a field has a script."""
+        """Whether any field has a script."""
         return any(reader.uses_scripts for reader in self._readers.values())
 
-    def read(self, node: Any, context: Context) -> dict[str, Any]:
-        """Return the object. Raises :class:`~skitter.frontends.recipe.context.PageError`."""
+    def read(self, node: Any, context: PageContext) -> dict[str, Any]:
+        """Return the object. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a value that does not fit."""
         found: dict[str, Any] = {}
         for name, reader in self._readers.items():
             found[name] = reader.read(node, context, found)
@@ -50,28 +44,30 @@ class ObjectReader:
 class FieldReader:
     """Reads one field."""
 
-    def __init__(self, given: str | Field, name: str, workshop: Workshop, around: ObjectReader) -> None:
-        self._field = field = given if isinstance(given, Field) else _bare(given, workshop)
+    def __init__(
+        self, given: str | Field, name: str, compile_context: CompileContext, around: ObjectReader
+    ) -> None:
+        self._field = field = given if isinstance(given, Field) else _bare(given, compile_context)
         self._name = name
         self._selects = any((field.css, field.xpath, field.json))
-        self._finder = Finder(given, workshop)
+        self._finder = Finder(given, compile_context)
         self._template = Template(field.value) if isinstance(field.value, str) else None
         self._replacements = [
-            (workshop.pattern(pair[0], "replace", place), pair[1])
+            (compile_context.pattern(pair[0], "replace", place), pair[1])
             for place, pair in enumerate(field.replace)
             if len(pair) == 2
         ]
-        self._pattern = None if field.regexp is None else workshop.pattern(field.regexp, "regexp")
-        self._nested = self._make_nested(workshop, around)
+        self._pattern = None if field.regexp is None else compile_context.pattern(field.regexp, "regexp")
+        self._nested = self._make_nested(compile_context, around)
         formats = [field.format] if isinstance(field.format, str) else field.format or []
         self._dates = DateReader(formats) if field.type in {"date", "datetime"} else None
         self._locale = None if field.locale is None else Template(field.locale)
         self._convert = self._converter()
-        self._check(workshop)
+        self._check(compile_context)
         self._load_packages()
 
     def _load_packages(self) -> None:
-        """Import now what would hold up the first page, or turn out to be missing there."""
+        """Import optional packages now, so that a missing one is reported before the crawl starts."""
         if self._field.type == "markdown":
             need("markdownify", "recipes", "fields of type markdown")
         if self._field.locale is not None:
@@ -79,47 +75,51 @@ class FieldReader:
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether it, or a field within it, has a script."""
+        """Whether this field, or a nested one, has a script."""
         own_nested = self._nested is not None and isinstance(self._field.fields, dict)
         return self._field.script is not None or (
             own_nested and self._nested is not None and self._nested.uses_scripts
         )
 
-    def _make_nested(self, workshop: Workshop, around: ObjectReader) -> ObjectReader | None:
+    def _make_nested(self, compile_context: CompileContext, around: ObjectReader) -> ObjectReader | None:
         fields = self._field.fields
         if fields is None:
             return None
         if fields == "same":
             if not (self._selects and self._field.many):
-                workshop.problem(
-                    "`same` needs a selector and many: true", "select the objects within this one", "fields"
+                compile_context.problem(
+                    "`same` requires a selector and many: true", "select the nested objects", "fields"
                 )
             return around
         assert isinstance(fields, dict)
         if not fields:
-            workshop.problem("is empty", "name the fields of the nested object", "fields")
-        return ObjectReader(fields, workshop.at("fields"))
+            compile_context.problem("empty", "name the fields of the nested object", "fields")
+        return ObjectReader(fields, compile_context.at("fields"))
 
-    def _check(self, workshop: Workshop) -> None:
+    def _check(self, compile_context: CompileContext) -> None:
         field = self._field
         if self._selects and field.value is not None:
-            workshop.problem("has a selector and a value", "keep one of them", "value")
+            compile_context.problem("a selector and a value exclude each other", "keep one of them", "value")
         if not self._selects and field.value is None and field.fields is None and field.script is None:
-            workshop.problem("selects nothing", "give css, xpath, json, value, fields or script")
+            compile_context.problem("no selector", "give css, xpath, json, value, fields or script")
         if field.fields is not None and any((field.type, field.regexp, field.split, field.replace)):
-            workshop.problem(
-                "a nested object has no type, regexp, split or replace", "put them into its fields"
+            compile_context.problem(
+                "a nested object cannot have type, regexp, split or replace", "move them to its fields"
             )
         dated = field.type in {"date", "datetime"}
         for name in ("format", "locale"):
             if getattr(field, name) is not None and not dated:
-                workshop.problem("is only for dates", "give type: date or type: datetime", name)
+                compile_context.problem("applies to dates only", "set type: date or type: datetime", name)
         if field.decimal != "." and field.type not in {"int", "float"}:
-            workshop.problem("is only for numbers", "give type: float or type: int", "decimal")
+            compile_context.problem("applies to numbers only", "set type: float or type: int", "decimal")
         if field.required and field.default is not UNSET:
-            workshop.problem("is required, so its default is never used", "keep one of them", "default")
+            compile_context.problem(
+                "a required field never uses its default", "remove required or default", "default"
+            )
         if field.join is not None and field.type not in {None, "str", "html", "markdown"}:
-            workshop.problem(f"makes a text, not {field.type}", "leave out join or type", "join")
+            compile_context.problem(
+                f"cannot be combined with type: {field.type}", "remove join or type", "join"
+            )
 
     def _converter(self) -> Callable[[str], Any] | None:
         field = self._field
@@ -134,8 +134,8 @@ class FieldReader:
 
     # --- reading -------------------------------------------------------------------------------------------
 
-    def read(self, node: Any, context: Context, item: Mapping[str, Any]) -> Any:
-        """Return the value. Raises :class:`~skitter.frontends.recipe.context.PageError` naming the field."""
+    def read(self, node: Any, context: PageContext, item: Mapping[str, Any]) -> Any:
+        """Return the value. Raises :class:`~skitter.frontends.recipe.page_context.PageError` with the name of the field."""
         try:
             value = self._read(node, context, item)
             if self._field.script is not None:
@@ -143,12 +143,14 @@ class FieldReader:
         except PageError:
             raise
         except SkitterError as error:
-            raise PageError(f"field {self._name}: {error}", remedy=error.remedy) from error
+            raise PageError(f"field {self._name}: {error}", remedy=error.remedy, field=self._name) from error
         except (ValueError, OverflowError) as error:
             if self._field.default is not UNSET:
                 return self._field.default
             raise PageError(
-                f"field {self._name}: {error}", remedy="correct the selector or the type, or give a default"
+                f"field {self._name}: {error}",
+                remedy="correct the selector or the type, or give a default",
+                field=self._name,
             ) from None
         return self._or_default(value)
 
@@ -159,12 +161,13 @@ class FieldReader:
         if field.required:
             where = f" by {self._finder.source!r}" if self._selects else ""
             raise PageError(
-                f"field {self._name}: nothing was found{where}, and it is required",
-                remedy="look at the page: it may have changed, or be another kind of page",
+                f"field {self._name} is required, and nothing was found{where}",
+                remedy="check the page: it may have changed, or be of another kind",
+                field=self._name,
             )
         return value if field.default is UNSET else field.default
 
-    def _read(self, node: Any, context: Context, item: Mapping[str, Any]) -> Any:
+    def _read(self, node: Any, context: PageContext, item: Mapping[str, Any]) -> Any:
         field = self._field
         if self._nested is not None:
             objects = [self._nested.read(inner, context) for inner in self._finder.find(node)]
@@ -172,7 +175,7 @@ class FieldReader:
         if not self._selects and field.value is not None:
             filled = field.value
             if self._template is not None:
-                filled = self._template.fill({**context.words(), "item": item})
+                filled = self._template.fill({**context.variables(), "item": item})
             found = [] if filled is None else [filled]
         elif not self._selects:
             found = [node] if isinstance(node, str) else []
@@ -180,7 +183,7 @@ class FieldReader:
             found = self._finder.find(node, whole=field.type == "json" and not field.many)
         return self._gather(found, context)
 
-    def _gather(self, found: list[Any], context: Context) -> Any:
+    def _gather(self, found: list[Any], context: PageContext) -> Any:
         field = self._field
         if field.type == "bool" and not field.many and not found:
             return None if field.required or field.default is not UNSET else False
@@ -195,7 +198,7 @@ class FieldReader:
             return values
         return next(iter(values), None)
 
-    def _values_of(self, node: Any, context: Context) -> list[Any]:
+    def _values_of(self, node: Any, context: PageContext) -> list[Any]:
         field = self._field
         if node is None:
             return []
@@ -210,13 +213,13 @@ class FieldReader:
             return [self._date(text, context, self._dates) for text in texts]
         return texts if self._convert is None else [self._convert(text) for text in texts]
 
-    def _date(self, text: str, context: Context, dates: DateReader) -> date:
-        locale = None if self._locale is None else self._locale.text_of(context.words())
+    def _date(self, text: str, context: PageContext, dates: DateReader) -> date:
+        locale = None if self._locale is None else self._locale.text_of(context.variables())
         moment = dates.read(text, locale)
         return moment.date() if self._field.type == "date" else moment
 
     def _keeps(self, value: Any) -> bool:
-        """Tell whether a value of JSON is of the wanted type already."""
+        """Return whether a value from JSON has the wanted type already."""
         field = self._field
         if field.type is None:
             return not (field.split or field.replace or self._pattern)
@@ -236,11 +239,11 @@ class FieldReader:
             return node.link or ""
         text = text_of(node)
         if field.strip and isinstance(node, Selector) and node.tag:
-            return " ".join(text.split())  # as a browser shows it
+            return " ".join(text.split())  # collapse white space as a browser does
         return text
 
     def _texts_of(self, text: str, node: Any) -> list[str]:
-        """Strip, replace, take the match, split; what is left empty is dropped."""
+        """Strip, replace, match and split, in this order. Empty results are dropped."""
         field = self._field
         if field.strip:
             text = text.strip()
@@ -255,21 +258,121 @@ class FieldReader:
         if field.strip:
             parts = [part.strip() for part in parts]
         if field.type == "bool" and parts == [""] and isinstance(node, Selector) and node.tag:
-            return ["found"]  # an element without text, such as a mark
+            return ["found"]  # an element without text counts as true
         return [part for part in parts if part]
 
     @staticmethod
-    def _url(text: str, context: Context) -> str:
+    def _url(text: str, context: PageContext) -> str:
         url = context.absolute(text)
         if url is None:
-            raise ValueError(f"{text!r:.80} is no URL")
+            raise ValueError(f"invalid URL {text!r:.80}")
         return url
 
-    def _run(self, script: str, value: Any, context: Context, item: Mapping[str, Any]) -> Any:
-        assert context.scripts is not None, "the spider starts an engine for every recipe with scripts"
-        words = {"value": value, "item": dict(item), "data": dict(context.data), "url": context.response.url}
-        return context.scripts.evaluate(script, words)
+    def _run(self, script: str, value: Any, context: PageContext, item: Mapping[str, Any]) -> Any:
+        assert context.scripts is not None, "a recipe with scripts has a script engine"
+        variables = {
+            "value": value,
+            "item": dict(item),
+            "data": dict(context.data),
+            "url": context.response.url,
+        }
+        return context.scripts.evaluate(script, variables)
 
 
-def _bare(text: str, workshop: Workshop) -> Field:
-    return Field(json=text) if workshop.reads_json else Field(css=text)
+def _bare(text: str, compile_context: CompileContext) -> Field:
+    return Field(json=text) if compile_context.reads_json else Field(css=text)
+
+
+_NUMBER = re.compile(r"[-+\u2212]?\s*(?:\d[\d.,'\u2019\s\u00a0\u202f]*|[.,]\d+)(?:[eE][-+]?\d+)?")
+_GROUPING = re.compile(r"['\u2019\s\u00a0\u202f]")
+_NO = frozenset({"", "0", "false", "f", "no", "n", "off", "none", "null"})
+
+
+def to_float(text: str, decimal: str = ".") -> float:
+    """Return the first number in a text, ignoring thousands separators. Raises ``ValueError`` if there is none."""
+    found = _NUMBER.search(text)
+    if found is None:
+        raise ValueError(f"no number in {text!r:.60}")
+    digits = _GROUPING.sub("", found[0]).replace("\u2212", "-")
+    other = "," if decimal == "." else "."
+    return float(digits.replace(other, "").replace(decimal, ".").rstrip("."))
+
+
+def to_int(text: str, decimal: str = ".") -> int:
+    """Return the first number in a text. Raises ``ValueError`` if there is none, or if it is not an integer."""
+    number = to_float(text, decimal)
+    if not number.is_integer():
+        raise ValueError(f"not an integer: {text!r:.60}")
+    plain = _GROUPING.sub("", text).replace("," if decimal == "." else ".", "")
+    exact = re.search(r"[-+]?\d+", plain.replace("\u2212", "-"))
+    # A float cannot represent integers above 2**53 exactly.
+    return int(exact[0]) if exact is not None and abs(number) >= 2**53 else int(number)
+
+
+def to_bool(text: str) -> bool:
+    """Return false for a word such as "no" or "off", and true for any other text."""
+    return text.strip().lower() not in _NO
+
+
+class DateReader:
+    """Reads dates in ISO 8601, RFC 5322 or Unix time, or in given formats or a given language."""
+
+    def __init__(self, formats: list[str]) -> None:
+        self._formats = formats
+
+    def read(self, text: str, locale: str | None) -> datetime:
+        """Return the date and time, with a time zone only if the text has one. ``locale``: the language of the text.
+
+        Raises ``ValueError`` for an invalid date.
+        """
+        if self._formats:
+            return self._by_format(text)
+        if locale is not None:
+            return _in_words(text, locale)
+        if re.fullmatch(r"\d{9,10}(\.\d+)?", text):
+            return datetime.fromtimestamp(float(text), UTC)
+        for read in (datetime.fromisoformat, parsedate_to_datetime):
+            try:
+                return read(text)
+            except ValueError:
+                continue
+        raise ValueError(f"{text!r:.60} is not a date in ISO 8601 or RFC 5322: set `format` or `locale`")
+
+    def _by_format(self, text: str) -> datetime:
+        for form in self._formats:
+            try:
+                return datetime.strptime(text, form)  # noqa: DTZ007 - pages often omit the time zone
+            except ValueError:
+                continue
+        raise ValueError(f"{text!r:.60} is not a date of the format {' or '.join(self._formats)}")
+
+
+def _in_words(text: str, locale: str) -> datetime:
+    dateparser = need("dateparser", "recipes", "dates in words")
+    found: datetime | None = dateparser.parse(text, languages=[locale], settings={"TIMEZONE": "UTC"})
+    if found is None:
+        raise ValueError(f"{text!r:.60} is not a date in the language {locale}")
+    return found
+
+
+def to_html(node: Any) -> str:
+    """Return the outer HTML of an element. A string is returned unchanged."""
+    html = node.get() if isinstance(node, Selector) else node
+    return html if isinstance(html, str) else text_of(html)
+
+
+def to_markdown(node: Any) -> str:
+    """Return an element, or HTML text, as Markdown."""
+    convert = need("markdownify", "recipes", "fields of type markdown").markdownify
+    text: str = convert(to_html(node), heading_style="ATX", bullets="-")
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def to_json(node: Any) -> Any:
+    """Return a value from JSON unchanged, and parse a string as JSON. Raises ``ValueError`` for invalid JSON."""
+    if not isinstance(node, (str, Selector)):
+        return node
+    try:
+        return msgspec.json.decode(text_of(node))
+    except msgspec.DecodeError as error:
+        raise ValueError(f"invalid JSON: {error}") from None

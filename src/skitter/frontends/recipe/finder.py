@@ -1,4 +1,4 @@
-"""Finder: a selection of a recipe, ready to look into a page, an element or a part of JSON."""
+"""Finder: a compiled selection that finds elements in a page or values in JSON."""
 
 from __future__ import annotations
 
@@ -11,64 +11,65 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import UsageError
+from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.model import Selection
-from skitter.frontends.recipe.workshop import Workshop
 from skitter.html.query import compile_css
 from skitter.html.selector import Selector
 
 
 class Finder:
-    """Finds by CSS, XPath or JMESPath, or by JMESPath in the JSON text that one of the others finds.
+    """Finds with CSS, XPath or JMESPath, or with JMESPath in JSON text that CSS or XPath finds.
 
-    What it looks into is a :class:`~skitter.html.selector.Selector` or a value out of JSON; what it finds is a list
-    of such.
+    Both the input and the results are :class:`~skitter.html.selector.Selector` objects or values from JSON.
     """
 
-    def __init__(self, given: str | Selection, workshop: Workshop) -> None:
-        selection = workshop.selection(given)
+    def __init__(self, given: str | Selection, compile_context: CompileContext) -> None:
+        selection = compile_context.selection(given)
         self.css, self.xpath = selection.css, selection.xpath
         self.source = selection.css or selection.xpath or selection.json or ""
         self._json: Any = None
         bare = isinstance(given, str)
         if self.css is not None and self.xpath is not None:
-            workshop.problem("has both css and xpath", "keep one of them")
+            compile_context.problem("css and xpath exclude each other", "keep one of them")
         if self.css is not None:
-            self._check_css(self.css, workshop, () if bare else ("css",))
+            self._check_css(self.css, compile_context, () if bare else ("css",))
         if self.xpath is not None:
-            self._check_xpath(self.xpath, workshop)
+            self._check_xpath(self.xpath, compile_context)
         if selection.json is not None:
-            self._compile_json(selection.json, workshop, () if bare else ("json",))
+            self._compile_json(selection.json, compile_context, () if bare else ("json",))
 
     @staticmethod
-    def _check_css(query: str, workshop: Workshop, place: tuple[str, ...]) -> None:
+    def _check_css(query: str, compile_context: CompileContext, place: tuple[str, ...]) -> None:
         try:
             compile_css(query)
         except UsageError as error:
-            workshop.refused(error, *place)
+            compile_context.add_error(error, *place)
 
     @staticmethod
-    def _check_xpath(query: str, workshop: Workshop) -> None:
+    def _check_xpath(query: str, compile_context: CompileContext) -> None:
         try:
             etree.XPath(query)
         except etree.XPathError as error:
-            workshop.problem(f"{query!r} is no XPath: {error}", "correct it (this is XPath 1.0)", "xpath")
+            compile_context.problem(f"invalid XPath {query!r}: {error}", "correct it (XPath 1.0)", "xpath")
 
-    def _compile_json(self, query: str, workshop: Workshop, place: tuple[str, ...]) -> None:
+    def _compile_json(self, query: str, compile_context: CompileContext, place: tuple[str, ...]) -> None:
         try:
             self._json = jmespath.compile(query)
         except jmespath.exceptions.JMESPathError as error:
             reason = str(error).splitlines()[0].rstrip(": ")
-            workshop.problem(f"{query!r} is no JMESPath: {reason}", "correct it, see jmespath.org", *place)
+            compile_context.problem(
+                f"invalid JMESPath {query!r}: {reason}", "correct it; see jmespath.org", *place
+            )
 
     def find(self, node: Any, *, whole: bool = False) -> list[Any]:
-        """Return what it finds, in document order; ``whole``: a list in JSON is one thing.
+        """Return the matches in document order. ``whole``: a list in JSON is a single match.
 
-        Raises :class:`~skitter.errors.UsageError` where CSS or XPath meets JSON, or JMESPath text that is none.
+        Raises :class:`~skitter.errors.UsageError` for CSS or XPath on JSON, and for JMESPath on text that is not JSON.
         """
         if self.css is None and self.xpath is None:
             return self._in_json(_value_of(node), whole=whole) if self._json is not None else [node]
         if not isinstance(node, Selector):
-            raise UsageError(f"{self.source!r} cannot select in JSON", remedy="use json there")
+            raise UsageError(f"{self.source!r} cannot select in JSON", remedy="use json instead")
         found = list(node.css(self.css) if self.css is not None else node.xpath(self.xpath or "."))
         if self._json is None:
             return found
@@ -93,15 +94,13 @@ def _value_of(node: Any) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         try:
-            return json.loads(text, strict=False)  # the web's JSON has NaN and raw line breaks
+            return json.loads(text, strict=False)  # JSON on the web contains NaN and raw line breaks
         except ValueError as error:
-            raise UsageError(
-                f"what should be JSON is none: {error}", remedy="select the text that holds it"
-            ) from None
+            raise UsageError(f"invalid JSON: {error}", remedy="select the text that contains JSON") from None
 
 
 def text_of(node: Any) -> str:
-    """Return a text as it is, the text within an element, a value of JSON as people write it."""
+    """Return a string unchanged, the text of an element, or a JSON value as text."""
     if isinstance(node, Selector):
         value = "".join(node.css("::text").getall()) if node.tag else node.get()
         return value if isinstance(value, str) else text_of(value)

@@ -1,15 +1,26 @@
-"""Forms: filled in and sent as a browser would, with their hidden fields."""
+"""Forms that are filled in and sent as by a browser, with their hidden fields; and the login form of a recipe.
+
+The cookies of a login are sent with every later request to its host. They are stored in the requests, so that all
+workers have them, also after a restart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from skitter.frontends.recipe.context import PageError
+from skitter.frontends.recipe.compile_context import CompileContext
+from skitter.frontends.recipe.finder import Finder
+from skitter.frontends.recipe.model import Login
+from skitter.frontends.recipe.page_context import PageContext, PageError
+from skitter.frontends.recipe.validation import is_open
 from skitter.plugins import need
 from skitter.request import Request
 from skitter.response import Response
-from skitter.web.urls import normalize
+from skitter.web.urls import host_of, normalize
+from skitter.worker.hooks import HookAction
+from skitter.worker.retry import REDIRECTS
 
 
 def submit(
@@ -19,23 +30,31 @@ def submit(
     button: str | bool,
     **request_fields: Any,
 ) -> Request:
-    """Return the request that a form makes when it is sent with these values.
+    """Return the request that sends a form with these values.
 
-    ``query``: CSS that finds the form; ``button``: CSS of the one to press, within the form, false for none.
-    Raises :class:`~skitter.frontends.recipe.context.PageError` if the page has no such form or button, or the form cannot be
-    sent (file uploads).
+    ``query``
+        CSS query of the form.
+    ``button``
+        CSS query of the button within the form. ``True``: the first button, ``False``: none.
+
+    Raises :class:`~skitter.frontends.recipe.page_context.PageError` if the page lacks the form or the button, or the
+    form cannot be sent (file uploads).
     """
     form2request = need("form2request", "recipes", "forms")
     page = _with_base(response)
     forms = page.css(query)
     if not forms or forms[0].root.tag != "form":
-        raise PageError(f"{response.url} has no form {query!r}", remedy="select a <form> of the page")
+        raise PageError(
+            f"{response.url} has no form {query!r}", remedy="select a <form> element", field="form"
+        )
     click: Any = None if button is True else False
     if isinstance(button, str):
         found = forms[0].css(button)
         if not found:
             raise PageError(
-                f"the form {query!r} of {response.url} has no {button!r}", remedy="correct submit"
+                f"the form {query!r} of {response.url} has no {button!r}",
+                remedy="correct submit",
+                field="submit",
             )
         click = found[0]
     texts = {name: value if isinstance(value, list) else str(value) for name, value in values.items()}
@@ -43,7 +62,8 @@ def submit(
         sent = form2request.form2request(forms[0], texts, click=click)
     except (ValueError, NotImplementedError) as error:
         raise PageError(
-            f"the form {query!r} of {response.url}: {error}", remedy="send it from code"
+            f"cannot send the form {query!r} of {response.url}: {error}",
+            remedy="send it with a spider in Python",
         ) from None
     headers = {**request_fields.pop("headers", {}), **dict(sent.headers)}
     url = normalize(sent.url) or sent.url
@@ -54,3 +74,93 @@ def _with_base(response: Response) -> Any:
     from parsel import Selector  # noqa: PLC0415 - only pages with forms need its tree
 
     return Selector(text=response.text, base_url=response.base_url)
+
+
+ASK, SENT, CHECK = "login", "login_sent", "login_check"
+"""Names of the callbacks of the three steps."""
+_FORM = "form:has(input[type=password])"
+
+
+class LoginStep:
+    """Logs in: fetches the form, sends it, and checks the page behind it.
+
+    It is also a hook: a redirect that answers the form is passed to its callback, which reads its cookies.
+    """
+
+    def __init__(self, login: Login, compile_context: CompileContext) -> None:
+        need("form2request", "recipes", "forms")
+        self._login = login
+        self._form = login.form or _FORM
+        self._check = Finder(login.check, compile_context.at("check", reads_json=False))
+        if login.form is not None:
+            Finder(login.form, compile_context.at("form", reads_json=False))
+        url = normalize(login.url)
+        self.host = "" if url is None else host_of(url)
+        if not is_open(login.url) and (url is None or not url.startswith(("http://", "https://"))):
+            compile_context.problem(
+                f"not an absolute http(s) URL: {login.url!r}", "write the whole URL", "url"
+            )
+
+    def after_request(self, response: Response) -> HookAction | None:
+        """Pass a redirect that answers the form to the callback."""
+        asked = response.request
+        if asked is not None and asked.callback == SENT and response.status in REDIRECTS:
+            return HookAction.IGNORE
+        return None
+
+    def is_own(self, url: str) -> bool:
+        """Return whether a URL is on the host of the login."""
+        return host_of(normalize(url) or "") == self.host
+
+    def first(self) -> Request:
+        """Return the request for the form."""
+        return Request(self._login.url, ASK)
+
+    def fill_in(self, response: Response) -> Request:
+        """Return the request that sends the form."""
+        login = self._login
+        return submit(
+            response, self._form, login.fields, login.submit, callback=SENT, cookies=_cookies(response)
+        )
+
+    def next_page(self, response: Response) -> Iterator[Request]:
+        """Yield the request for the page behind the form, if the response redirects to it."""
+        if response.status not in REDIRECTS:
+            return
+        yield response.follow(
+            response.header("location"),
+            CHECK,
+            cookies=_cookies(response),
+            # The page may also be a start page, and both have to be fetched.
+            meta={"login": "check"},
+            fingerprint_keys=("login",),
+        )
+
+    def cookies(self, response: Response) -> dict[str, str]:
+        """Return the cookies of the login.
+
+        Raises :class:`~skitter.frontends.recipe.page_context.PageError` if the login failed.
+        """
+        if not self._check.find(PageContext(response, "login", {}).root):
+            raise PageError(
+                f"the login at {self._login.url} failed: {response.url} does not contain {self._check.source!r}",
+                remedy="check login.fields and login.check",
+                field="login.check",
+            )
+        return _cookies(response)
+
+
+def _cookies(response: Response) -> dict[str, str]:
+    """Return the cookies of the request, changed by the response."""
+    cookies = {} if response.request is None else dict(response.request.cookies)
+    for line in response.headers.getall("set-cookie", []):
+        try:
+            found = SimpleCookie(line)
+        except CookieError:
+            continue
+        for name, morsel in found.items():
+            if morsel["max-age"] == "0":
+                cookies.pop(name, None)
+            else:
+                cookies[name] = morsel.value
+    return cookies

@@ -1,18 +1,19 @@
-"""Links: what to follow from a page, and what travels along."""
+"""Links to follow from a page, forms to send, and the next page of a list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from skitter.frontends.recipe.combinations import combinations
-from skitter.frontends.recipe.context import Context, Template
-from skitter.frontends.recipe.fields import ObjectReader
+from skitter.frontends.recipe.compile_context import CompileContext
+from skitter.frontends.recipe.fields import ObjectReader, to_int
 from skitter.frontends.recipe.finder import Finder, text_of
 from skitter.frontends.recipe.forms import submit
-from skitter.frontends.recipe.model import Follow
-from skitter.frontends.recipe.travel import batches, fields_for
-from skitter.frontends.recipe.workshop import Workshop
+from skitter.frontends.recipe.model import Follow, Paginate
+from skitter.frontends.recipe.page_context import PageContext, PageError, Template
+from skitter.frontends.recipe.request_data import batches, combinations, fields_for
 from skitter.html.selector import Selector
 from skitter.links import Links
 from skitter.plugins import need
@@ -21,37 +22,37 @@ from skitter.web.urls import join_all
 
 
 class LinkRule:
-    """Follows links of a page, or sends a form of it."""
+    """Follows links of a page, or sends a form."""
 
-    def __init__(self, follow: Follow, workshop: Workshop) -> None:
+    def __init__(self, follow: Follow, compile_context: CompileContext) -> None:
         self._follow = follow
-        self.page = workshop.page(follow.page)
-        self._finder = Finder(follow, workshop)
-        self._each = None if follow.each is None else Finder(follow.each, workshop.at("each"))
-        self._match = workshop.patterns(follow.match, "match")
-        self._skip = workshop.patterns(follow.skip, "skip")
+        self.page = compile_context.page(follow.page)
+        self._finder = Finder(follow, compile_context)
+        self._each = None if follow.each is None else Finder(follow.each, compile_context.at("each"))
+        self._match = compile_context.patterns(follow.match, "match")
+        self._skip = compile_context.patterns(follow.skip, "skip")
         self._url = None if follow.url is None else Template(follow.url)
-        self._data = ObjectReader(follow.data, workshop.at("data")) if follow.data else None
+        self._data = ObjectReader(follow.data, compile_context.at("data")) if follow.data else None
         self._selects = any((follow.css, follow.xpath, follow.json))
-        self._check(workshop)
+        self._check(compile_context)
 
-    def _check(self, workshop: Workshop) -> None:
+    def _check(self, compile_context: CompileContext) -> None:
         follow = self._follow
         if follow.form is not None:
             if self._selects or follow.url or follow.each:
-                workshop.problem("a form has no selector, url or each beside it", "leave them out", "form")
+                compile_context.problem("a form excludes a selector, url and each", "remove them", "form")
             need("form2request", "recipes", "forms")
-            Finder(follow.form.form, workshop.at("form", "form", reads_json=False))
+            Finder(follow.form.form, compile_context.at("form", "form", reads_json=False))
         elif not self._selects and self._url is None and self._each is None:
-            workshop.problem("selects nothing", "give css, xpath, json, url, each or form")
+            compile_context.problem("no selector", "give css, xpath, json, url, each or form")
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether one of its data has a script."""
+        """Whether any of its data has a script."""
         return self._data is not None and self._data.uses_scripts
 
-    def follow(self, context: Context) -> Iterator[Links | Request]:
-        """Give the requests. Raises :class:`~skitter.frontends.recipe.context.PageError`."""
+    def follow(self, context: PageContext) -> Iterator[Links | Request]:
+        """Yield the requests. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a page that does not fit."""
         if self._follow.form is not None:
             yield from self._forms(context)
         elif self._data is None and self._each is None:
@@ -61,7 +62,7 @@ class LinkRule:
         else:
             yield from self._with_data(context)
 
-    def _with_data(self, context: Context) -> Iterator[Links]:
+    def _with_data(self, context: PageContext) -> Iterator[Links]:
         nodes = [context.root] if self._each is None else self._each.find(context.root)
         left = self._follow.first
         for node in nodes:
@@ -74,22 +75,22 @@ class LinkRule:
             if left == 0:
                 return
 
-    def _fields(self, context: Context, data: Any) -> dict[str, Any]:
+    def _fields(self, context: PageContext, data: Any) -> dict[str, Any]:
         follow = self._follow
         parent = context.response.request
         return fields_for(
             self.page, data, parent, headers=follow.headers, priority=follow.priority, queue=follow.queue
         )
 
-    def _hrefs(self, node: Any, context: Context) -> list[str]:
+    def _hrefs(self, node: Any, context: PageContext) -> list[str]:
         found = self._finder.find(node) if self._selects else [node]
         if self._url is not None:
-            words = context.words()
+            variables = context.variables()
             values = [_href(one) for one in found] if self._selects else [""]
-            return [self._url.text_of({**words, "value": value}) for value in values]
+            return [self._url.text_of({**variables, "value": value}) for value in values]
         return [href for one in found if (href := _href(one))]
 
-    def _admitted(self, context: Context, hrefs: list[str], left: int | None = None) -> list[str]:
+    def _admitted(self, context: PageContext, hrefs: list[str], left: int | None = None) -> list[str]:
         if self._match or self._skip:
             urls = join_all(context.response.base_url, hrefs)
             hrefs = [href for href, url in zip(hrefs, urls, strict=True) if url and self._admits(url)]
@@ -101,7 +102,7 @@ class LinkRule:
             return False
         return not any(pattern.search(url) for pattern in self._skip)
 
-    def _forms(self, context: Context) -> Iterator[Request]:
+    def _forms(self, context: PageContext) -> Iterator[Request]:
         form = self._follow.form
         assert form is not None
         parent = context.response.request
@@ -119,3 +120,161 @@ def _href(node: Any) -> str:
     if isinstance(node, Selector):
         return node.link or ""
     return "" if node is None else text_of(node)
+
+
+class NextLink:
+    """Finds the next page by a link."""
+
+    def __init__(self, given: str | Paginate, page: str, compile_context: CompileContext) -> None:
+        chosen = compile_context.selection(given)
+        follow = Follow(page=page, css=chosen.css, xpath=chosen.xpath, json=chosen.json)
+        self._rule = LinkRule(follow, compile_context)
+
+    def next(self, context: PageContext, found: int) -> Iterator[Links | Request]:
+        """Yield the request for the next page, if there is one."""
+        del found
+        yield from self._rule.follow(context)
+
+
+class NextNumber:
+    """Requests the next page with a number, an offset or a cursor in a parameter.
+
+    Numbers continue while pages have content, so the page must have items or links.
+    """
+
+    def __init__(self, paging: Paginate, page: str, compile_context: CompileContext) -> None:
+        self._paging = paging
+        self._parameter = paging.parameter or ""
+        self._page = page
+        self._total = None if paging.total is None else Finder(paging.total, compile_context.at("total"))
+        self._cursor = None if paging.cursor is None else Finder(paging.cursor, compile_context.at("cursor"))
+        if self._cursor is not None and (self._total is not None or paging.last is not None):
+            compile_context.problem("a cursor excludes total and last", "remove them", "cursor")
+
+    def next(self, context: PageContext, found: int) -> Iterator[Links | Request]:
+        """Yield the request for the next page, if there is one. ``found``: number of items and links of this page."""
+        request = context.response.request or Request(context.response.url)
+        value = (
+            self._cursor_of(context) if self._cursor is not None else self._number(context, request, found)
+        )
+        if value is not None:
+            yield self._asking(request, value, context)
+
+    def _cursor_of(self, context: PageContext) -> Any:
+        assert self._cursor is not None
+        found = [one for one in self._cursor.find(context.root) if one not in {None, "", False}]
+        if not found:
+            return None
+        return found[0] if isinstance(found[0], (str, int)) else text_of(found[0]).strip() or None
+
+    def _number(self, context: PageContext, request: Request, found: int) -> int | None:
+        paging = self._paging
+        current = self._current(request)
+        number = current + paging.step
+        if not found or (paging.last is not None and number > paging.last):
+            return None
+        if self._total is not None:
+            totals = self._total.find(context.root)
+            if not totals:
+                raise PageError(
+                    f"{context.response.url}: {self._total.source!r} found no total",
+                    remedy="correct next.total",
+                    field="next.total",
+                )
+            total = to_int(text_of(totals[0]))
+            if number - paging.from_ >= total:
+                return None
+        return number
+
+    def _current(self, request: Request) -> int:
+        value = _READ[self._paging.place](request, self._parameter)
+        try:
+            return self._paging.from_ if value is None else int(value)
+        except (TypeError, ValueError):
+            raise PageError(
+                f"{request.url}: {self._parameter} is not a number: {value!r}",
+                remedy="use a cursor",
+                field="next.parameter",
+            ) from None
+
+    def _asking(self, request: Request, value: Any, context: PageContext) -> Request:
+        url, body = _WRITTEN[self._paging.place](request, self._parameter, value)
+        fields = fields_for(self._page, context.data, request, priority=request.priority)
+        return Request(
+            url,
+            **{
+                **fields,
+                "method": request.method,
+                "body": body,
+                "headers": {**request.headers, **fields.get("headers", {})},
+                "cookies": request.cookies,
+            },
+        )
+
+
+def next_page(given: str | Paginate, page: str, compile_context: CompileContext) -> NextLink | NextNumber:
+    """Return the way in which a recipe finds the next page."""
+    selects = not isinstance(given, Paginate) or any((given.css, given.xpath, given.json))
+    if isinstance(given, Paginate):
+        if selects == (given.parameter is not None):
+            compile_context.problem("requires either a selector of a link or a parameter", "give one of them")
+        if not selects:
+            return NextNumber(given, page, compile_context)
+        for name in ("last", "total", "cursor"):
+            if getattr(given, name) is not None:
+                compile_context.problem("has no effect with a link", "remove it", name)
+    return NextLink(given, page, compile_context)
+
+
+# --- places of a parameter --------------------------------------------------------------------------------
+
+
+def _query_value(request: Request, name: str) -> str | None:
+    return dict(parse_qsl(urlsplit(request.url).query, keep_blank_values=True)).get(name)
+
+
+def _form_value(request: Request, name: str) -> str | None:
+    return dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True)).get(name)
+
+
+def _json_value(request: Request, name: str) -> Any:
+    value: Any = json.loads(request.body or b"{}")
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _with_pair(pairs: str, name: str, value: Any) -> str:
+    kept = [(key, old) for key, old in parse_qsl(pairs, keep_blank_values=True) if key != name]
+    return urlencode([*kept, (name, str(value))])
+
+
+def _query_written(request: Request, name: str, value: Any) -> tuple[str, bytes]:
+    parts = urlsplit(request.url)
+    return urlunsplit(parts._replace(query=_with_pair(parts.query, name, value))), request.body
+
+
+def _form_written(request: Request, name: str, value: Any) -> tuple[str, bytes]:
+    return request.url, _with_pair(request.body.decode("utf-8", "replace"), name, value).encode()
+
+
+def _json_written(request: Request, name: str, value: Any) -> tuple[str, bytes]:
+    body: Any = json.loads(request.body or b"{}")
+    place = body
+    *parents, last = name.split(".")
+    for part in parents:
+        place = place.setdefault(part, {})
+    place[last] = value
+    return request.url, json.dumps(body).encode()
+
+
+_READ: dict[str, Callable[[Request, str], Any]] = {
+    "query": _query_value,
+    "form": _form_value,
+    "json": _json_value,
+}
+_WRITTEN: dict[str, Callable[[Request, str, Any], tuple[str, bytes]]] = {
+    "query": _query_written,
+    "form": _form_written,
+    "json": _json_written,
+}

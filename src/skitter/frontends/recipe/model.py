@@ -1,29 +1,30 @@
-"""Model: what may stand in a recipe. The published JSON Schema is made from these classes.
+"""The structure of a recipe, and its JSON Schema for editors (``schema.json`` in this package).
 
-Wherever a class has ``css``, ``xpath`` and ``json`` they select; ``json`` is JMESPath, on a JSON page or (after ``css``
-or ``xpath``) on JSON text that was found in a page.
+``css``, ``xpath`` and ``json`` select values wherever a class has them. ``json`` is JMESPath: on a JSON page, or (with
+``css`` or ``xpath``) on JSON text that was found in a page.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, field
 
 Css = Annotated[str, Meta(min_length=1, description="CSS; `::text` takes text, `::attr(name)` an attribute.")]
 XPath = Annotated[str, Meta(min_length=1, description="XPath 1.0.")]
 Json = Annotated[str, Meta(min_length=1, description="JMESPath.")]
-RegExp = Annotated[str, Meta(min_length=1, description="Regular expression of Python.")]
-PageName = Annotated[str, Meta(min_length=1, description="One of the names in `pages`.")]
-QueueName = Annotated[
-    str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="The queue in which its requests wait.")
-]
+RegExp = Annotated[str, Meta(min_length=1, description="Python regular expression.")]
+PageName = Annotated[str, Meta(min_length=1, description="A name from `pages`.")]
+QueueName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="Queue of the requests.")]
 Plain = str | int | float | bool | None
 TypeName = Literal["str", "int", "float", "bool", "date", "datetime", "url", "html", "markdown", "json"]
 
 
 class Selection(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Where to look: one of `css`, `xpath`, `json`, or `json` after one of the others."""
+    """A selection: one of `css`, `xpath` and `json`, or `json` combined with one of the others."""
 
     css: Css | None = None
     xpath: XPath | None = None
@@ -34,105 +35,134 @@ class Field(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=T
     """A field of an item. Steps: select, strip, replace, regexp, split, type, join, default, script."""
 
     value: Annotated[
-        Plain, Meta(description="Instead of a selector: a constant, or text with {url}, {data.NAME}.")
+        Plain, Meta(description="A constant, or text with {url} or {data.NAME}, instead of a selector.")
     ] = None
-    type: Annotated[TypeName, Meta(description="What the value is made; default str.")] | None = None
-    many: Annotated[bool, Meta(description="All matches as a list; default: the first one.")] = False
-    strip: Annotated[bool, Meta(description="Take white space off both ends; default true.")] = True
+    type: Annotated[TypeName, Meta(description="Type of the value. Default: str.")] | None = None
+    many: Annotated[bool, Meta(description="Return all matches as a list. Default: the first match.")] = False
+    strip: Annotated[bool, Meta(description="Remove white space at both ends. Default: true.")] = True
     replace: Annotated[
         list[Annotated[list[str], Meta(min_length=2, max_length=2)]],
-        Meta(description="Pairs: a regular expression and what its matches become."),
+        Meta(description="Pairs of a regular expression and its replacement."),
     ] = []
     regexp: (
-        Annotated[RegExp, Meta(description="Keep its match: the first group, or all if it has none.")] | None
-    ) = None
-    split: Annotated[str, Meta(min_length=1, description="Make a list at this separator.")] | None = None
-    join: Annotated[str, Meta(description="Make one text of all matches, with this between them.")] | None = (
-        None
-    )
-    format: (
-        Annotated[str | list[str], Meta(description="Of a date, as in strptime; several are tried in order.")]
+        Annotated[
+            RegExp,
+            Meta(description="Keep the match of this expression: its first group, or the whole match."),
+        ]
         | None
     ) = None
-    decimal: Annotated[Literal[".", ","], Meta(description="Decimal mark of a number; default a point.")] = (
+    split: (
+        Annotated[str, Meta(min_length=1, description="Separator at which the text is split into a list.")]
+        | None
+    ) = None
+    join: (
+        Annotated[str, Meta(description="Separator with which all matches are joined to one text.")] | None
+    ) = None
+    format: (
+        Annotated[
+            str | list[str], Meta(description="Date format for strptime; several formats are tried in order.")
+        ]
+        | None
+    ) = None
+    decimal: Annotated[Literal[".", ","], Meta(description="Decimal mark of a number. Default: a point.")] = (
         "."
     )
-    locale: (
-        Annotated[str, Meta(min_length=2, description="Language in which a date is written, such as fr.")]
-        | None
-    ) = None
+    locale: Annotated[str, Meta(min_length=2, description="Language of a date, such as fr.")] | None = None
     default: Annotated[
-        Any, Meta(description="When nothing is found, or what is found is not of its type; else null or [].")
+        Any,
+        Meta(
+            description="Value if nothing is found, or if the match cannot be converted. Default: null or []."
+        ),
     ] = UNSET
-    required: Annotated[bool, Meta(description="No item without it: the page fails. Default false.")] = False
+    required: Annotated[bool, Meta(description="Fail the page if nothing is found. Default: false.")] = False
     fields: (
         Annotated[
             dict[str, str | Field] | Literal["same"],
             Meta(
-                description="Fields of nested objects, one for each match; `same`: those of the object around it."
+                description="Fields of nested objects, one object per match. `same`: the fields of the enclosing object."
             ),
         ]
         | None
     ) = None
-    script: Annotated[str, Meta(min_length=1, description="JavaScript expression over `value`.")] | None = (
+    script: (
+        Annotated[
+            str, Meta(min_length=1, description="JavaScript expression that computes the field from `value`.")
+        ]
+        | None
+    ) = None
+
+
+class Items(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """Items of a page: one, or one per match of `each`."""
+
+    fields: Annotated[dict[str, str | Field], Meta(min_length=1)]
+    each: Annotated[str | Selection, Meta(description="Block that contains one item. Default: the page.")] = (
+        ""
+    )
+    when: Annotated[str | Selection, Meta(description="Skip items in which this finds nothing.")] | None = (
         None
     )
 
 
-class Items(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Items of a page: one, or one for each match of `each`."""
-
-    fields: Annotated[dict[str, str | Field], Meta(min_length=1)]
-    each: Annotated[str | Selection, Meta(description="What one item is made from; default: the page.")] = ""
-    when: (
-        Annotated[str | Selection, Meta(description="No item unless this finds something in it.")] | None
-    ) = None
-
-
 class Form(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A form to fill in and send, its hidden fields included."""
+    """A form to fill in and send, including its hidden fields."""
 
-    form: Annotated[Css, Meta(description="The form.")] = "form"
-    fields: Annotated[dict[str, str | int | list[str]], Meta(description="Values by field name.")] = {}
+    form: Annotated[Css, Meta(description="CSS of the form.")] = "form"
+    fields: Annotated[
+        dict[str, str | int | list[str]], Meta(description="Values by the name of the form field.")
+    ] = {}
     each: Annotated[
-        dict[str, list[str | int] | Range], Meta(description="Sent once for each combination of these.")
+        dict[str, list[str | int] | Range],
+        Meta(description="Send the form once per combination of these values."),
     ] = {}
     submit: Annotated[
-        str | bool, Meta(description="The button to press (CSS), false for none; default: the first.")
+        str | bool,
+        Meta(description="CSS of the button to press; false: no button. Default: the first button."),
     ] = True
 
 
 class Range(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Numbers in a row."""
+    """A range of integers."""
 
-    from_: Annotated[int, Meta(description="The first one.")] = field(name="from")
-    to: Annotated[int, Meta(description="The last one.")]
+    from_: Annotated[int, Meta(description="First number.")] = field(name="from")
+    to: Annotated[int, Meta(description="Last number (inclusive).")]
     step: Annotated[int, Meta(ge=1)] = 1
 
 
 class Follow(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Links to follow."""
 
-    page: Annotated[PageName, Meta(description="What they lead to.")]
-    each: Annotated[str | Selection, Meta(description="Blocks that hold a link and its `data`.")] | None = (
-        None
-    )
+    page: Annotated[PageName, Meta(description="Kind of the pages that the links lead to.")]
+    each: (
+        Annotated[str | Selection, Meta(description="Blocks that contain a link and its `data`.")] | None
+    ) = None
     match: Annotated[
-        str | list[str], Meta(description="Only URLs in which one of these regular expressions is found.")
+        str | list[str], Meta(description="Follow only URLs that match one of these regular expressions.")
     ] = []
     skip: Annotated[
-        str | list[str], Meta(description="No URLs in which one of these regular expressions is found.")
+        str | list[str], Meta(description="Skip URLs that match one of these regular expressions.")
     ] = []
     url: (
-        Annotated[str, Meta(min_length=1, description="Makes the URL: {value} is what the selector found.")]
+        Annotated[
+            str,
+            Meta(
+                min_length=1, description="Template of the URL; {value} is the value that the selector found."
+            ),
+        ]
         | None
     ) = None
     data: Annotated[
-        dict[str, str | Field], Meta(description="Values that travel with the link to its page.")
+        dict[str, str | Field], Meta(description="Values that the request carries to its page.")
     ] = {}
     form: Annotated[Form | None, Meta(description="Send this form instead of following links.")] = None
     first: (
-        Annotated[int, Meta(ge=1, description="Follow only so many links of a page, the first ones.")] | None
+        Annotated[
+            int,
+            Meta(
+                ge=1, description="Maximum number of links to follow per page; the first ones are followed."
+            ),
+        ]
+        | None
     ) = None
     priority: int = 0
     queue: QueueName = ""
@@ -140,121 +170,182 @@ class Follow(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=
 
 
 class Paginate(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """How to come to the next page of a list: a link, a number or a cursor."""
+    """How to find the next page of a list: by a link, a number or a cursor."""
 
     parameter: (
         Annotated[
-            str, Meta(min_length=1, description="Of the URL or the body: it gets the number or cursor.")
+            str,
+            Meta(
+                min_length=1,
+                description="Parameter of the URL or the body that contains the number or cursor.",
+            ),
         ]
         | None
     ) = None
-    place: Annotated[Literal["query", "form", "json"], Meta(description="Where it stands.")] = "query"
-    from_: Annotated[int, Meta(description="Number of the first page, or its offset; default 1.")] = field(
+    place: Annotated[Literal["query", "form", "json"], Meta(description="Place of the parameter.")] = "query"
+    from_: Annotated[int, Meta(description="Number or offset of the first page. Default: 1.")] = field(
         name="from", default=1
     )
-    step: Annotated[int, Meta(ge=1, description="To the next page; of an offset the page size.")] = 1
-    last: Annotated[int, Meta(description="The last number that is asked for.")] | None = None
+    step: Annotated[
+        int, Meta(ge=1, description="Increment to the next page; for an offset: the page size.")
+    ] = 1
+    last: Annotated[int, Meta(description="Last number to request.")] | None = None
     total: (
-        Annotated[str | Selection, Meta(description="Finds how many there are; an offset ends there.")] | None
+        Annotated[
+            str | Selection,
+            Meta(description="Selection of the total number of results, at which an offset ends."),
+        ]
+        | None
     ) = None
     cursor: (
-        Annotated[str | Selection, Meta(description="Finds the cursor of the next page; none: the end.")]
+        Annotated[
+            str | Selection,
+            Meta(
+                description="Selection of the cursor of the next page. The list ends when nothing is found."
+            ),
+        ]
         | None
     ) = None
 
 
-class Page(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A kind of page: what it holds, and where it leads."""
+class RecipePage(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A kind of page: its items and its links."""
 
     format: Annotated[
         Literal["auto", "html", "xml", "json", "feed"],
-        Meta(description="How it is read; default by its Content-Type."),
+        Meta(description="Format of the page. Default: according to its Content-Type."),
     ] = "auto"
     expect: (
         Annotated[
             str | Selection,
-            Meta(description="The page fails unless this is found: a ban page, a new layout."),
+            Meta(
+                description="Fail the page if this finds nothing, for example on a ban page or after a new layout."
+            ),
         ]
         | None
     ) = None
     items: Items | list[Items] = []
     script: (
         Annotated[
-            str, Meta(min_length=1, description="JavaScript rule: ctx.output(item), ctx.follow(url, {page})")
+            str,
+            Meta(
+                min_length=1,
+                description="JavaScript that reads the page with ctx.output(item) and ctx.follow(url, {page}).",
+            ),
         ]
         | None
     ) = None
     follow: list[str | Follow] = []
-    next: Annotated[str | Paginate | None, Meta(description="The next page of the same kind.")] = None
+    next: Annotated[
+        str | Paginate | None, Meta(description="Selection of the next page of the same kind.")
+    ] = None
 
 
 class Start(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Where to begin: a page, a sitemap or a script."""
+    """A start of the crawl: a page, a sitemap or a script."""
 
     url: Annotated[str, Meta(min_length=1)] | None = None
     sitemap: (
-        Annotated[str, Meta(min_length=1, description="A sitemap, an index of them, or a robots.txt.")] | None
+        Annotated[str, Meta(min_length=1, description="URL of a sitemap, a sitemap index or a robots.txt.")]
+        | None
     ) = None
     script: (
         Annotated[
-            str, Meta(min_length=1, description="JavaScript that gives requests: ctx.follow(url, {page})")
+            str,
+            Meta(min_length=1, description="JavaScript that makes requests with ctx.follow(url, {page})."),
         ]
         | None
     ) = None
-    page: Annotated[PageName | None, Meta(description="Its kind; default: the first of `pages`.")] = None
+    page: Annotated[PageName | None, Meta(description="Kind of the page. Default: the first of `pages`.")] = (
+        None
+    )
     each: Annotated[
         dict[str, list[str | int] | Range],
-        Meta(description="One request for each combination; {NAME} in it."),
+        Meta(description="Values by name; one request per combination, with {NAME} in the URL and the body."),
     ] = {}
-    match: Annotated[str | list[str], Meta(description="Of a sitemap: only URLs in which one is found.")] = []
-    skip: Annotated[str | list[str], Meta(description="Of a sitemap: no URLs in which one is found.")] = []
+    match: Annotated[
+        str | list[str],
+        Meta(description="For a sitemap: follow only URLs that match one of these regular expressions."),
+    ] = []
+    skip: Annotated[
+        str | list[str],
+        Meta(description="For a sitemap: skip URLs that match one of these regular expressions."),
+    ] = []
     method: Annotated[str, Meta(pattern="^[A-Za-z]+$")] = "GET"
     headers: dict[str, str] = {}
     body: str | None = None
     form: dict[str, str | int] | None = None
     json: Any = None
-    data: Annotated[dict[str, Plain], Meta(description="Values that travel to its page.")] = {}
+    data: Annotated[dict[str, Plain], Meta(description="Values that the request carries to its page.")] = {}
     priority: int = 0
     queue: QueueName = ""
 
 
 class Login(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A form that is sent before anything else; its cookies go with all later requests to that host."""
+    """A form that is sent first. Its cookies are sent with all later requests to its host."""
 
-    url: Annotated[str, Meta(min_length=1, description="The page with the form.")]
+    url: Annotated[str, Meta(min_length=1, description="URL of the page with the form.")]
     fields: Annotated[dict[str, str | int], Meta(min_length=1)]
-    form: Annotated[Css, Meta(description="Default: the first form with a password field.")] | None = None
+    form: (
+        Annotated[Css, Meta(description="CSS of the form. Default: the first form with a password field.")]
+        | None
+    ) = None
     submit: str | bool = True
     check: Annotated[
-        str | Selection, Meta(description="Must be found on the page after it, else the login has failed.")
+        str | Selection,
+        Meta(description="Selection that must find something on the next page; otherwise the login failed."),
     ]
 
 
 class Recipe(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A spider for skitter: where to start, what to take, what to follow."""
+    """A spider for skitter: its starts, its items and its links."""
 
-    name: Annotated[str, Meta(min_length=1, description="Name of the job unless another is given.")]
-    start: Annotated[str | list[str | Start], Meta(description="Where to begin.")]
-    pages: Annotated[dict[str, Page], Meta(min_length=1, description="The kinds of pages, by name.")]
+    name: Annotated[str, Meta(min_length=1, description="Default name of the job.")]
+    start: Annotated[str | list[str | Start], Meta(description="Start of the crawl.")]
+    pages: Annotated[dict[str, RecipePage], Meta(min_length=1, description="Kinds of pages by name.")]
     recipe: Annotated[Literal[1], Meta(description="Version of this format.")] = 1
     description: str = ""
     variables: Annotated[
         dict[str, str | int | float | bool | None],
-        Meta(description="Stand for ${NAME} in all texts; -a NAME=VALUE sets them; null: has to be set."),
+        Meta(description="Values of ${NAME} in all texts; -a NAME=VALUE replaces them. null: required."),
     ] = {}
     allowed_domains: Annotated[
-        Literal["any"] | list[str] | None, Meta(description="Default: the hosts of `start`.")
+        Literal["any"] | list[str] | None,
+        Meta(description="Domains to stay within. Default: the hosts of `start`."),
     ] = None
     languages: Annotated[
-        list[str], Meta(description="Each start once a language: {language}, Accept-Language.")
+        list[str],
+        Meta(
+            description="Languages: each start is requested once per language, with {language} and Accept-Language."
+        ),
     ] = []
     login: Login | None = None
     cookies: Annotated[
-        dict[str, str], Meta(description="Sent to the hosts of `start` with every request.")
+        dict[str, str], Meta(description="Cookies for all requests to the hosts of `start`.")
     ] = {}
-    priority: Annotated[int, Meta(description="Added to that of every request.")] = 0
+    priority: Annotated[int, Meta(description="Added to the priority of every request.")] = 0
     reload: (
-        Annotated[float, Meta(gt=0, description="Fetch pages anew in each period of so many seconds.")] | None
+        Annotated[
+            float,
+            Meta(gt=0, description="Length of a period in seconds; each page is fetched once per period."),
+        ]
+        | None
     ) = None
     settings: Annotated[dict[str, Any], Meta(description="Settings of the job, such as delay.")] = {}
-    outputs: Annotated[list[str], Meta(description="Where items go unless the command line says.")] = []
+    outputs: Annotated[list[str], Meta(description="Default outputs of the items.")] = []
+
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def make_schema() -> dict[str, Any]:
+    """Generate the schema from the classes above."""
+    return {"$schema": SCHEMA_DIALECT, "title": "skitter recipe", **msgspec.json.schema(Recipe)}
+
+
+@cache
+def published_schema() -> dict[str, Any]:
+    """Return the published schema, ``schema.json``."""
+    text = (files("skitter.frontends.recipe") / "schema.json").read_bytes()
+    found: dict[str, Any] = msgspec.json.decode(text)
+    return found

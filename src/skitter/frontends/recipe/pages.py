@@ -1,18 +1,17 @@
-"""Pages: what one kind of page gives, and where it leads."""
+"""PageReader: reads the items of one kind of page, and follows its links."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from skitter.frontends.recipe.context import Context, PageError
+from skitter.frontends.recipe.compile_context import CompileContext
+from skitter.frontends.recipe.fields import ObjectReader
 from skitter.frontends.recipe.finder import Finder
-from skitter.frontends.recipe.items import ItemReader
-from skitter.frontends.recipe.links import LinkRule
-from skitter.frontends.recipe.model import Follow, Page, Paginate
-from skitter.frontends.recipe.paging import next_page
-from skitter.frontends.recipe.rules import ScriptRule
-from skitter.frontends.recipe.workshop import Workshop
+from skitter.frontends.recipe.links import LinkRule, next_page
+from skitter.frontends.recipe.model import Follow, Items, Paginate, RecipePage
+from skitter.frontends.recipe.page_context import PageContext, PageError
+from skitter.frontends.recipe.script_rule import ScriptRule
 from skitter.links import Links
 from skitter.plugins import need
 from skitter.request import Request
@@ -21,37 +20,43 @@ from skitter.request import Request
 class PageReader:
     """Reads one kind of page."""
 
-    def __init__(self, name: str, page: Page, workshop: Workshop) -> None:
+    def __init__(self, name: str, page: RecipePage, compile_context: CompileContext) -> None:
         self.name = name
         self.format = page.format
-        self._pages = workshop.pages
+        self._pages = compile_context.pages
         if page.format == "feed":
             need("feedparser", "recipes", "feeds")
-        workshop = workshop.at(reads_json=page.format in {"json", "feed"})
-        self._expect = None if page.expect is None else Finder(page.expect, workshop.at("expect"))
+        compile_context = compile_context.at(reads_json=page.format in {"json", "feed"})
+        self._expect = None if page.expect is None else Finder(page.expect, compile_context.at("expect"))
         given = page.items if isinstance(page.items, list) else [page.items]
         places = [
             ("items", place) if isinstance(page.items, list) else ("items",) for place in range(len(given))
         ]
-        self._items = [ItemReader(one, workshop.at(*place)) for one, place in zip(given, places, strict=True)]
+        self._items = [
+            ItemReader(one, compile_context.at(*place)) for one, place in zip(given, places, strict=True)
+        ]
         self._rules = [
-            LinkRule(_follow(one, name, workshop), workshop.at("follow", place))
+            LinkRule(_follow(one, name, compile_context), compile_context.at("follow", place))
             for place, one in enumerate(page.follow)
         ]
-        self._script = None if page.script is None else ScriptRule(page.script, workshop.pages)
-        self._next = None if page.next is None else next_page(page.next, name, workshop.at("next"))
+        self._script = None if page.script is None else ScriptRule(page.script, compile_context.pages)
+        self._next = None if page.next is None else next_page(page.next, name, compile_context.at("next"))
         declared = self._items or self._rules or self._next
         if not declared and self._script is None:
-            workshop.problem("gives nothing", "add items, follow, next or script")
+            compile_context.problem("has no content", "add items, follow, next or script")
         if declared and self._script is not None:
-            workshop.problem("stands beside items, follow or next", "let the script do all of it", "script")
+            compile_context.problem(
+                "excludes items, follow and next", "move all of the work to the script", "script"
+            )
         numbered = isinstance(page.next, Paginate) and page.next.parameter is not None
         if numbered and not (self._items or self._rules):
-            workshop.problem("never ends: nothing on the page tells that it is empty", "add items", "next")
+            compile_context.problem(
+                "never ends, because nothing shows that a page is empty", "add items", "next"
+            )
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether something on it has a script."""
+        """Whether any part of the page has a script."""
         own = self._script is not None
         return (
             own
@@ -61,17 +66,18 @@ class PageReader:
 
     @property
     def leads_to(self) -> set[str]:
-        """Names of the kinds of pages that its links lead to; all of them if only a script knows."""
+        """Names of the kinds of pages that its links lead to. With a script: all of them."""
         if self._script is not None:
             return set(self._pages)
         return {rule.page for rule in self._rules}
 
-    def read(self, context: Context) -> Iterator[dict[str, Any] | Links | Request]:
-        """Give items and requests. Raises :class:`~skitter.frontends.recipe.context.PageError`."""
+    def read(self, context: PageContext) -> Iterator[dict[str, Any] | Links | Request]:
+        """Yield items and requests. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for another kind of page."""
         if self._expect is not None and not self._expect.find(context.root):
             raise PageError(
-                f"{context.response.url} has nothing like {self._expect.source!r}",
-                remedy="it is another kind of page, or the site has changed",
+                f"{context.response.url} does not contain {self._expect.source!r}",
+                remedy="check the page: it may have changed, or be of another kind",
+                field="expect",
             )
         if self._script is not None:
             yield from self._script.read(context)
@@ -88,9 +94,30 @@ class PageReader:
             yield from self._next.next(context, found)
 
 
-def _follow(given: str | Follow, page: str, workshop: Workshop) -> Follow:
-    """Return a rule that may have been written as a bare selector: it leads to pages of the same kind."""
+def _follow(given: str | Follow, page: str, compile_context: CompileContext) -> Follow:
+    """Return a rule, converted from a bare selector if necessary. The bare selector leads to pages of the same kind."""
     if isinstance(given, Follow):
         return given
-    chosen = workshop.selection(given)
+    chosen = compile_context.selection(given)
     return Follow(page=page, css=chosen.css, json=chosen.json)
+
+
+class ItemReader:
+    """Reads the items of one kind: one per page, or one per block."""
+
+    def __init__(self, items: Items, compile_context: CompileContext) -> None:
+        self._each = Finder(items.each, compile_context.at("each")) if items.each else None
+        self._when = None if items.when is None else Finder(items.when, compile_context.at("when"))
+        self._object = ObjectReader(items.fields, compile_context.at("fields"))
+
+    @property
+    def uses_scripts(self) -> bool:
+        """Whether any field has a script."""
+        return self._object.uses_scripts
+
+    def read(self, context: PageContext) -> Iterator[dict[str, Any]]:
+        """Yield the items. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a page that does not fit."""
+        nodes = [context.root] if self._each is None else self._each.find(context.root)
+        for node in nodes:
+            if self._when is None or self._when.find(node):
+                yield self._object.read(node, context)

@@ -1,4 +1,4 @@
-"""Source: the text of a recipe, read as plain values, with the line on which each of them stands."""
+"""The text of a recipe as plain values with their line numbers, and the errors that name these lines."""
 
 from __future__ import annotations
 
@@ -7,72 +7,198 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from skitter.frontends.recipe.problems import Problem, RecipeError, name_of, type_of_path
-from skitter.frontends.recipe.toml_lines import toml_lines
+import msgspec
+
+from skitter.errors import SpiderError
 from skitter.plugins import need
 
-_MOST_VALUES = 100_000
-"""A recipe with more of them is no recipe but an attack by YAML aliases."""
+FieldPath = tuple[str | int, ...]
+"""Path to a value of a recipe: names of keys and positions in lists."""
 
 
-class Source:
-    """A recipe as it was written. ``data`` holds plain values: ``None``, booleans, numbers, strings, lists, dicts."""
+class RecipeProblem(msgspec.Struct, frozen=True):
+    """One error in a recipe."""
 
-    def __init__(self, name: str, data: Any, lines: dict[type_of_path, int]) -> None:
+    path: FieldPath
+    text: str
+    remedy: str
+
+    @property
+    def field(self) -> str:
+        """The path as text, such as ``pages.book.items.fields.price``."""
+        return name_of(self.path)
+
+
+class RecipeError(SpiderError):
+    """An invalid recipe. ``lines`` lists all problems; the message is the first one, and ``field`` its field."""
+
+    def __init__(self, lines: list[str], *, remedy: str = "", field: str = "") -> None:
+        more = f" (and {len(lines) - 1} more: `skitter recipe check` lists them)" if len(lines) > 1 else ""
+        super().__init__(lines[0] + more, remedy=remedy, field=field)
+        self.lines = lines
+
+
+class RecipeProblems:
+    """Collects all problems of a recipe, so that one error reports them together."""
+
+    def __init__(self) -> None:
+        self.found: list[RecipeProblem] = []
+
+    def add(self, path: FieldPath, text: str, remedy: str) -> None:
+        """Add a problem."""
+        self.found.append(RecipeProblem(path, text, remedy))
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+
+def name_of(path: FieldPath) -> str:
+    """Return a path as text. Empty for the recipe as a whole."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+_HEADER = re.compile(r"^\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=\s*(.*)$""")
+_PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
+_TOKEN = re.compile(r"""\"\"\"|'''|"(?:\\.|[^"\\])*"|'[^']*'|#.*|[\[\]{}]|\\.""")
+
+
+def toml_lines(text: str) -> dict[FieldPath, int]:
+    """Return the line (from 1) of each table and key of a valid TOML text.
+
+    ``tomllib`` does not report lines. Values inside an inline table or a list count as on the line of their key.
+    """
+    return _Scanner(text).lines
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self.lines: dict[FieldPath, int] = {}
+        self._table: FieldPath = ()
+        self._counts: dict[FieldPath, int] = {}
+        self._quote = ""  # delimiter of the multi-line string in which the line starts
+        self._depth = 0  # number of brackets open at the start of the line
+        for number, line in enumerate(text.splitlines(), 1):
+            self._read(line, number)
+
+    def _read(self, line: str, number: int) -> None:
+        if self._quote or self._depth:
+            self._pass_over(line)
+        elif (header := _HEADER.match(line)) is not None:
+            self._enter(header[2], number, repeated=header[1] == "[[")
+        elif (key := _KEY.match(line)) is not None:
+            self._note((*self._table, *_parts(key[1])), number)
+            self._pass_over(key[2])
+
+    def _enter(self, name: str, number: int, *, repeated: bool) -> None:
+        path: FieldPath = ()
+        parts = _parts(name)
+        for place, part in enumerate(parts):
+            path = (*path, part)
+            last = place == len(parts) - 1
+            if repeated and last:
+                self.lines.setdefault(path, number)
+                self._counts[path] = self._counts.get(path, -1) + 1
+            if path in self._counts:  # a list of tables: the header refers to the last one
+                path = (*path, self._counts[path])
+        self._note(path, number)
+        self._table = path
+
+    def _note(self, path: FieldPath, number: int) -> None:
+        for end in range(1, len(path) + 1):
+            self.lines.setdefault(path[:end], number)
+
+    def _pass_over(self, text: str) -> None:
+        """Track open strings and brackets up to the end of a line."""
+        place = 0
+        while place < len(text):
+            if self._quote:
+                end = text.find(self._quote, place)
+                if end < 0:
+                    return
+                place, self._quote = end + 3, ""
+                continue
+            token = _TOKEN.search(text, place)
+            if token is None:
+                return
+            place = token.end()
+            if token[0] in {'"""', "'''"}:
+                self._quote = token[0]
+            elif token[0] in "[{":
+                self._depth += 1
+            elif token[0] in "]}":
+                self._depth -= 1
+
+
+def _parts(name: str) -> list[str]:
+    return [part.strip("\"'") for part in _PART.findall(name)]
+
+
+_MAX_VALUES = 100_000
+"""Maximum number of values. A larger recipe is most likely an attack with YAML aliases."""
+
+
+class RecipeSource:
+    """A parsed recipe. ``data`` contains plain values: ``None``, booleans, numbers, strings, lists and dicts."""
+
+    def __init__(self, name: str, data: Any, lines: dict[FieldPath, int]) -> None:
         self.name = name
         self.data = data
         self._lines = lines
 
     @classmethod
-    def of_file(cls, path: str | Path) -> Source:
-        """Read a file. Raises :class:`~skitter.frontends.recipe.problems.RecipeError`."""
+    def of_file(cls, path: str | Path) -> RecipeSource:
+        """Read a file. Raises :class:`RecipeError` if it cannot be read or parsed."""
         try:
             text = Path(path).read_text("utf-8-sig")
         except FileNotFoundError:
-            raise RecipeError(
-                [f"there is no file {path}"], remedy="check the name of the recipe's file"
-            ) from None
+            raise RecipeError([f"file not found: {path}"], remedy="check the path of the recipe") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError([f"{path} cannot be read: {error}"], remedy="a recipe is UTF-8 text") from None
+            raise RecipeError(
+                [f"cannot read {path}: {error}"], remedy="save the recipe as UTF-8 text"
+            ) from None
         full, here = Path(path).resolve(), Path.cwd()
         return cls.of_text(text, str(full.relative_to(here) if full.is_relative_to(here) else path))
 
     @classmethod
-    def of_text(cls, text: str, name: str) -> Source:
-        """Read a text; the end of its name tells whether it is TOML, everything else is YAML.
-
-        Raises :class:`~skitter.frontends.recipe.problems.RecipeError` for text that is neither.
-        """
+    def of_text(cls, text: str, name: str) -> RecipeSource:
+        """Parse a text: TOML if ``name`` ends with ``.toml``, else YAML. Raises :class:`RecipeError` for invalid text."""
         return _of_toml(text, name) if name.endswith(".toml") else _of_yaml(text, name)
 
-    def line_of(self, path: type_of_path) -> int:
-        """Return the line (from 1) of a place, or of the nearest place around it."""
+    def line_of(self, path: FieldPath) -> int:
+        """Return the line (from 1) of a value, or of the nearest value that contains it."""
         for end in range(len(path), 0, -1):
             if path[:end] in self._lines:
                 return self._lines[path[:end]]
         return 1
 
-    def tell(self, problem: Problem) -> str:
-        """Return a problem as one line that names the file, the line and the field."""
+    def describe(self, problem: RecipeProblem) -> str:
+        """Return a problem as one line with the file, the line number and the field."""
         field = f"{problem.field}: " if problem.path else ""
         return f"{self.name} line {self.line_of(problem.path)}: {field}{problem.text}"
 
-    def refuse(self, problems: list[Problem]) -> RecipeError:
-        """Return the error for these problems, in the order of their lines."""
+    def error(self, problems: list[RecipeProblem]) -> RecipeError:
+        """Return one error for these problems, ordered by line."""
         ordered = sorted(problems, key=lambda problem: self.line_of(problem.path))
-        lines = [f"{self.tell(one)}; {one.remedy}" for one in ordered]
+        lines = [f"{self.describe(problem)}; {problem.remedy}" for problem in ordered]
         first = ordered[0]
-        return RecipeError([self.tell(first), *lines[1:]], remedy=first.remedy)
+        return RecipeError([self.describe(first), *lines[1:]], remedy=first.remedy, field=first.field)
 
 
-def _of_toml(text: str, name: str) -> Source:
+def _of_toml(text: str, name: str) -> RecipeSource:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = f"line {error.lineno}" if hasattr(error, "lineno") else _toml_place(str(error), text)
         message = str(error).partition(" (at ")[0]
         raise RecipeError([f"{name} {place}: {message}"], remedy="correct the TOML") from None
-    return Source(name, data, toml_lines(text))
+    return RecipeSource(name, data, toml_lines(text))
 
 
 def _toml_place(message: str, text: str) -> str:
@@ -81,28 +207,28 @@ def _toml_place(message: str, text: str) -> str:
     return f"line {number if number.isdigit() else len(text.splitlines()) or 1}"
 
 
-def _of_yaml(text: str, name: str) -> Source:
+def _of_yaml(text: str, name: str) -> RecipeSource:
     yaml = need("yaml", "recipes", "recipes in YAML")
     reader = _YamlReader(yaml, name)
     try:
         root = yaml.compose(text, Loader=_loader(yaml))
     except yaml.MarkedYAMLError as error:
-        begun = (error.context or "").startswith(("while parsing a flow", "while scanning a quoted"))
-        mark = error.context_mark if begun else error.problem_mark or error.context_mark
+        at_start = (error.context or "").startswith(("while parsing a flow", "while scanning a quoted"))
+        mark = error.context_mark if at_start else error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
         raise RecipeError([f"{name} line {line}: {error.problem}"], remedy="correct the YAML") from None
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise RecipeError([f"{name} line 1: {reason}"], remedy="correct the YAML") from None
     if root is None:
-        return Source(name, None, {})
-    return Source(name, reader.value(root, ()), reader.lines)
+        return RecipeSource(name, None, {})
+    return RecipeSource(name, reader.value(root, ()), reader.lines)
 
 
 def _loader(yaml: Any) -> Any:
-    """Return a loader for which only ``true``, ``false``, ``null`` and numbers are no strings.
+    """Return a loader that reads everything but ``true``, ``false``, ``null`` and numbers as strings.
 
-    YAML 1.1 takes ``no``, ``on``, ``12:30`` and ``2024-01-02`` for something else, which helps nobody here.
+    YAML 1.1 would convert ``no``, ``on``, ``12:30`` and ``2024-01-02``, which recipes never need.
     """
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     plain = {
@@ -119,18 +245,18 @@ def _loader(yaml: Any) -> Any:
 
 
 class _YamlReader:
-    """Turns nodes into plain values and notes their lines."""
+    """Converts YAML nodes to plain values and records their lines."""
 
     def __init__(self, yaml: Any, name: str) -> None:
         self._yaml = yaml
         self._name = name
         self._count = 0
-        self.lines: dict[type_of_path, int] = {}
+        self.lines: dict[FieldPath, int] = {}
 
-    def value(self, node: Any, path: type_of_path) -> Any:
+    def value(self, node: Any, path: FieldPath) -> Any:
         self._count += 1
-        if self._count > _MOST_VALUES or len(path) > 100:
-            raise self._error(node, path, "the recipe is too large", "do without so many aliases")
+        if self._count > _MAX_VALUES or len(path) > 100:
+            raise self._error(node, path, "the recipe is too large", "use fewer aliases")
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, self._yaml.MappingNode):
             return self._mapping(node, path)
@@ -138,20 +264,20 @@ class _YamlReader:
             return [self.value(inner, (*path, place)) for place, inner in enumerate(node.value)]
         return self._scalar(node, path)
 
-    def _mapping(self, node: Any, path: type_of_path) -> dict[str, Any]:
+    def _mapping(self, node: Any, path: FieldPath) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, inner in node.value:
             if not isinstance(key, self._yaml.ScalarNode):
-                raise self._error(key, path, "a key is no name", "write NAME: VALUE")
+                raise self._error(key, path, "invalid key", "write NAME: VALUE")
             name = key.value
             if name in found:
                 self.lines.pop((*path, name), None)
-                raise self._error(key, (*path, name), "stands here twice", "keep one of them")
+                raise self._error(key, (*path, name), "duplicate key", "keep one of them")
             self.lines[*path, name] = key.start_mark.line + 1
             found[name] = self.value(inner, (*path, name))
         return found
 
-    def _scalar(self, node: Any, path: type_of_path) -> Any:
+    def _scalar(self, node: Any, path: FieldPath) -> Any:
         kind = node.tag.rpartition(":")[2]
         if kind == "null":
             return None
@@ -163,9 +289,9 @@ class _YamlReader:
             return float(node.value)
         if kind == "str":
             return node.value
-        raise self._error(node, path, f"has the tag {node.tag}", "a recipe holds no tags")
+        raise self._error(node, path, f"unsupported tag {node.tag}", "remove the tag")
 
-    def _error(self, node: Any, path: type_of_path, text: str, remedy: str) -> RecipeError:
-        field = f"{name_of(path)}: " if path else ""
-        line = node.start_mark.line + 1
-        return RecipeError([f"{self._name} line {line}: {field}{text}"], remedy=remedy)
+    def _error(self, node: Any, path: FieldPath, text: str, remedy: str) -> RecipeError:
+        field = name_of(path)
+        place = f"{self._name} line {node.start_mark.line + 1}: "
+        return RecipeError([f"{place}{field}: {text}" if field else place + text], remedy=remedy, field=field)

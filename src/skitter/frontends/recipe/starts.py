@@ -1,24 +1,27 @@
-"""Starts: the first requests of a recipe, each combination and language of them."""
+"""The start requests of a recipe, for each combination of values and each language, and its sitemaps."""
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
+from lxml import etree
+
 from skitter.errors import SkitterError
-from skitter.frontends.recipe.combinations import combinations
-from skitter.frontends.recipe.context import Context, Template
+from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.model import Range, Start
-from skitter.frontends.recipe.rules import ScriptRule
-from skitter.frontends.recipe.sitemaps import read_sitemap
-from skitter.frontends.recipe.travel import LANGUAGE, batches, fields_for, in_language
-from skitter.frontends.recipe.variables import is_open
-from skitter.frontends.recipe.workshop import Workshop
+from skitter.frontends.recipe.page_context import PageContext, PageError, Template
+from skitter.frontends.recipe.request_data import LANGUAGE, batches, combinations, fields_for, in_language
+from skitter.frontends.recipe.script_rule import ScriptRule
+from skitter.frontends.recipe.validation import is_open
 from skitter.frontends.scripting.engine import ScriptEngine
 from skitter.links import Links
 from skitter.request import Request
+from skitter.response import Response
 from skitter.scope import Scope
 from skitter.web.urls import host_of, normalize
 
@@ -28,79 +31,89 @@ _WORDS = frozenset({LANGUAGE})
 class StartRule:
     """One entry of ``start``."""
 
-    def __init__(self, given: str | Start, place: int, languages: Sequence[str], workshop: Workshop) -> None:
+    def __init__(
+        self, given: str | Start, place: int, languages: Sequence[str], compile_context: CompileContext
+    ) -> None:
         self._start = start = Start(url=given) if isinstance(given, str) else given
         self._place = place
         self._languages = languages
-        self.page = workshop.page(start.page) if start.page is not None else next(iter(workshop.pages), "")
-        self._match = workshop.patterns(start.match, "match")
-        self._skip = workshop.patterns(start.skip, "skip")
-        self._script = None if start.script is None else ScriptRule(start.script, workshop.pages)
+        self.page = (
+            compile_context.page(start.page)
+            if start.page is not None
+            else next(iter(compile_context.pages), "")
+        )
+        self._match = compile_context.patterns(start.match, "match")
+        self._skip = compile_context.patterns(start.skip, "skip")
+        self._script = None if start.script is None else ScriptRule(start.script, compile_context.pages)
         self._url = Template(start.url or start.sitemap or "")
-        self._check(workshop, bare=isinstance(given, str))
+        self._check(compile_context, bare=isinstance(given, str))
 
-    def _check(self, workshop: Workshop, *, bare: bool) -> None:
+    def _check(self, compile_context: CompileContext, *, bare: bool) -> None:
         start = self._start
         place = () if bare else ("url",) if start.url is not None else ("sitemap",)
         if sum(one is not None for one in (start.url, start.sitemap, start.script)) != 1:
-            workshop.problem("needs either a url or a sitemap or a script", "give one of them")
+            compile_context.problem("requires exactly one of url, sitemap and script", "give one of them")
             return
         if self._script is not None:
             return
         if sum(one is not None for one in (start.body, start.form, start.json)) > 1:
-            workshop.problem("has more than one of body, form and json", "keep one of them")
+            compile_context.problem("body, form and json exclude each other", "keep one of them")
         elif start.method.upper() in {"GET", "HEAD"} and (start.form is not None or start.json is not None):
-            workshop.problem("has a body, which a GET does not send", "add `method: POST`", "method")
+            compile_context.problem("a GET request cannot have a body", "add `method: POST`", "method")
         for name, values in start.each.items():
             if (values.to < values.from_) if isinstance(values, Range) else not values:
-                workshop.problem("is empty", "give at least one value", "each", name)
+                compile_context.problem("empty", "give at least one value", "each", name)
         known = {*start.each, *_WORDS}
         for name in self._url.names:
             if name not in known:
-                workshop.problem(f"{{{name}}} has no values", f"give them: each: {{{name}: [...]}}", *place)
+                compile_context.problem(
+                    f"{{{name}}} has no values", f"add them: each: {{{name}: [...]}}", *place
+                )
                 return
         if not is_open(self._url.text) and self.example() is None:
-            workshop.problem(
-                f"{self._url.text!r} is no absolute http(s) URL", "write it like https://example.com/", *place
+            compile_context.problem(
+                f"not an absolute http(s) URL: {self._url.text!r}",
+                "write it like https://example.com/",
+                *place,
             )
 
     def example(self) -> str | None:
-        """Return one of its URLs, or ``None`` if it is none that can be fetched."""
-        words = next(combinations(self._start.each), {})
-        url = normalize(self._url.text_of({LANGUAGE: next(iter(self._languages), ""), **words}))
+        """Return one of its URLs, or ``None`` if it cannot be fetched."""
+        variables = next(combinations(self._start.each), {})
+        url = normalize(self._url.text_of({LANGUAGE: next(iter(self._languages), ""), **variables}))
         return url if url is not None and url.startswith(("http://", "https://")) else None
 
     @property
     def hosts(self) -> list[str]:
-        """Hosts that it begins at."""
+        """Hosts of its URLs."""
         if is_open(self._url.text) or self._script is not None:
             return []
-        urls = (normalize(self._url.text_of({LANGUAGE: one, **words})) for words in
+        urls = (normalize(self._url.text_of({LANGUAGE: one, **variables})) for variables in
                 combinations(self._start.each) for one in self._languages or [""])  # fmt: skip
         return list(dict.fromkeys(host_of(url) for url in urls if url is not None))
 
     @property
     def uses_scripts(self) -> bool:
-        """Whether a script gives its requests."""
+        """Whether a script makes its requests."""
         return self._script is not None
 
     def requests(self, scripts: ScriptEngine | None = None) -> Iterator[Request]:
-        """Give its requests, always in the same order."""
+        """Yield its requests, always in the same order."""
         if self._script is not None:
-            assert scripts is not None, "the spider starts an engine for every recipe with scripts"
+            assert scripts is not None, "a recipe with scripts has a script engine"
             yield from self._script.begin(scripts, self.page, {"languages": list(self._languages)})
             return
         for language in self._languages or (None,):
-            for words in combinations(self._start.each):
-                yield self._request(words, language)
+            for variables in combinations(self._start.each):
+                yield self._request(variables, language)
 
-    def _request(self, words: Mapping[str, Any], language: str | None) -> Request:
+    def _request(self, variables: Mapping[str, Any], language: str | None) -> Request:
         start = self._start
-        data = {**start.data, **words}
+        data = {**start.data, **variables}
         spoken = {} if language is None else in_language(language)
         if language is not None:
             data[LANGUAGE] = language
-        filled = {**words, LANGUAGE: language}
+        filled = {**variables, LANGUAGE: language}
         fields = fields_for(
             self.page, data, None, headers=start.headers, priority=start.priority, queue=start.queue
         )
@@ -112,8 +125,8 @@ class StartRule:
             self._url.text_of(filled), method=start.method, headers=headers, body=body, **fields, **spoken
         )
 
-    def of_sitemap(self, context: Context) -> Iterator[Links]:
-        """Give the pages and sitemaps that a sitemap leads to."""
+    def of_sitemap(self, context: PageContext) -> Iterator[Links]:
+        """Yield the pages and sitemaps that a sitemap lists."""
         found = read_sitemap(context.response)
         parent = context.response.request
         fields = fields_for(
@@ -132,41 +145,99 @@ class StartRule:
         return not any(pattern.search(url) for pattern in self._skip)
 
 
-def _body_of(start: Start, words: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
+def _body_of(start: Start, variables: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
     if start.form is not None:
-        form = {name: _filled(value, words) for name, value in start.form.items()}
+        form = {name: _filled(value, variables) for name, value in start.form.items()}
         return urlencode(form).encode(), {"Content-Type": "application/x-www-form-urlencoded"}
     if start.json is not None:
-        return json.dumps(_filled(start.json, words)).encode(), {"Content-Type": "application/json"}
+        return json.dumps(_filled(start.json, variables)).encode(), {"Content-Type": "application/json"}
     return (start.body or "").encode(), {}
 
 
-def _filled(value: Any, words: Mapping[str, Any]) -> Any:
-    """Return a value of a body with the names in its texts replaced."""
+def _filled(value: Any, variables: Mapping[str, Any]) -> Any:
+    """Return a value of a body with its placeholders replaced."""
     if isinstance(value, str):
-        return Template(value).fill(words)
+        return Template(value).fill(variables)
     if isinstance(value, dict):
-        return {key: _filled(inner, words) for key, inner in value.items()}
+        return {key: _filled(inner, variables) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_filled(inner, words) for inner in value]
+        return [_filled(inner, variables) for inner in value]
     return value
 
 
 def domains_of(rules: Sequence[StartRule], extra: Sequence[str] = ()) -> list[str]:
-    """Return the hosts at which a recipe begins, without ports: the bound of its links."""
+    """Return the hosts of the start URLs, without ports: the domains that links stay within."""
     hosts = [host for rule in rules for host in rule.hosts] + [*extra]
     return list(dict.fromkeys(_name(host) for host in hosts if host))
 
 
-def check_domains(domains: Sequence[str], workshop: Workshop) -> None:
-    """Note domains that are none."""
+def check_domains(domains: Sequence[str], compile_context: CompileContext) -> None:
+    """Add a problem for each invalid domain."""
     for place, domain in enumerate(domains):
         try:
             Scope(allowed_domains=[domain])
         except SkitterError as error:
-            workshop.refused(error, place)
+            compile_context.add_error(error, place)
 
 
 def _name(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
+
+
+_MAX_SITEMAP_BYTES = 64 * 1024 * 1024
+"""Maximum size of an unpacked sitemap in bytes. The protocol allows 50 MB."""
+
+
+class Sitemap(msgspec.Struct):
+    """The URLs that a sitemap lists."""
+
+    pages: list[str] = []
+    sitemaps: list[str] = []
+
+
+def read_sitemap(response: Response) -> Sitemap:
+    """Read a sitemap or an index (both may be gzipped), a list of URLs, or a robots.txt.
+
+    Raises :class:`~skitter.frontends.recipe.page_context.PageError` for any other document.
+    """
+    body = _unpacked(response)
+    if response.url.partition("?")[0].endswith("/robots.txt"):
+        return _of_robots(body)
+    if not body.lstrip().startswith(b"<"):
+        lines = body.decode("utf-8", "replace").split()
+        return Sitemap(pages=[line for line in lines if line.startswith(("http://", "https://"))])
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, recover=True, huge_tree=False)
+    root = etree.fromstring(body, parser)
+    kind = "" if root is None else etree.QName(root).localname
+    if kind not in {"urlset", "sitemapindex"}:
+        raise PageError(f"{response.url} is not a sitemap", remedy="name a sitemap or a robots.txt")
+    found = [
+        loc.text.strip()
+        for entry in root
+        for loc in entry
+        if isinstance(loc.tag, str) and etree.QName(loc).localname == "loc" and loc.text
+    ]
+    return Sitemap(sitemaps=found) if kind == "sitemapindex" else Sitemap(pages=found)
+
+
+def _unpacked(response: Response) -> bytes:
+    body = response.body
+    if not body.startswith(b"\x1f\x8b"):
+        return body
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacker.decompress(body, _MAX_SITEMAP_BYTES)
+    except zlib.error as error:
+        raise PageError(f"cannot unpack {response.url}: {error}", remedy="check the file") from None
+    if unpacker.unconsumed_tail:
+        raise PageError(
+            f"{response.url} unpacks to more than {_MAX_SITEMAP_BYTES} bytes",
+            remedy="ask the site to split it: the protocol allows 50 MB",
+        )
+    return unpacked
+
+
+def _of_robots(body: bytes) -> Sitemap:
+    pairs = [line.partition(":") for line in body.decode("utf-8", "replace").splitlines()]
+    return Sitemap(sitemaps=[url.strip() for name, _, url in pairs if name.strip().lower() == "sitemap"])

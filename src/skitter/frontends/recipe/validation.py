@@ -1,35 +1,145 @@
-"""Validation: a recipe's plain values against the schema, in words that people understand."""
+"""Substitutes ``${NAME}`` variables in a recipe, and validates its values against the schema.
+
+``${env.NAME}`` is the environment variable ``SKITTER_RECIPE_NAME``. The prefix keeps recipes of other authors from
+reading other variables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from skitter.errors import did_you_mean
-from skitter.frontends.recipe.problems import Problems, type_of_path
-from skitter.frontends.recipe.schema import kept_schema
-from skitter.frontends.recipe.variables import is_open
+from skitter.frontends.recipe.model import published_schema
+from skitter.frontends.recipe.source import FieldPath, RecipeProblems
 from skitter.plugins import need
 
+ENVIRONMENT = "SKITTER_RECIPE_"
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+
+
+def given_variables(
+    data: Mapping[str, Any], arguments: Mapping[str, Any], problems: RecipeProblems
+) -> dict[str, Any]:
+    """Return the variables with the values passed from outside. An unknown name is a problem."""
+    declared = data.get("variables")
+    variables = dict(declared) if isinstance(declared, dict) else {}
+    for name, value in arguments.items():
+        if name not in variables:
+            problems.add(("variables",), f"unknown variable {name!r}", did_you_mean(name, variables or ["-"]))
+        variables[name] = _like(variables.get(name), value)
+    return variables
+
+
+def _like(declared: Any, given: Any) -> Any:
+    """Convert a text from the command line to the type that the recipe declares."""
+    if not isinstance(given, str) or not isinstance(declared, (bool, int, float)):
+        return given
+    try:
+        found = json.loads(given)
+    except ValueError:
+        return given
+    return found if isinstance(found, (bool, int, float)) else given
+
+
+def substitute(data: Any, variables: Mapping[str, Any], problems: RecipeProblems, *, complete: bool) -> Any:
+    """Return the values with all references replaced.
+
+    ``complete``: a variable without a value is a problem. Otherwise its reference stays in the text; see
+    :func:`is_open`.
+    """
+    return _Substitution(variables, problems, complete=complete).of(data, ())
+
+
+def is_open(text: str) -> bool:
+    """Return whether a text contains a reference to a variable without a value."""
+    return _REFERENCE.search(text) is not None
+
+
+def references(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
+    """Yield every reference in the values, with its path."""
+    if isinstance(value, str):
+        for found in _REFERENCE.finditer(value):
+            yield path, found[1]
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from references(inner, (*path, key))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from references(inner, (*path, place))
+
+
+class _Substitution:
+    def __init__(self, variables: Mapping[str, Any], problems: RecipeProblems, *, complete: bool) -> None:
+        self._variables = variables
+        self._problems = problems
+        self._complete = complete
+
+    def of(self, value: Any, path: FieldPath) -> Any:
+        if isinstance(value, str) and "${" in value:
+            whole = _REFERENCE.fullmatch(value)
+            if whole is not None:  # keep the type of the value
+                return self._value(whole, path)
+            return _REFERENCE.sub(lambda found: str(self._value(found, path)), value)
+        if isinstance(value, dict):
+            return {
+                key: inner if path == () and key == "variables" else self.of(inner, (*path, key))
+                for key, inner in value.items()
+            }
+        if isinstance(value, list):
+            return [self.of(inner, (*path, place)) for place, inner in enumerate(value)]
+        return value
+
+    def _value(self, found: re.Match[str], path: FieldPath) -> Any:
+        name = found[1]
+        if name.startswith("env."):
+            return self._environment(name.removeprefix("env."), found, path)
+        if name not in self._variables:
+            known = self._variables or ["env.NAME"]
+            self._problems.add(path, f"unknown variable {name!r}", did_you_mean(name, known))
+            return found[0]
+        value = self._variables[name]
+        if value is None:
+            if self._complete:
+                self._problems.add(path, f"variable {name!r} has no value", f"set it: -a {name}=VALUE")
+            return found[0]
+        return value
+
+    def _environment(self, name: str, found: re.Match[str], path: FieldPath) -> str:
+        value = os.environ.get(ENVIRONMENT + name)
+        if value is not None:
+            return value
+        if self._complete:
+            self._problems.add(
+                path,
+                f"environment variable {ENVIRONMENT}{name} is not set",
+                f"set it: export {ENVIRONMENT}{name}=VALUE",
+            )
+        return found[0]
+
+
 _KINDS = {
-    "string": "a text", "object": "a mapping", "array": "a list", "integer": "a whole number", "number": "a number",
-    "boolean": "true or false", "null": "nothing",
+    "string": "a string", "object": "a mapping", "array": "a list", "integer": "an integer", "number": "a number",
+    "boolean": "true or false", "null": "null",
 }  # fmt: skip
 
 
-def validate(data: Any, problems: Problems) -> None:
-    """Note every place where the values are not as the schema wants them."""
+def validate(data: Any, problems: RecipeProblems) -> None:
+    """Add a problem for each value that does not match the schema."""
     jsonschema = need("jsonschema", "recipes", "recipes")
     if not isinstance(data, dict):
-        problems.add((), f"is {_kind_of(data)}, not a mapping", "begin with `name:`")
+        problems.add((), f"expected a mapping, got {_kind_of(data)}", "start with `name:`")
         return
-    for error in jsonschema.Draft202012Validator(kept_schema()).iter_errors(data):
+    for error in jsonschema.Draft202012Validator(published_schema()).iter_errors(data):
         for cause in _causes(error):
-            _tell(cause, problems)
+            _add_problem(cause, problems)
 
 
 def _causes(error: Any) -> Iterator[Any]:
-    """Give the errors that matter: of a choice, those of the branch that the writer meant."""
+    """Yield the relevant errors: for a choice of types, those of the type that the author most likely meant."""
     if error.validator != "anyOf":
         yield error
         return
@@ -52,44 +162,46 @@ def _is_other_kind(inner: Any, error: Any) -> bool:
     )
 
 
-def _tell(error: Any, problems: Problems) -> None:
-    path: type_of_path = tuple(error.absolute_path)
+def _add_problem(error: Any, problems: RecipeProblems) -> None:
+    path: FieldPath = tuple(error.absolute_path)
     value, wanted = error.instance, error.validator_value
     if isinstance(value, str) and is_open(value):
-        return  # a variable that has no value yet
+        return  # the variable gets its value later
     match error.validator:
         case "additionalProperties":
             known = error.schema.get("properties", {})
             for name in value.keys() - known.keys():
-                problems.add((*path, name), "is not known here", did_you_mean(name, known))
+                problems.add((*path, name), "unknown key", did_you_mean(name, known))
         case "required":
             name = error.message.split("'")[1]
             if name in wanted:
-                problems.add(path, f"lacks `{name}`", f"add `{name}:`")
+                problems.add(path, f"missing key `{name}`", f"add `{name}:`")
         case "enum":
-            problems.add(path, f"cannot be {value!r}", did_you_mean(value, map(str, wanted)))
+            problems.add(path, f"invalid value {value!r}", did_you_mean(value, map(str, wanted)))
         case "type":
-            problems.add(path, f"is {_kind_of(value)}, not {_kinds([error.schema])}", "correct the value")
+            problems.add(
+                path, f"expected {_kinds([error.schema])}, got {_kind_of(value)}", "correct the value"
+            )
         case "anyOf":
-            problems.add(path, f"is {_kind_of(value)}, not {_kinds(wanted)}", "correct the value")
+            problems.add(path, f"expected {_kinds(wanted)}, got {_kind_of(value)}", "correct the value")
         case _:
             problems.add(path, *_OTHER.get(error.validator, _outside)(value, wanted))
 
 
 def _too_short(value: Any, wanted: int) -> tuple[str, str]:
-    return ("is too short" if value else "is empty"), f"give {wanted} or more, or leave it out"
+    return ("too short" if value else "empty"), f"give at least {wanted}, or remove the key"
 
 
 def _too_long(_value: Any, wanted: int) -> tuple[str, str]:
-    return "has too many entries", f"give {wanted}"
+    return "too many entries", f"give at most {wanted}"
 
 
 def _too_small(value: Any, wanted: int) -> tuple[str, str]:
-    return f"is {value}", f"give {wanted} or more"
+    return f"too small: {value}", f"give {wanted} or more"
 
 
 def _outside(value: Any, _wanted: Any) -> tuple[str, str]:
-    return f"cannot be {value!r}", "see the manual on recipes"
+    return f"invalid value {value!r}", "see the guide on recipes"
 
 
 _OTHER = {
@@ -116,13 +228,13 @@ def _kinds(schemas: list[dict[str, Any]]) -> str:
 def _kind_of(value: Any) -> str:
     match value:
         case None:
-            return "empty"
+            return "null"
         case bool():
             return f"{value}".lower()
         case int() | float():
             return f"the number {value}"
         case str():
-            return f"the text {value!r:.40}"
+            return f"the string {value!r:.40}"
         case list():
             return "a list"
     return "a mapping"

@@ -1,1 +1,8 @@
-"""Scripts: JavaScript in a sandbox: a QuickJS engine in a process of its own, with limits on time and memory."""
+"""Scripts: for front ends whose users write small JavaScript expressions and rules, such as recipes.
+
+Scripts run in a QuickJS engine, in a separate process with limits on time and memory.
+"""
+
+from skitter.frontends.scripting.engine import ScriptEngine, ScriptError, ScriptPage
+
+__all__ = ["ScriptEngine", "ScriptError", "ScriptPage"]

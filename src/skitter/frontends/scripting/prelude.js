@@ -1,4 +1,4 @@
-// What a rule's script sees as `ctx`: the page, and ways to give items and requests.
+// The `ctx` object of a rule: the page, and methods that return items and requests.
 "use strict";
 var __run = (function (select) {
   delete globalThis.__select;

@@ -1,4 +1,4 @@
-"""Limits of tasks: as limit rules of their job, one pool a task, or by domain; the strictest where tasks share one."""
+"""Limits of tasks as limit rules of their job (one pool per task), or by domain; the strictest ones where tasks overlap."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from skitter.politeness import QueueLimits, Rate
 
 
 def limit_rules(tasks: Iterable[Task]) -> list[dict[str, Any]]:
-    """Return the rules, as the setting ``limit_rules`` has them.
+    """Return the limits of tasks in the format of the setting ``limit_rules``.
 
-    A domain of several tasks is a pool of its own under the limits of all of them. A task without domains, or
-    without limits of its own, has none.
+    A domain that several tasks share is a separate pool with the limits of all of them. A task without domains or
+    limits has no rule.
     """
     pools: dict[tuple[int, ...], tuple[list[str], Sequence[Limits]]] = {}
     for domain, limits in _by_domain(tasks).items():
         pools.setdefault(tuple(map(id, limits)), ([], limits))[0].append(domain)
-    # A name is matched by the first rule that fits, so the longer ones come first.
+    # The first matching rule applies to a name, so longer domains come first.
     return [
         _rule(domains, _together(limits))
         for domains, limits in sorted(pools.values(), key=lambda pool: -max(map(len, pool[0])))
@@ -29,15 +29,15 @@ def limit_rules(tasks: Iterable[Task]) -> list[dict[str, Any]]:
 
 
 def domain_limits(tasks: Iterable[Task]) -> dict[str, QueueLimits]:
-    """Return the limits by domain: those of all of its tasks. Each host keeps them by itself."""
+    """Return the combined limits of all tasks of each domain. They apply to each host separately."""
     return {domain: _together(limits) for domain, limits in sorted(_by_domain(tasks).items())}
 
 
 def _by_domain(tasks: Iterable[Task]) -> dict[str, list[Limits]]:
-    """Return the limits of the tasks of each domain that any of them limits."""
+    """Return the limits of all tasks of each domain that has limits."""
     found: dict[str, list[Limits]] = defaultdict(list)
     for task in tasks:
-        for domain in task.domains:
+        for domain in task.bounds:
             found[domain.lower()].append(task.limits)
     return {domain: limits for domain, limits in found.items() if any(limits)}
 

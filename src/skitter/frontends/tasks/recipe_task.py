@@ -8,81 +8,80 @@ from pathlib import Path
 from typing import Any
 
 from skitter.errors import UsageError
-from skitter.frontends.recipe.follower import Follower
-from skitter.frontends.recipe.plan import Plan, make_plan
-from skitter.frontends.recipe.problems import Problem
-from skitter.frontends.recipe.source import Source
-from skitter.frontends.recipe.spider import stamp_of
-from skitter.frontends.tasks.entry import Entry
-from skitter.frontends.tasks.schedule import Schedule
+from skitter.frontends.recipe.compiled_recipe import CompiledRecipe, compile_recipe
+from skitter.frontends.recipe.source import RecipeProblem, RecipeSource
+from skitter.frontends.recipe.spider import RecipeRunner, request_defaults_of
+from skitter.frontends.tasks.changes import Schedule, TaskChange
 from skitter.frontends.tasks.task import Limits, Task
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import build_settings
 from skitter.worker.hooks import HookAction
 
-_OF_A_TASK = frozenset(
+_TASK_SETTINGS = frozenset(
     {"delay", "jitter", "rates", "concurrency_per_slot", "depth_limit", "headers", "user_agent"}
 )
-"""Settings that can be those of one task; all others are the job's."""
+"""Settings that a single task can have. All others belong to the job."""
 
 
 class RecipeTask(Task):
-    """Follows a recipe. Its settings for delay, rates, depth and headers become limits of the task alone.
+    """A task that follows a recipe. The recipe's settings for delay, rates, depth and headers apply to the task only.
 
-    ``outputs``: where its items go; ``None``: where the recipe says. ``rounds``: it is fetched anew in each round that
-    its book begins.
+    ``outputs``
+        Outputs of its items. ``None``: those of the recipe.
+    ``scheduled``
+        Whether its pages are fetched once in each recrawl of a schedule.
 
-    Raises :class:`~skitter.frontends.recipe.problems.RecipeError` for a setting that only a whole job can have.
+    Raises :class:`~skitter.frontends.recipe.source.RecipeError` for a setting that only a whole job can have.
     """
 
     def __init__(
         self,
-        source: Source,
+        source: RecipeSource,
         arguments: Mapping[str, Any] | None = None,
         *,
         outputs: Sequence[str] | None = None,
-        rounds: bool = False,
+        scheduled: bool = False,
     ) -> None:
-        plan = make_plan(source, arguments)
-        _check(plan, source)
+        compiled = compile_recipe(source, arguments)
+        _check(compiled, source)
         super().__init__(
-            plan.name,
-            root=(),
-            trunk=dict.fromkeys(plan.pages, _read_by_plan),
-            limits=_limits_of(plan),
-            outputs=plan.recipe.outputs if outputs is None else outputs,
+            compiled.name,
+            start=(),
+            rules=dict.fromkeys(compiled.pages, _read_by_recipe),
+            limits=_limits_of(compiled),
+            domains=compiled.allowed_domains,
+            reload=compiled.recipe.reload,
+            outputs=compiled.recipe.outputs if outputs is None else outputs,
         )
-        settings = build_settings(plan.recipe.settings)
-        agent = {"User-Agent": settings.user_agent} if "user_agent" in plan.recipe.settings else {}
-        self.domains = list(plan.allowed_domains)
-        self.stamp = stamp_of(
-            plan,
-            self.name,
-            bounds=plan.allowed_domains,
+        settings = build_settings(compiled.recipe.settings)
+        agent = {"User-Agent": settings.user_agent} if "user_agent" in compiled.recipe.settings else {}
+        self.defaults = request_defaults_of(
+            compiled,
+            name=self.name,
+            allowed_domains=compiled.allowed_domains,
             headers={**agent, **settings.headers},
             depth_limit=settings.depth_limit,
-            rounds=rounds,
+            scheduled=scheduled,
         )
-        self.reload = plan.recipe.reload
-        self._follower = Follower(plan)
+        self._runner = RecipeRunner(compiled)
 
     @classmethod
     def of_file(cls, path: str | Path, arguments: Mapping[str, Any] | None = None) -> RecipeTask:
-        """Return the task of a recipe's file."""
-        return cls(Source.of_file(path), arguments)
+        """Create the task from a recipe's file."""
+        return cls(RecipeSource.of_file(path), arguments)
 
     @classmethod
-    def of_entry(cls, entry: Entry) -> RecipeTask:
-        """Return the task that a line of a book adds."""
-        source = Source.of_text(entry.text, entry.file)
-        task = cls(source, entry.variables, outputs=entry.outputs, rounds=bool(entry.schedule))
-        task.paused, task.closed = bool(entry.paused), entry.closed
+    def of_change(cls, change: TaskChange) -> RecipeTask:
+        """Create the task that a line of a task file adds."""
+        source = RecipeSource.of_text(change.text, change.file)
+        task = cls(source, change.variables, outputs=change.outputs, scheduled=bool(change.schedule))
+        task.paused, task.closed = bool(change.paused), change.closed
         return task
 
-    async def roots(self) -> AsyncIterator[Request]:
-        """Give the first requests of the recipe."""
-        for request in await self._follower.first():
+    async def start_requests(self) -> AsyncIterator[Request]:
+        """Yield the first requests of the recipe."""
+        for request in await self._runner.first():
             yield request
 
     async def read(
@@ -97,58 +96,60 @@ class RecipeTask(Task):
     ) -> list[Any]:
         """Read a page of the kind that its request names."""
         del run
-        return await self._follower.read(response, page or rule, data, sitemap)
+        return await self._runner.read(response, page or rule, data, sitemap)
 
     async def step(self, name: str, response: Response) -> Iterable[Request]:
-        """Do a step of the recipe's login."""
-        return await self._follower.step(name, response)
+        """Perform a step of the recipe's login."""
+        return await self._runner.step(name, response)
 
     def after_request(self, response: Response) -> HookAction | None:
-        """Let the answer to the login form come to its callback."""
-        return self._follower.after_request(response)
+        """Pass the answer to the login form to its callback."""
+        return self._runner.after_request(response)
 
     async def close(self) -> None:
-        """Give back what the recipe holds in this process."""
-        await self._follower.close()
+        """Close the resources of the recipe in this process."""
+        await self._runner.close()
 
 
-def new_entry(
-    source: Source,
+def new_task_change(
+    source: RecipeSource,
     text: str,
     variables: dict[str, Any],
     *,
     outputs: Sequence[str] = (),
     schedule: str = "",
-) -> Entry:
-    """Return the line of a book that adds a recipe as a task.
+) -> TaskChange:
+    """Return the line of a task file that adds a recipe as a task.
 
-    Raises :class:`~skitter.frontends.recipe.problems.RecipeError` for a recipe that cannot be one, and
-    :class:`~skitter.errors.UsageError` for a schedule that is none.
+    Raises :class:`~skitter.frontends.recipe.source.RecipeError` for a recipe that cannot be a task, and
+    :class:`~skitter.errors.UsageError` for an invalid schedule.
     """
     if schedule:
         Schedule(schedule)
     task = RecipeTask(source, variables)
     if schedule and task.reload is not None:
         raise UsageError(
-            f"task {task.name!r} has both reload and a schedule", remedy="leave out one of the two"
+            f"task {task.name!r} has both reload and a schedule",
+            remedy="remove one of them",
+            field="schedule",
         )
-    return Entry(
+    return TaskChange(
         task=task.name, file=source.name, text=text, variables=variables, outputs=list(outputs or task.outputs),
         reload=task.reload, schedule=schedule, at=time.time(),
     )  # fmt: skip
 
 
-def _check(plan: Plan, source: Source) -> None:
+def _check(compiled: CompiledRecipe, source: RecipeSource) -> None:
     problems = [
-        Problem(("settings", name), "is a setting of a whole job, not of one task", "set it for the job: -s")
-        for name in plan.recipe.settings.keys() - _OF_A_TASK
+        RecipeProblem(("settings", name), "is a setting of a job, not of a task", "set it for the job: -s")
+        for name in compiled.recipe.settings.keys() - _TASK_SETTINGS
     ]
     if problems:
-        raise source.refuse(problems)
+        raise source.error(problems)
 
 
-def _limits_of(plan: Plan) -> Limits:
-    given = plan.recipe.settings
+def _limits_of(compiled: CompiledRecipe) -> Limits:
+    given = compiled.recipe.settings
     settings = build_settings(given)
     return Limits(
         delay=settings.delay,
@@ -158,5 +159,5 @@ def _limits_of(plan: Plan) -> Limits:
     )
 
 
-def _read_by_plan(_context: object) -> None:
-    """Stand for a kind of page in the trunk; :meth:`RecipeTask.read` reads it."""
+def _read_by_recipe(_context: object) -> None:
+    """Serve as a placeholder for a kind of page among the rules; :meth:`RecipeTask.read` reads the page."""

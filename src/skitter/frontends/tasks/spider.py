@@ -1,14 +1,15 @@
-"""TaskSpider: the spider of a job that holds many tasks."""
+"""TaskSpider: the spider of a job with many tasks, and the sweeper that empties the queue of closed tasks."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import DeferRequest, SpiderError, did_you_mean
-from skitter.frontends.request_defaults import ROUND
-from skitter.frontends.tasks.closing import Closing
+from skitter.frontends.request_defaults import RECRAWL
 from skitter.frontends.tasks.limits import limit_rules
 from skitter.frontends.tasks.task import Task
 from skitter.frontier.group_filter import TASK
@@ -23,20 +24,29 @@ if TYPE_CHECKING:
     from skitter.worker.worker import Worker
 
 log = logging.getLogger("skitter.frontends.tasks")
-_FOR_EVER = 100 * 365 * 86_400.0
-_LOOK_AGAIN = 5.0
-"""Seconds for which a host is left alone on which only paused tasks are: a task goes on so soon after it is resumed."""
-_PUT_BACK = 60.0
-"""Seconds for which a request of a paused task is put back where other tasks wait for the same host: each costs the host a
-turn, so it is not done more often."""
+
+POLL_INTERVAL = 0.5
+"""Seconds between two checks for added, paused and closed tasks."""
+_VISITED_TTL = 100 * 365 * 86_400.0
+"""Seconds after which pages may be fetched again: longer than any job lasts."""
+_PAUSED_HOST_DELAY = 5.0
+"""Seconds for which a slot with requests of paused tasks only is paused. A resumed task continues after at most this
+time."""
+_PAUSED_REQUEST_DELAY = 60.0
+"""Seconds for which a request of a paused task is deferred where other tasks use the same host. Each deferral takes a turn
+of the host, so the delay is longer."""
+_FIRST_SWEEP_GAP = 1.0
+"""Seconds between the first two sweeps for a task. The gap doubles while sweeps find nothing."""
+_SWEEP_REST_FACTOR = 20.0
+"""Rest after a sweep, in multiples of its duration: sweeping takes at most 5 % of the time, however long the queue is."""
 
 
 class TaskSpider(Spider):
-    """Runs the tasks of its class, or those it is given.
+    """Runs the tasks of its class, or those that are passed to it.
 
-    ``class News(TaskSpider): tasks = (Task("front", root=["https://news.example/"], trunk={"list": read_list}),)``
+    ``class News(TaskSpider): tasks = (Task("front", start=["https://news.example/"], rules={"list": read_list}),)``
 
-    Raises :class:`~skitter.errors.SpiderError` for two tasks of one name.
+    Raises :class:`~skitter.errors.SpiderError` for two tasks of the same name.
     """
 
     tasks: Sequence[Task] = ()
@@ -44,8 +54,8 @@ class TaskSpider(Spider):
     def __init__(self, tasks: Iterable[Task] | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.by_name: dict[str, Task] = {}
-        self._told_paused: set[str] = set()
-        self._closing = Closing(lambda: [*self.by_name.values()], self.look)
+        self._reported_paused: set[str] = set()
+        self._sweeper = ClosedTaskSweeper(self)
         for task in self.tasks if tasks is None else tasks:
             self.add_task(task)
         self.custom_settings = self._settings()  # type: ignore[misc]  # of these tasks, not of the class
@@ -53,33 +63,37 @@ class TaskSpider(Spider):
     def add_task(self, task: Task) -> None:
         """Add a task. Raises :class:`~skitter.errors.SpiderError` if its name is taken."""
         if task.name in self.by_name:
-            raise SpiderError(f"there are two tasks {task.name!r}", remedy="give each a name of its own")
+            raise SpiderError(
+                f"two tasks have the name {task.name!r}", remedy="give each task a unique name", field="name"
+            )
         self.by_name[task.name] = task
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings of the class with what the tasks ask for."""
+        """Return the settings of the class, with the limits and the expiry that the tasks need."""
         own = dict(type(self).custom_settings)
         rules = [*own.get("limit_rules", ()), *self._limit_rules()]
-        if any(task.stamp.reloads for task in self.by_name.values()):
-            own.setdefault("visited_ttl", _FOR_EVER)  # a re-crawl fetches what reloads, and nothing else
+        if any(task.defaults.reloads for task in self.by_name.values()):
+            own.setdefault(
+                "visited_ttl", _VISITED_TTL
+            )  # a recrawl of the job fetches only pages of a new period
         return own | ({"limit_rules": rules} if rules else {})
 
     def _limit_rules(self) -> list[dict[str, Any]]:
         return limit_rules(self.by_name.values())
 
     async def start(self) -> AsyncIterator[Request]:
-        """Yield the roots of all tasks."""
+        """Yield the start requests of all tasks."""
         for task in [*self.by_name.values()]:
-            async for request in self.roots_of(task):
+            async for request in self.start_requests_of(task):
                 yield request
 
-    async def roots_of(self, task: Task) -> AsyncIterator[Request]:
-        """Yield the roots of one task, marked as its own, for the period that it is now."""
+    async def start_requests_of(self, task: Task) -> AsyncIterator[Request]:
+        """Yield the start requests of one task, marked with the task and the current period."""
         if task.closed:
             return
-        number = task.stamp.round_now()
-        async for request in task.roots():
-            for marked in task.stamp.on(request, number):
+        number = task.defaults.current_period()
+        async for request in task.start_requests():
+            for marked in task.defaults.apply(request, number):
                 yield marked
 
     async def parse(
@@ -90,24 +104,24 @@ class TaskSpider(Spider):
         data: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> list[Any]:
-        """Read a page by the rule that its request names."""
+        """Read a page with the rule that its request names."""
         found = await self.find_task(task)
-        if found.closed:  # since it was fetched
+        if found.closed:  # while the page was fetched
             return []
         return _marked(
             found, await found.read(response, rule, data or {}, run_callback, **arguments), response
         )
 
     async def login(self, response: Response, task: str) -> list[Any]:
-        """Fill in the form of a task's login."""
+        """Fill in the login form of a task."""
         return await self._step("login", response, task)
 
     async def login_sent(self, response: Response, task: str) -> list[Any]:
-        """Look where the form of a task's login leads."""
+        """Follow the answer to the login form of a task."""
         return await self._step("login_sent", response, task)
 
     async def login_check(self, response: Response, task: str) -> list[Any]:
-        """Begin a task if its login has worked."""
+        """Start a task if its login succeeded."""
         return await self._step("login_check", response, task)
 
     async def _step(self, name: str, response: Response, task: str) -> list[Any]:
@@ -115,75 +129,139 @@ class TaskSpider(Spider):
         return _marked(found, await found.step(name, response), response)
 
     async def find_task(self, name: str) -> Task:
-        """Return a task; a request that names none, such as a seed from outside, belongs to the only one.
+        """Return a task. A request without a task name, such as an external seed, belongs to the only task.
 
-        Raises :class:`~skitter.errors.SpiderError` if there is none of that name.
+        Raises :class:`~skitter.errors.SpiderError` for an unknown name.
         """
         if not name and len(self.by_name) == 1:
             return self._only_task()
         if name not in self.by_name:
-            raise SpiderError(f"there is no task {name!r}", remedy=did_you_mean(name, self.by_name or ["-"]))
+            raise SpiderError(
+                f"unknown task {name!r}", remedy=did_you_mean(name, self.by_name or ["-"]), field="task"
+            )
         return self.by_name[name]
 
     def route_of(self, request: Request) -> tuple[str, ...]:
         """Return the outputs of a request's task; see :class:`~skitter.worker.routing.OutputRouter`."""
         task = self.by_name.get(request.cb_kwargs.get("task", ""))
-        return self._only_task().outputs if task is None else task.outputs
+        return tuple((self._only_task() if task is None else task).outputs)
 
     def routes(self) -> Sequence[tuple[str, ...]]:
         """Return the outputs of all tasks; see :class:`~skitter.worker.routing.OutputRouter`."""
-        return list(dict.fromkeys(task.outputs for task in [*self.by_name.values()]))
+        return list(dict.fromkeys(tuple(task.outputs) for task in [*self.by_name.values()]))
 
     def _only_task(self) -> Task:
         return next(iter(self.by_name.values()))
 
-    async def look(self) -> None:
-        """Learn what has become of the tasks, where somebody else says so."""
+    async def refresh(self) -> None:
+        """Read changes of the tasks that another program made. The tasks of this class never change."""
 
     async def on_start(self, worker: Worker) -> None:
-        """Begin to look after the tasks that are closed."""
-        worker.start_task(self._closing.run(worker))
+        """Start the sweeper of closed tasks."""
+        worker.start_task(self._sweeper.run(worker))
 
     async def on_error(self, request: Request, error: BaseException) -> HookAction | None:
-        """Let nothing of a closed task be tried again."""
+        """Do not retry requests of a closed task."""
         del error
         task = self.by_name.get(request.cb_kwargs.get(TASK, ""))
         return HookAction.DROP if task is not None and task.closed else None
 
     async def before_request(self, request: Request) -> HookAction | None:
-        """Drop the requests of a task that was closed, and put off those of one that is paused.
+        """Drop the requests of a closed task, and defer those of a paused one.
 
         Raises :class:`~skitter.errors.DeferRequest` for the latter.
         """
         task = await self.find_task(request.cb_kwargs.get("task", ""))
         if task.paused and not task.closed:
-            self._tell_of_pause(task)
+            self._report_pause(task)
             host = host_of(normalize(request.url) or "")
             alone = not any(other.may_fetch_from(host) for other in self.by_name.values())
-            raise DeferRequest(f"task {task.name} is paused", _LOOK_AGAIN if alone else _PUT_BACK, slot=alone)
-        self._told_paused.discard(task.name)
+            delay = _PAUSED_HOST_DELAY if alone else _PAUSED_REQUEST_DELAY
+            raise DeferRequest(f"task {task.name} is paused", delay, slot=alone)
+        self._reported_paused.discard(task.name)
         if not task.closed:
             return None
-        self._closing.meet(task.name)
+        self._sweeper.sweep_again(task.name)
         return HookAction.DROP
 
-    def _tell_of_pause(self, task: Task) -> None:
-        if task.name not in self._told_paused:
-            self._told_paused.add(task.name)
-            log.warning("task %s is paused: its requests wait, and so does the end of the job", task.name)
+    def _report_pause(self, task: Task) -> None:
+        if task.name not in self._reported_paused:
+            self._reported_paused.add(task.name)
+            log.warning("task %s is paused: its requests stay queued, and the job does not finish", task.name)
 
     async def after_request(self, response: Response) -> HookAction | None:
-        """Let a task decide over a response."""
-        words = {} if response.request is None else response.request.cb_kwargs
-        return (await self.find_task(words.get("task", ""))).after_request(response)
+        """Let a task handle a response before its status is checked."""
+        arguments = {} if response.request is None else response.request.cb_kwargs
+        return (await self.find_task(arguments.get("task", ""))).after_request(response)
 
     async def on_stop(self, worker: object) -> None:
-        """Give back what the tasks hold in this process."""
+        """Close the resources of the tasks in this process."""
         del worker
         for task in self.by_name.values():
             await task.close()
 
 
-def _marked(task: Task, given: Iterable[Any], response: Response) -> list[Any]:
-    number = response.meta.get(ROUND, 0)
-    return [marked for one in given for marked in task.stamp.on(one, number)]
+def _marked(task: Task, results: Iterable[Any], response: Response) -> list[Any]:
+    number = response.meta.get(RECRAWL, 0)
+    return [marked for result in results for marked in task.defaults.apply(result, number)]
+
+
+class SweepSchedule:
+    """When to look for queued requests of one closed task. Times are seconds of a monotonic clock."""
+
+    def __init__(self, now: float, timeout: float) -> None:
+        self._timeout = timeout
+        self.next_at = now
+        self.gap = _FIRST_SWEEP_GAP
+        self._until = now + timeout
+
+    def note(self, began: float, ended: float, found: int) -> None:
+        """Set the time of the next sweep after one that dropped ``found`` requests."""
+        self.gap = _FIRST_SWEEP_GAP if found else 2 * self.gap
+        if found:
+            self._until = ended + self._timeout
+        self.next_at = ended + max(self.gap, _SWEEP_REST_FACTOR * (ended - began))
+        if self.next_at > self._until:
+            self.next_at = float("inf")
+
+    def restart(self, now: float) -> None:
+        """Sweep again soon: a worker received a request of the task."""
+        self._until = now + self._timeout
+        self.gap = _FIRST_SWEEP_GAP
+        self.next_at = min(self.next_at, now + _FIRST_SWEEP_GAP)
+
+
+class ClosedTaskSweeper:
+    """Drops queued requests of closed tasks while a job runs, instead of one by one at the turn of their host.
+
+    One sweep is not enough: another worker may notice the closing later, and the requests of a worker that dies return
+    to the queue when their leases expire. So sweeps are repeated, less and less often, until every lease from before
+    the closing has expired, and again when a worker receives a request of a closed task. One of several workers does
+    each sweep.
+    """
+
+    def __init__(self, spider: TaskSpider) -> None:
+        self._spider = spider
+        self._schedules: dict[str, SweepSchedule] = {}
+
+    async def run(self, worker: Worker) -> None:
+        """Sweep until the worker ends."""
+        while True:
+            await self._spider.refresh()
+            for task in [task for task in self._spider.by_name.values() if task.closed]:
+                await self._sweep(task.name, worker)
+            await asyncio.sleep(POLL_INTERVAL)
+
+    async def _sweep(self, task: str, worker: Worker) -> None:
+        began = time.monotonic()
+        if task not in self._schedules:
+            self._schedules[task] = SweepSchedule(began, 1.5 * worker.settings.lease_seconds)
+        schedule = self._schedules[task]
+        if began >= schedule.next_at:
+            found = await worker.drop_group(task, 0.9 * schedule.gap)
+            schedule.note(began, time.monotonic(), found)
+
+    def sweep_again(self, task: str) -> None:
+        """Sweep a closed task again soon: one of its requests was leased."""
+        if (schedule := self._schedules.get(task)) is not None:
+            schedule.restart(time.monotonic())

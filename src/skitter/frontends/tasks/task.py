@@ -1,10 +1,11 @@
-"""Task: one crawl among the many of a job: where it starts, its tree of rules, its limits."""
+"""Task: one of the crawls of a job, with its start requests, its rules and its limits."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,17 +19,17 @@ from skitter.response import Response
 from skitter.web.urls import host_of, normalize
 from skitter.worker.hooks import HookAction
 
-type_of_root = Sequence[str | Request] | Callable[[], Any]
+StartRequests = Sequence[str | Request] | Callable[[], Any]
 
 
 class Limits:
-    """How gently a task is fetched, over all workers: one pool for all its hosts.
+    """Politeness of a task, over all workers: one pool for all its hosts.
 
-    ``delay`` and ``wait`` are seconds: between two fetches, and up to so much more at random. ``rates`` all have to
-    agree: ``("1/2s", "20/60s")``. ``concurrency_per_slot`` is the number of fetches in flight. What is not given is as the
-    settings of the job say.
+    ``delay`` and ``wait`` are seconds: between two fetches, and the maximum random extra delay. All ``rates``, such as
+    ``("1/2s", "20/60s")``, apply together. ``concurrency_per_slot`` is the number of fetches in flight. The settings of
+    the job apply where an argument is omitted.
 
-    Raises, when made, :class:`~skitter.errors.SettingsError` for a rate that is none.
+    Raises :class:`~skitter.errors.SettingsError` for an invalid rate.
     """
 
     def __init__(
@@ -55,87 +56,76 @@ class Limits:
     __hash__ = None  # type: ignore[assignment]  # they are compared, never looked up
 
 
+@dataclass(eq=False)
 class Task:
-    """One crawl of a job.
+    """One crawl of a job. All arguments besides the name are keywords.
 
-    ``name``
-        Its requests refer to it by this name, so they can be stored, and taken by any worker.
-    ``root``
-        First URLs or requests, or a function that gives them (any of the four kinds).
-    ``trunk``
-        Its rules by name: functions (of any kind) that get a :class:`RuleContext` and give items, requests and
-        batches of links. A request names its rule; one that names none goes to the rule that made it, a root to
-        the first one.
-    ``max_depth``
-        Links followed from a root at most; ``None``: the setting ``depth_limit`` alone. The engine counts.
-    ``limits``
-        For the hosts of the task; see :class:`Limits`.
-    ``cookies``, ``headers``
-        Sent with its requests, the cookies to its own domains only.
-    ``domains``
-        Outside which it follows nothing, subdomains included; default: the hosts of a ``root`` that is a list.
-        Empty: no bound.
-    ``priority``
-        Added to that of each request.
-    ``reload``
-        Seconds of a period in which each page is fetched once; ``None``: once and for all.
-    ``outputs``
-        Where its items go, and only there; none: to the outputs of the job.
-    ``paused``
-        Nothing of it is fetched; what is queued of it stays, and so does its job.
-    ``closed``
-        Its queued requests are dropped, counted as ``refused/hook``, and it gives no new ones.
-
-    Raises, when made, :class:`~skitter.errors.SpiderError` without a name or rules, and for a ``reload`` that is
-    not above 0.
+    Raises :class:`~skitter.errors.SpiderError` if the name or the rules are empty, and for a ``reload`` that is not
+    above 0.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        root: type_of_root,
-        trunk: Mapping[str, Callable[[RuleContext], Any]],
-        max_depth: int | None = None,
-        limits: Limits | None = None,
-        cookies: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        domains: Sequence[str] | None = None,
-        priority: int = 0,
-        reload: float | None = None,
-        outputs: Sequence[str] = (),
-        paused: bool = False,
-        closed: bool = False,
-    ) -> None:
-        if not name or not trunk:
-            raise SpiderError(f"task {name!r} has no name or no rules", remedy="give both")
-        if reload is not None and reload <= 0:
-            raise SpiderError(f"task {name!r} has reload {reload}", remedy="give seconds above zero, or None")
-        self.name = name
-        self.trunk = dict(trunk)
-        self.limits = limits or Limits()
-        self.domains = _domains_of(root) if domains is None else list(domains)
-        self.outputs = tuple(outputs)
-        self.paused = paused
-        self.closed = closed
-        self._root = root
-        self.stamp = RequestDefaults(
-            name, bounds=self.domains, home=self.domains, cookies=cookies, headers=headers, priority=priority,
-            depth_limit=max_depth, reload=reload,
+    name: str
+    """Unique within the job. Requests refer to their task by name, so every worker can fetch them."""
+    _: KW_ONLY
+    start: StartRequests
+    """URLs or requests to start with, or a function of any kind that returns them."""
+    rules: Mapping[str, Callable[[RuleContext], Any]]
+    """Rules by name: functions of any kind that take a :class:`RuleContext` and return items, requests and batches of
+    links. A request without a rule name uses the rule that created it; a start request uses the first rule."""
+    max_depth: int | None = None
+    """Maximum number of links between a start URL and a page. ``None``: only the setting ``depth_limit`` applies."""
+    limits: Limits = field(default_factory=Limits)
+    """For the hosts of the task; see :class:`Limits`."""
+    cookies: Mapping[str, str] = field(default_factory=dict)
+    """Sent with its requests, to its own domains only."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with its requests."""
+    domains: Sequence[str] | None = None
+    """Domains, with their subdomains, that the task stays within. ``None``: the hosts of a ``start`` list. Empty: all
+    domains."""
+    priority: int = 0
+    """Added to the priority of its requests."""
+    reload: float | None = None
+    """Length of a period in seconds; each page is fetched once per period. ``None``: each page is fetched once."""
+    outputs: Sequence[str] = ()
+    """Outputs that receive its items. Empty: the outputs of the job."""
+    paused: bool = False
+    """Fetch nothing for the task. Its queued requests stay, and the job does not finish."""
+    closed: bool = False
+    """Drop the queued requests of the task, counted as ``refused/hook``, and add no new ones."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise SpiderError("a task has an empty name", remedy="give it a name", field="name")
+        if not self.rules:
+            raise SpiderError(f"task {self.name!r} has no rules", remedy="give at least one", field="rules")
+        if self.reload is not None and self.reload <= 0:
+            raise SpiderError(
+                f"task {self.name!r}: reload must be above 0 (got {self.reload})",
+                remedy="give a number of seconds, or None",
+                field="reload",
+            )
+        self.rules = dict(self.rules)
+        self.outputs = tuple(self.outputs)
+        self.bounds = _hosts_of(self.start) if self.domains is None else list(self.domains)
+        """Domains that the task stays within, as resolved from ``domains`` and ``start``."""
+        self.defaults = RequestDefaults(
+            name=self.name, allowed_domains=self.bounds, cookie_domains=self.bounds, cookies=self.cookies,
+            headers=self.headers, priority=self.priority, depth_limit=self.max_depth, reload=self.reload,
         )  # fmt: skip
 
     def may_fetch_from(self, host: str) -> bool:
-        """Tell whether it is at work and may have requests for a host (as in a URL, with its port)."""
-        return not (self.paused or self.closed) and self.stamp.admits(host)
+        """Return whether the task is active and may have requests for a host (as in a URL, with its port)."""
+        return not (self.paused or self.closed) and self.defaults.admits(host)
 
-    async def roots(self) -> AsyncIterator[Request]:
-        """Give the first requests, each naming its rule, always in the same order."""
-        given = self._root() if callable(self._root) else self._root
-        if inspect.isawaitable(given):
-            given = await given
-        first = next(iter(self.trunk))
-        async for one in _each(given):
-            yield with_rule(Request(one) if isinstance(one, str) else one, first)
+    async def start_requests(self) -> AsyncIterator[Request]:
+        """Yield the start requests, each with the name of its rule, always in the same order."""
+        results = self.start() if callable(self.start) else self.start
+        if inspect.isawaitable(results):
+            results = await results
+        first = next(iter(self.rules))
+        async for result in _each(results):
+            yield with_rule(Request(result) if isinstance(result, str) else result, first)
 
     async def read(
         self,
@@ -147,32 +137,37 @@ class Task:
         page: str = "",
         sitemap: int | None = None,
     ) -> list[Any]:
-        """Return what a rule gives for a page. Raises :class:`~skitter.errors.SpiderError` for an unknown rule."""
-        del page, sitemap  # words of recipes
-        function = self.trunk.get(rule or next(iter(self.trunk)))
+        """Return the results of a rule for a page. Raises :class:`~skitter.errors.SpiderError` for an unknown rule."""
+        del page, sitemap  # only recipes have them
+        function = self.rules.get(rule or next(iter(self.rules)))
         if function is None:
             raise SpiderError(
-                f"task {self.name!r} has no rule {rule!r}", remedy=did_you_mean(rule, self.trunk)
+                f"task {self.name!r} has no rule {rule!r}",
+                remedy=did_you_mean(rule, self.rules),
+                field="rule",
             )
-        given: list[Any] = await run(function, RuleContext(response, self.name, rule, data))
-        return [with_rule(one, rule) for one in given]
+        results: list[Any] = await run(function, RuleContext(response, self.name, rule, data))
+        return [with_rule(result, rule) for result in results]
 
     async def step(self, name: str, response: Response) -> Iterable[Request]:
-        """Do a step of a login. Raises :class:`~skitter.errors.SpiderError`: only recipes have one."""
+        """Perform a step of a login. Raises :class:`~skitter.errors.SpiderError`: only recipes have a login."""
         del response
-        raise SpiderError(f"task {self.name!r} has no {name}", remedy="it was changed: start the job anew")
+        raise SpiderError(
+            f"task {self.name!r} has no {name}, although a stored request names it",
+            remedy="the task has changed: start the job again with --fresh",
+        )
 
     def after_request(self, response: Response) -> HookAction | None:
-        """Decide over a response before its status does; see :class:`~skitter.worker.hooks.Hooks`."""
+        """Handle a response before its status is checked; see :class:`~skitter.worker.hooks.Hooks`."""
         del response
         return None
 
     async def close(self) -> None:
-        """Give back what it holds in this process."""
+        """Close the resources of the task in this process."""
 
 
 def with_rule(given: Any, rule: str) -> Any:
-    """Return a request, or a batch of links, that names a rule: its own, or else this one."""
+    """Return a request or a batch of links that names a rule: its own, or else ``rule``."""
     if isinstance(given, Request) and "rule" not in given.cb_kwargs:
         return given.replace(cb_kwargs={**given.cb_kwargs, "rule": rule})
     if isinstance(given, Links) and "rule" not in given.fields.get("cb_kwargs", {}):
@@ -182,10 +177,10 @@ def with_rule(given: Any, rule: str) -> Any:
 
 
 class RuleContext:
-    """What a rule sees: the page, and what travelled to it.
+    """The argument of a rule: a page, and the data that its request carried.
 
-    ``data``: values from the pages before. A child gets a copy of them with what is added, so that siblings do not
-    see each other's.
+    ``data``: values from earlier pages. Each child receives a copy plus the values that the rule adds, so siblings
+    never see each other's data.
     """
 
     def __init__(self, response: Response, task: str, rule: str, data: Mapping[str, Any]) -> None:
@@ -196,19 +191,19 @@ class RuleContext:
 
     @property
     def url(self) -> str:
-        """Of the page."""
+        """The URL of the page."""
         return self.response.url
 
     def css(self, query: str) -> SelectorList:
-        """Select from the page by CSS."""
+        """Select elements of the page with a CSS query."""
         return self.response.css(query)
 
     def xpath(self, query: str) -> SelectorList:
-        """Select from the page by XPath."""
+        """Select elements of the page with an XPath query."""
         return self.response.xpath(query)
 
     def output(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an item that says where it is from: task, rule, URL and time beside its ``data``."""
+        """Return an item with its origin: task, rule, URL and time, besides ``data``."""
         return {
             "task": self.task,
             "rule": self.rule,
@@ -226,19 +221,19 @@ class RuleContext:
     def follow_all(
         self, css: str = "a", rule: str = "", data: Mapping[str, Any] | None = None, **fields: Any
     ) -> Links:
-        """Return all links that a query finds as one batch."""
+        """Return the links of all elements that a query matches, as one batch."""
         return self.response.follow_all(css=css, cb_kwargs=self._arguments(rule, data), **fields)
 
     def follow_matches(self, regexp: str, rule: str = "", data: Mapping[str, Any] | None = None) -> Links:
-        """Return the links that a regular expression finds in the page's text: its first group, or all of it."""
+        """Return the links that a regular expression matches in the page's text: its first group, or the whole match."""
         found = [
             match[1] if match.re.groups else match[0] for match in re.finditer(regexp, self.response.text)
         ]
         return Links(self.response.base_url, found, {"cb_kwargs": self._arguments(rule, data)})
 
     def _arguments(self, rule: str, data: Mapping[str, Any] | None) -> dict[str, Any]:
-        travelling = {**self.data, **(data or {})}
-        return {"rule": rule or self.rule} | ({"data": travelling} if travelling else {})
+        carried = {**self.data, **(data or {})}
+        return {"rule": rule or self.rule} | ({"data": carried} if carried else {})
 
 
 async def _each(given: Any) -> AsyncIterator[Any]:
@@ -249,13 +244,17 @@ async def _each(given: Any) -> AsyncIterator[Any]:
         for one in given:
             yield one
     else:
-        raise SpiderError(f"the root of a task gave {given!r:.60}", remedy="give URLs or requests")
+        raise SpiderError(
+            f"invalid start requests of a task: {given!r:.60}",
+            remedy="return URLs or requests",
+            field="start",
+        )
 
 
-def _domains_of(root: type_of_root) -> list[str]:
-    if callable(root):
+def _hosts_of(start: StartRequests) -> list[str]:
+    if callable(start):
         return []
-    urls = [normalize(one if isinstance(one, str) else one.url) for one in root]
+    urls = [normalize(one if isinstance(one, str) else one.url) for one in start]
     hosts = [re.sub(r":\d+$", "", host_of(url)) for url in urls if url is not None]
     return list(dict.fromkeys(host for host in hosts if host))
 

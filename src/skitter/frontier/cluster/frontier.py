@@ -21,7 +21,6 @@ from skitter.frontier.cluster.partition import ForwardedRequest, Partition
 from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.cluster.state import ClusterBudget, ClusterState
 from skitter.frontier.contract import Catalog
-from skitter.frontier.embedded.clock import steady_clock
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import (
     AddResult,
@@ -35,6 +34,7 @@ from skitter.frontier.records import (
     SeedClaim,
     SeedProgress,
 )
+from skitter.frontier.scheduling import steady_clock
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 

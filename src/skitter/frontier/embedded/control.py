@@ -1,136 +1,113 @@
-"""SQLite control: what people do to a job from outside: pause it, hold, ban and drop hosts, change its settings."""
+"""Control of an embedded frontier: state of the job, pauses, delays, bans, drops and changed settings."""
 
 from __future__ import annotations
 
-from functools import partial
-
 import msgspec
 
-from skitter.frontier.embedded import queries
-from skitter.frontier.embedded.backlog import Dropping
-from skitter.frontier.embedded.rows import SqliteRows
-from skitter.frontier.embedded.scheduler import Slot
+from skitter.frontier.embedded.job import JobRecord
+from skitter.frontier.embedded.journal import Journal
+from skitter.frontier.embedded.requests import RequestTable
+from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.group_filter import GroupFilter
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import JobState
-from skitter.queues import without_queue
-
-_REMOVED_AT_ONCE = 5_000
-_LOOKED_AT_ONCE = 20_000
-"""Requests among which those of a task are looked for in one step: other calls wait for no more."""
+from skitter.politeness import Politeness
 
 
-class SqliteControl(SqliteRows):
-    """Steers the job."""
+class EmbeddedControl:
+    """Changes the course of a job. The methods are those of :class:`~skitter.frontier.contract.Control`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        job: JobRecord,
+        slots: SlotScheduler,
+        requests: RequestTable,
+        politeness: Politeness,
+    ) -> None:
+        self._journal = journal
+        self._job = job
+        self._slots = slots
+        self._requests = requests
+        self._politeness = politeness
 
     async def set_state(self, state: JobState) -> JobState:
-        """Set what the fleet is to do."""
-        self._state = state
-        self._note_job()
+        """Set the state of the job."""
+        self._job.state = state
+        self._job.write()
         await self._journal.flush()
-        return self.current_state()
+        return self._requests.current_state()
 
-    async def hold(self, slot: str, seconds: float) -> None:
-        """Give out nothing of a slot for so long."""
-        entry = self._slots.get(slot)
-        self._slots.hold(entry, self._clock() + seconds)
-        await self._keep_limits(entry)
+    async def pause_slot(self, slot: str, seconds: float) -> None:
+        """Lease nothing from a slot for ``seconds``."""
+        paused = self._slots.get(slot)
+        self._slots.pause(paused, self._job.clock() + seconds)
+        await self._write_limits(paused)
 
     async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set the smallest delay of one slot."""
-        entry = self._slots.get(slot)
-        self._slots.set_floor(entry, seconds, self._clock())
-        await self._keep_limits(entry)
+        """Set the minimum delay of a slot."""
+        slowed = self._slots.get(slot)
+        self._slots.set_min_delay(slowed, seconds, self._job.clock())
+        await self._write_limits(slowed)
 
-    async def _keep_limits(self, slot: Slot) -> None:
-        self._note_limits(slot)
+    async def _write_limits(self, slot: Slot) -> None:
+        self._requests.write_limits(slot)
         await self._journal.flush()
 
-    async def change(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
-        """Change settings at once; they hold for later runs too."""
-        self._obey(changes if reset else changes.over(self._changes))
-        self._journal.put("change", 1, (1, msgspec.msgpack.encode(self._changes)))
+    async def settings_changes(self) -> SettingsChanges:
+        """Return the settings that were changed while the job ran."""
+        return self._job.changes
+
+    async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
+        """Change settings at once."""
+        self.apply(changes if reset else changes.over(self._job.changes))
+        self._journal.put("set_changes", 1, (1, msgspec.msgpack.encode(self._job.changes)))
         await self._journal.flush()
-        return self._changes
+        return self._job.changes
+
+    def apply(self, changes: SettingsChanges) -> None:
+        """Put changed settings into force."""
+        self._job.apply(changes)
+        self._slots.set_policies(changes.of_politeness(self._politeness).policy_of, self._job.clock())
 
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
-        """Remove what waits in a slot, here at once, then from the file."""
+        """Remove the waiting requests of a slot."""
         if ban:
             await self._set_ban(slot, banned=True)
-        found = [
-            (key, number) for key, number in self._slot_numbers.items() if slot in {key, without_queue(key)}
-        ]
-        dropped = sum([await self._drop(key, number) for key, number in found])
-        if dropped:
-            self._count({"refused/dropped": dropped})
-        self._note_job()
-        await self._journal.flush()
-        return dropped
+        return await self._requests.drop_slot(slot)
 
-    async def _drop(self, key: str, number: int) -> int:
-        async with self._waking:
-            dropped = self._backlog.drop(self._slots.get(key))
-            self._queued -= dropped
-            self._added -= dropped
-            last, on_lease = self._sequence, [held.request.row.seq for held in self._leases]
-            delayed, following = await self._journal.read(
-                lambda file: queries.drop_slot(file, number, last, on_lease)
-            )
-            self._delayed -= delayed
-            self._added -= delayed
-            self._next_delayed = min(self._next_delayed, following)
-        return dropped + delayed
-
-    async def drop_task(self, task: str) -> int:
-        """Remove what waits of a task: looked for in the file and then removed from it, some at a time."""
-        mark = GroupFilter(task)
-        async with self._waking, self._backlog.filling:
-            gone = await self._forget(mark)
-            for start in range(0, len(gone), _REMOVED_AT_ONCE):
-                batch = gone[start : start + _REMOVED_AT_ONCE]
-                for seq in batch:
-                    self._dequeue(seq)
-                self._queued -= len(batch)
-                await self._note_dropped(len(batch))
-            delayed, following = await self._journal.read(lambda file: queries.drop_delayed(file, mark))
-            self._delayed -= delayed
-            self._next_delayed = min(self._next_delayed, following)
-            await self._note_dropped(delayed)
-        return len(gone) + delayed
-
-    async def _forget(self, mark: GroupFilter) -> list[int]:
-        """Let nothing of a task wait any more; returns the numbers of the rows that are still to be removed."""
-        dropping = Dropping(self._backlog, self._slots)
-        after, last = 0, self._sequence
-        while True:
-            look = partial(
-                queries.waiting_with, trace=mark.trace, after=after, last=last, limit=_LOOKED_AT_ONCE
-            )
-            rows, after = await self._journal.read(look)
-            for seq, number, rank, record in rows:
-                if mark.is_on(record):
-                    dropping.take(self._slot_keys[number], rank, seq)
-            if not after:
-                return dropping.drop(lambda row: mark.is_on(row.record), self._slot_numbers)
-
-    async def _note_dropped(self, count: int) -> None:
-        if count:
-            self._added -= count
-            self._count({"refused/dropped": count})
-        self._note_job()
-        await self._journal.flush()
+    async def drop_group(self, group: str) -> int:
+        """Remove the waiting requests of a group."""
+        return await self._requests.drop_group(GroupFilter(group))
 
     async def unban(self, slot: str) -> bool:
-        """Take requests for a slot again."""
-        was_banned = slot in self._banned
+        """Accept requests for a slot again."""
+        was_banned = slot in self._job.banned
         if was_banned:
             await self._set_ban(slot, banned=False)
         return was_banned
 
     async def _set_ban(self, slot: str, *, banned: bool) -> None:
         if banned:
-            self._banned.add(slot)
+            self._job.banned.add(slot)
         else:
-            self._banned.discard(slot)
-        self._journal.put("ban", slot, (slot, int(banned)))
+            self._job.banned.discard(slot)
+        self._journal.put("set_ban", slot, (slot, int(banned)))
         await self._journal.flush()
+
+    async def banned(self) -> list[str]:
+        """List the banned slots."""
+        return sorted(self._job.banned)
+
+    async def recrawl(self) -> bool:
+        """Start a finished job again."""
+        if self._requests.current_state() is not JobState.FINISHED:
+            return False
+        if self._job.options.visited_ttl is None:
+            await self._journal.read(lambda tables: tables.forget_visits())
+            self._requests.seen.clear()
+            self._job.seen_on_disk = False
+        self._job.seeds.restart()
+        self._job.write()
+        await self._journal.flush()
+        return True

@@ -1,322 +1,390 @@
-"""SQLite frontier: one file a job, one owner process, decisions in memory, every change on disk.
+"""The embedded frontier: all decisions in the memory of one owner process, all changes in one SQLite file.
 
-``docs/embedded-frontier.md`` explains why it is built so. State transitions stand in
-``scripts/transitions.sql``; the scheduling is shared with the memory frontier (:mod:`~skitter.frontier.embedded.scheduler`).
+Without a file, the frontier stays in memory. The design is explained in ``docs/design/embedded-frontier.md``. The
+statements that change the file are in ``scripts/transitions.sql``.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, Protocol, Self
 
 import msgspec
 
-from skitter.frontier.embedded import queries
-from skitter.frontier.embedded.backlog import Row
-from skitter.frontier.embedded.control import SqliteControl
-from skitter.frontier.embedded.file_format import file_of
+from skitter.frontier.contract import Catalog, Partitions, SeedKeys
+from skitter.frontier.embedded.control import EmbeddedControl
+from skitter.frontier.embedded.dead_letters import EmbeddedDeadLetters, EmbeddedNotes
+from skitter.frontier.embedded.job import JobRecord
+from skitter.frontier.embedded.journal import Journal, MemoryJournal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease
-from skitter.frontier.embedded.letters import SqliteLetters
-from skitter.frontier.embedded.removal import remove_file
-from skitter.frontier.embedded.rows import Batch, Leased
-from skitter.frontier.embedded.scheduler import HeapEntry as Waiting
-from skitter.frontier.embedded.scheduler import Slot
-from skitter.frontier.embedded.seen import MemorySeen, TimedSeen
-from skitter.frontier.options import FrontierContext
+from skitter.frontier.embedded.reports import EmbeddedReports
+from skitter.frontier.embedded.requests import LeasedRequest, RequestTable
+from skitter.frontier.embedded.scheduler import HeapEntry, NamedSlots, Slot, SlotScheduler
+from skitter.frontier.embedded.tables import file_of
+from skitter.frontier.options import FrontierContext, FrontierOptions, SettingsChanges
 from skitter.frontier.records import (
     AddResult,
     Entry,
     FetchReport,
     FrontierStatus,
     JobInfo,
-    JobState,
     Lease,
     LeaseResult,
     Outcome,
-    Resolution,
     SeedClaim,
     SeedProgress,
+    SlotDecision,
+    SlotLeases,
 )
-from skitter.frontier.scheduling import wait_for
-from skitter.frontier.stats import OTHERS, StatsKey
+from skitter.frontier.scheduling import steady_clock, wait_for
+from skitter.frontier.stats import StatsKey
+from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 from skitter.request import FINGERPRINT_VERSION
 
+BUSIEST_SLOTS = 20
 
-class SqliteFrontier(SqliteLetters, SqliteControl):
-    """A frontier in one SQLite file, owned by this process."""
+
+class RequestSource(Protocol):
+    """Decides which request is leased next: the scheduler, or the slots that a call names."""
+
+    def take(self, now: float, allowances: dict[str, int] | None, /) -> tuple[Slot, HeapEntry] | None:
+        """Take the next request that may be fetched now, if there is one."""
+        ...
+
+
+class EmbeddedFrontier:
+    """A frontier that this process owns. The methods are those of :class:`~skitter.frontier.contract.Frontier`.
+
+    ``path``: the file of the job; ``None`` (default): the job stays in memory and ends with the object. ``clock``
+    returns Unix time in seconds.
+    """
 
     shared: ClassVar[bool] = False
+    politeness: ClassVar[Politeness | None] = None
+    seed_keys: ClassVar[SeedKeys | None] = None
+    partitions: ClassVar[Partitions | None] = None
+    catalog: ClassVar[Catalog | None] = None
+
+    def __init__(
+        self,
+        politeness: Politeness | None = None,
+        options: FrontierOptions | None = None,
+        *,
+        path: str | Path | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        politeness = politeness if politeness is not None else Politeness()
+        options = options if options is not None else FrontierOptions()
+        self._clock = clock if clock is not None else steady_clock()
+        file = None if path is None else SqliteJournal(Path(path), options.durability)
+        self._journal: Journal = MemoryJournal() if file is None else file
+        self._job = JobRecord(self._journal, options, self._clock)
+        self._slots = SlotScheduler(politeness.policy_of)
+        self._requests = RequestTable(self._journal, file, self._job, self._slots)
+        self._leases = self._requests.leases
+        self._is_careful = False
+        """Whether each lease is durable before it is given: after a crash of an owner, which a page may have caused."""
+        self.control = EmbeddedControl(self._journal, self._job, self._slots, self._requests, politeness)
+        self.dead_letters = EmbeddedDeadLetters(self._journal, self._job, self._requests)
+        self.notes = EmbeddedNotes(self._journal, self._clock)
+        self.reports = EmbeddedReports(self._journal, self._clock, options.stats_max_keys)
 
     @classmethod
-    def from_url(cls, url: str, context: FrontierContext) -> SqliteFrontier:
-        """Build the frontier that ``sqlite:`` (in the job's folder) or ``sqlite:PATH`` names."""
-        return cls(file_of(url, context.directory), context.politeness, context.options)
-
-    async def erase(self) -> None:
-        """Delete the file, before it is opened; see :func:`~skitter.frontier.embedded.removal.remove_file`."""
-        await asyncio.to_thread(remove_file, self.path)
+    def from_url(cls, url: str, context: FrontierContext) -> Self:
+        """Build the frontier of ``memory:``, ``sqlite:`` (a file in the job's folder) or ``sqlite:PATH``."""
+        path = file_of(url, context.directory) if url.startswith("sqlite:") else None
+        return cls(context.politeness, context.options, path=path)
 
     # --- opening and closing ---------------------------------------------------------------------------
 
     async def open(self) -> JobInfo:
-        """Open or create the file and rebuild the memory from it.
+        """Open or create the job, and load its state.
 
-        Raises :class:`~skitter.errors.FrontierError` if another process owns the file, or it is no
-        frontier, of another format, or cannot be written.
+        Raises :class:`~skitter.errors.FrontierError` if another process owns the file, or if it cannot be used.
         """
-        await asyncio.to_thread(self._lock.acquire)
+        await self._journal.open()
         try:
-            fresh = await self._journal.open()
-            self._seen = MemorySeen() if self._options.visited_ttl is None else TimedSeen()
-            await self._load(fresh=fresh)
+            await self._restore()
             await self._journal.flush()
-            if not fresh:  # many short runs would otherwise never come to it
-                now = self._clock()
-                self._note_sweeps.done(await self._journal.read(lambda file: queries.sweep_notes(file, now)))
+            await self.notes.clean_up()  # many short runs would otherwise never clean up
         except BaseException:
             await self._journal.close()
-            await asyncio.to_thread(self._lock.release)
             raise
-        return JobInfo(self._fingerprint_seed, FINGERPRINT_VERSION, self._options.lease_seconds)
+        return JobInfo(self._job.fingerprint_seed, FINGERPRINT_VERSION, self._job.options.lease_seconds)
+
+    async def _restore(self) -> None:
+        stored = await self._journal.read(lambda tables: tables.restore(self._job.options, self._clock()))
+        if stored is None:
+            return
+        self._is_careful = stored.killed
+        self._job.restore(stored)
+        self.reports.restore(stored)
+        if stored.settings_changes:
+            self.control.apply(msgspec.msgpack.decode(stored.settings_changes, type=SettingsChanges))
+        await self._requests.restore(stored)
+        self._job.write()
 
     async def close(self) -> None:
-        """Hand all leases back, write what is left and give the file free."""
+        """Release all leases, write all changes and release the file."""
         try:
             await self.release([held.id for held in self._leases])
-            self._note_end()
+            self._requests.write_end()
         finally:
             await self._journal.close()
-            await asyncio.to_thread(self._lock.release)
+
+    async def erase(self) -> None:
+        """Delete the job."""
+        await self._journal.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Tell which fingerprints are new."""
+        """Return which fingerprints are new."""
         now = self._clock()
-        seen = self._seen
-        async with self._deciding:
+        async with self._requests.adding:
+            seen = self._requests.seen.keys
             await seen.prepare(fingerprints)
-            return [not seen.known(fingerprint, now) for fingerprint in fingerprints]
+            is_known = seen.known
+            return [not is_known(fingerprint, now) for fingerprint in fingerprints]
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
-        """Add requests with atomic de-duplication; durable when it returns."""
-        async with self._deciding:
-            await self._seen.prepare([entry.fingerprint for entry in entries if entry.dedup])
-            if seeds is not None and not self._seeds.advance(seeds, self._clock()):
+        """Add requests."""
+        return await self._add(entries, seeds, None)
+
+    async def add_reported(
+        self, entries: Sequence[Entry], seeds: SeedProgress | None = None
+    ) -> tuple[AddResult, list[bool]]:
+        """Add requests. Return also which of ``entries`` were added."""
+        accepted: list[bool] = []
+        result = await self._add(entries, seeds, accepted)
+        return result, accepted or [False] * len(entries)
+
+    async def _add(
+        self, entries: Sequence[Entry], seeds: SeedProgress | None, accepted: list[bool] | None
+    ) -> AddResult:
+        async with self._requests.adding:
+            await self._requests.seen.keys.prepare([entry.fingerprint for entry in entries if entry.dedup])
+            if seeds is not None and not self._job.seeds.advance(seeds, self._clock()):
                 return AddResult(0, len(entries))
-            result = self._insert(entries, self._clock())
-        self._note_job()
+            result = self._requests.add(entries, self._clock(), accepted)
+        self._job.write()
         await self._journal.flush()
-        await self._bound_seen()
+        await self._requests.move_seen_if_large()
         return result
 
-    # --- seeds -------------------------------------------------------------------------------------------
-
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        """Take the duty of loading the seeds, if nobody has it."""
+        """Claim the loading of the seeds."""
         now = self._clock()
-        if not self._seeds.is_free(now):
+        if not self._job.seeds.is_free(now):
             return None
-        self._sequence += 1
-        self._seeds.claim(self._sequence, worker, now)
-        return SeedClaim(self._sequence, self._seeds.position)
+        token = self._job.next_number()
+        self._job.seeds.claim(token, worker, now)
+        return SeedClaim(token, self._job.seeds.position)
 
     # --- leases ------------------------------------------------------------------------------------------
 
     async def lease(
-        self, worker: str, limit: int, landed: Sequence[FetchReport] = (), shares: QueueQuotas | None = None
+        self,
+        worker: str,
+        limit: int,
+        reports: Sequence[FetchReport] = (),
+        quotas: QueueQuotas | None = None,
     ) -> LeaseResult:
-        """Hand out what may be fetched now; see :meth:`_must_be_noted` for when it is on disk."""
+        """Lease requests that may be fetched now. See :meth:`_must_be_durable` for when leases are written."""
+        return await self._lease(self._slots, worker, limit, reports, quotas)
+
+    async def lease_slots(
+        self,
+        worker: str,
+        slots: Sequence[str],
+        limit: int,
+        reports: Sequence[FetchReport],
+        quotas: QueueQuotas | None = None,
+    ) -> SlotLeases:
+        """Lease the first waiting request of each slot in ``slots`` that is ready, at most ``limit`` requests.
+
+        A slot that is named twice may give two requests. ``quotas`` limits the queues that
+        :attr:`~skitter.frontier.records.SlotLeases.more_ready` considers; ``None``: all queues.
+        """
+        named = NamedSlots(self._slots, list(slots))
+        result = await self._lease(named, worker, limit, reports, quotas)
         now = self._clock()
-        resting = self._leases.land(landed, now)
-        for slot in resting:
-            self._note_limits(slot)
-        await self._wake(now)
-        self._slots.tidy(now)
+        leased = Counter(held.slot.key for held in self._leases)
+
+        def decision_of(slot: Slot | None) -> SlotDecision | float:
+            if slot is not None and slot.queued:
+                return max(0.0, slot.ready_at() - now)
+            may_return = self._job.delayed or (slot is not None and leased[slot.key])
+            return SlotDecision.LATER if may_return else SlotDecision.EMPTY
+
+        named.decide(decision_of)
+        ready_at = self._slots.next_at(self._slots.allowances(quotas, max(limit, 1)))
+        is_ready = ready_at is not None and ready_at <= now
+        more_ready = is_ready and len(result.leases) < limit and self._job.leasable(len(self._leases), 1) > 0
+        return SlotLeases(result, named.decisions, more_ready)
+
+    async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
+        """List the slots that have been ready for at least ``seconds``, with the number of their waiting requests."""
+        since = self._clock() - seconds
+        return [
+            (slot.key, slot.queued)
+            for slot in self._slots
+            if slot.queued and slot.has_place and slot.ready_at() <= since
+        ]
+
+    async def _lease(
+        self,
+        source: RequestSource,
+        worker: str,
+        limit: int,
+        reports: Sequence[FetchReport],
+        quotas: QueueQuotas | None,
+    ) -> LeaseResult:
+        now = self._clock()
+        refused = self._leases.end_fetches(reports, now)
+        for slot in refused:
+            self._requests.write_limits(slot)
+        await self._requests.requeue_due(now)
+        self._slots.evict_idle(now)
+        allowances = self._slots.allowances(quotas, limit)
         leases: list[Lease] = []
-        held: list[HeldLease[Leased]] = []
-        left = self._slots.shares(shares, limit)
-        while len(leases) < limit and self._may_lease():
-            taken = self._take(now, left)
-            if taken is None:
-                if await self._backlog.refill():
-                    continue
+        granted: list[HeldLease[LeasedRequest]] = []
+        wanted = self._job.leasable(len(self._leases), limit)
+        while len(granted) < wanted:
+            taken = source.take(now, allowances)
+            if taken is not None:
+                slot, (_, _, row) = taken
+                granted.append(self._requests.grant(slot, row, worker, now))
+                leases.append(self._requests.lease_of(granted[-1]))
+            elif await self._requests.backlog.refill():
+                wanted = len(granted) + self._job.leasable(len(self._leases), limit - len(granted))
+            else:
                 break
-            leases.append(self._grant(taken[0], taken[1][2], worker, now, held))
-        if held:
-            self._note_leases(held)
-            self._note_job()
-        if resting or (held and self._must_be_noted(held)):
+        if granted:
+            self._requests.write_leases(granted)
+            self._job.write()
+        if refused or (granted and self._must_be_durable(leases)):
             await self._journal.flush()
-        elif held:
+        elif granted:
             self._journal.flush_soon()
-        capacity = self._options.capacity(self._queued, self._delayed, len(self._leases), self._counters)
+        return self._lease_result(leases, now, allowances)
+
+    def _must_be_durable(self, leases: Sequence[Lease]) -> bool:
+        """Return whether leases must be in the file before they are given, and not only soon after.
+
+        A crash forgets leases that are not in the file: their requests, and when their slots granted them.
+        """
+        return self._is_careful or any(lease.start_within is not None for lease in leases)
+
+    def _lease_result(
+        self, leases: list[Lease], now: float, allowances: dict[str, int] | None
+    ) -> LeaseResult:
+        job, leased = self._job, len(self._leases)
         return LeaseResult(
             leases,
-            self.current_state(),
-            self._ask_again(now, leases, left),
-            self._limit_reached(),
-            revision=self._revision,
-            capacity=capacity,
+            job.state_now(leased),
+            wait_for(self._slots.next_at(allowances), self._requests.next_due, now, leases),
+            job.limit_reached(),
+            capacity=job.options.capacity(job.queued, job.delayed, leased, job.counters),
+            revision=job.revision,
         )
 
-    def _take(self, now: float, shares: dict[str, int] | None) -> tuple[Slot, Waiting] | None:
-        return self._slots.take(now, shares)
-
-    def _grant(self, slot: Slot, row: Row, worker: str, now: float, batch: list[HeldLease[Leased]]) -> Lease:
-        self._backlog.note_empty(slot, row.slot)
-        self._backlog.leased.add(row.seq)
-        self._queued -= 1
-        self._sequence += 1
-        held = self._leases.grant(self._sequence, Leased(row), slot, worker, now)
-        batch.append(held)
-        if slot.grants:
-            packed = msgspec.msgpack.encode([list(grants) for grants in slot.grants])
-            self._journal.put("grant_slot", row.slot, (row.slot, slot.key, packed))
-        return Lease(
-            held.id, row.fingerprint, slot.key, row.url, row.record, row.attempt, row.lost,
-            held.deadline, slot.start_within,
-        )  # fmt: skip
-
-    def _note_leases(self, leases: list[HeldLease[Leased]]) -> None:
-        self._sequence += 1
-        batch = Batch(self._sequence, [held.request.row for held in leases])
-        for held in leases:
-            held.request.batch = batch
-        self._note_batch(batch)
-
-    def _must_be_noted(self, held: list[HeldLease[Leased]]) -> bool:
-        """Tell whether leases are to be in the file before they are given, not only soon after.
-
-        A crash forgets what is not there: that they were in hand, and when their slots granted them.
-        """
-        return self._careful or any(lease.slot.start_within is not None for lease in held)
-
-    def _may_lease(self) -> bool:
-        room = self._options.limits.remaining(self._counters, len(self._leases), 1)
-        return room > 0 and self.current_state() is JobState.RUNNING
-
-    def _ask_again(self, now: float, leases: list[Lease], left: dict[str, int] | None) -> float:
-        return wait_for(self._slots.next_at(left), self._next_delayed, now, leases)
-
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
-        """Extend leases; return those that are gone."""
+        """Extend leases. Return the ids of leases that the worker no longer holds."""
         now = self._clock()
-        await self._wake(now)
-        self._seeds.renew(worker, now)
+        await self._requests.requeue_due(now)
+        self._job.seeds.renew(worker, now)
         return self._leases.renew(worker, lease_ids, now)
 
     async def release(self, lease_ids: Sequence[int]) -> None:
-        """Hand leases back untouched."""
+        """Return leases unused."""
         now = self._clock()
         for lease_id in lease_ids:
-            row = self._end(lease_id, now, may_return=True)
-            if row is not None and not (self._banned and self._take_away(row)):
-                self._queue(row)
+            self._requests.release(lease_id, now)
         await self._journal.flush()
 
     async def abandon(self, worker: str) -> int:
-        """Take back what a dead worker held."""
+        """Take back all leases of a dead worker."""
         now = self._clock()
-        self._seeds.abandon(worker)
-        self._roster.forget(worker)
-        lost = self._leases.of(worker)
+        self._job.seeds.abandon(worker)
+        self.reports.forget_worker(worker)
+        lost = self._leases.of_worker(worker)
         for lease_id in lost:
-            self._lose(lease_id, now)
-        self._note_job()
+            self._requests.requeue_lost(lease_id, now)
+        self._job.write()
         await self._journal.flush()
         return len(lost)
 
     # --- committing --------------------------------------------------------------------------------------
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Close leases, each as a whole or not at all; durable when it returns."""
+        """Close leases, each as a whole or not at all."""
+        return await self._commit(outcomes, None)
+
+    async def commit_reported(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
+        """Commit. Return also, for each outcome, which of its entries were added."""
+        added: list[list[bool]] = []
+        accepted = await self._commit(outcomes, added)
+        return accepted, added
+
+    async def _commit(self, outcomes: Sequence[Outcome], added: list[list[bool]] | None) -> list[bool]:
         now = self._clock()
-        await self._wake(now)
-        async with self._deciding:
-            await self._seen.prepare([e.fingerprint for o in outcomes for e in o.entries if e.dedup])
-            counts: dict[str, int] = {}
-            tallied: set[StatsKey] = set()
-            accepted = [self._settle(outcome, now, counts, tallied) for outcome in outcomes]
-            self._count(counts)
-            self._note_tallies(tallied)
-        self._note_job()
+        await self._requests.requeue_due(now)
+        async with self._requests.adding:
+            fingerprints = [
+                entry.fingerprint for outcome in outcomes for entry in outcome.entries if entry.dedup
+            ]
+            await self._requests.seen.keys.prepare(fingerprints)
+            counters: dict[str, int] = {}
+            changed: set[StatsKey] = set()
+            accepted = [self._apply(outcome, now, counters, changed, added) for outcome in outcomes]
+            self._job.count(counters)
+            self.reports.write_stats(changed)
+        self._job.write()
         await self._journal.flush()
-        await self._bound_seen()
+        await self._requests.move_seen_if_large()
         return accepted
 
-    def _settle(self, outcome: Outcome, now: float, counts: dict[str, int], tallied: set[StatsKey]) -> bool:
-        may_return = outcome.free or outcome.resolution is Resolution.FAILED
+    def _apply(
+        self,
+        outcome: Outcome,
+        now: float,
+        counters: dict[str, int],
+        changed: set[StatsKey],
+        added: list[list[bool]] | None,
+    ) -> bool:
         held = self._leases.find(outcome.lease_id)
-        row = self._end(outcome.lease_id, now, may_return=may_return)
-        if row is None or held is None:
+        mask: list[bool] | None = None if added is None else []
+        is_accepted = held is not None and self._requests.apply_outcome(outcome, now, mask)
+        if added is not None:
+            added.append(mask or [False] * len(outcome.entries))
+        if held is None or not is_accepted:
             return False
-        tallied.update(self._tallies.count(held.worker, held.slot.key, outcome))
-        if outcome.resolution is Resolution.DONE:
-            self._finish(row, now)
-        elif outcome.resolution is Resolution.FAILED:
-            self._bury(row, outcome.error, now)
-        else:
-            record = row.record if outcome.record is None else outcome.record
-            row = row._replace(attempt=row.attempt + (not outcome.free), record=record)
-            self._move(row, now + outcome.after, now)
-        if outcome.entries:
-            self._insert(outcome.entries, now)
-        if outcome.counters:
-            for name, amount in outcome.counters.items():
-                counts[name] = counts.get(name, 0) + amount
-        for mark in outcome.outputs:
-            self._mark(mark)
+        changed.update(self.reports.count(held.worker, held.slot.key, outcome))
+        for name, amount in outcome.counters.items():
+            counters[name] = counters.get(name, 0) + amount
+        for written in outcome.outputs:
+            self.reports.extend_output(written)
         return True
 
-    def _note_tallies(self, changed: set[StatsKey]) -> None:
-        gone = self._tallies.fold()
-        for group, key in gone:
-            self._journal.withdraw("tally", (group, key))
-            self._journal.append("drop_tally", (group, key))
-        changed.update((group, OTHERS) for group, _ in gone)
-        for place in changed:
-            row = self._tallies.row(place)
-            if row is not None:
-                self._journal.put("tally", place, row)
-
-    # --- reading and control -----------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------
 
     async def status(self) -> FrontierStatus:
         """Read all counts at one moment."""
         now = self._clock()
-        await self._wake(now)
+        await self._requests.requeue_due(now)
+        job = self._job
         leased = Counter(held.slot.key for held in self._leases)
-        busy = [slot for slot in self._slots if slot.waiting or slot.beyond or leased[slot.key]]
-        busy.sort(key=lambda slot: -(len(slot.waiting) + slot.beyond))
+        busy = [slot for slot in self._slots if slot.queued or leased[slot.key]]
+        busy.sort(key=lambda slot: -slot.queued)
         return FrontierStatus(
-            state=self.current_state(),
-            added=self._added, queued=self._queued, delayed=self._delayed, leased=len(self._leases),
-            done=self._done, failed=self._dead, seeds_loading=not self._seeds.is_done,
-            counters=dict(self._counters), slots=len(busy),
-            busiest=[
-                slot.status(len(slot.waiting) + slot.beyond, leased[slot.key], now) for slot in busy[:20]
-            ],
-            oldest_lease=self._leases.oldest(now), reason=self._limit_reached(), queues=self._slots.queued(),
+            state=self._requests.current_state(),
+            added=job.added, queued=job.queued, delayed=job.delayed, leased=len(self._leases),
+            done=job.done, failed=job.failed, seeds_loading=not job.seeds.is_done,
+            counters=dict(job.counters), slots=len(busy),
+            busiest=[slot.status(leased[slot.key], now) for slot in busy[:BUSIEST_SLOTS]],
+            oldest_lease=self._leases.oldest_age(now), reason=job.limit_reached(), queues=self._slots.queued(),
         )  # fmt: skip
-
-    async def recrawl(self) -> bool:
-        """Begin a finished job again."""
-        if self.current_state() is not JobState.FINISHED:
-            return False
-        if self._options.visited_ttl is None:
-            await self._journal.read(queries.forget_visits)
-            self._seen = MemorySeen()
-        self._seeds.start_again()
-        self._note_job()
-        await self._journal.flush()
-        return True
-
-    async def outputs(self) -> dict[str, list[tuple[int, int]]]:
-        """Return committed byte ranges of each part file: those that are durable, no later ones."""
-        ranges = {part: sorted(known) for part, known in self._outputs.items()}
-        await self._journal.flush()
-        return ranges

@@ -1,7 +1,6 @@
-"""Reading: what the file of an embedded frontier tells, without owning or changing it.
+"""Reads the file of an embedded frontier that no process runs, without owning or changing it.
 
-A job that nobody runs is looked at through these: opening its frontier would take back the leases of its
-last run and count them as lost.
+Opening the frontier instead would take back the leases of the last run and count them as lost.
 """
 
 from __future__ import annotations
@@ -15,9 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from skitter.frontier.embedded import queries
-from skitter.frontier.embedded.file_format import check_format, explained
-from skitter.frontier.embedded.restore import outputs
+from skitter.frontier.embedded.tables import SqliteTables, check_format, explain_error
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobState, SlotStatus
 from skitter.frontier.stats import StatsGroup, StatsRow, in_order
@@ -25,56 +22,54 @@ from skitter.queues import DEFAULT_QUEUE, queue_of
 
 
 def read_status(path: Path) -> FrontierStatus | None:
-    """Read the counts of a job that nobody runs; ``None`` if its frontier was never begun.
+    """Read the counts of a job; ``None`` if it was never started.
 
-    ``leased`` counts what was in hand when its last run was killed; it goes back to the queue with the next.
-    Raises :class:`~skitter.errors.FrontierError` for a file that is no frontier.
+    ``leased`` counts the requests that were leased when the last run was killed; the next run queues them again.
+    Raises :class:`~skitter.errors.FrontierError` if the file is not a frontier.
     """
-    with _reading(path) as file:
-        return None if file is None else _status(file)
+    with _reading(path) as tables:
+        return None if tables is None else _status(tables)
 
 
 def read_dead_letters(path: Path, after: int, limit: int) -> list[DeadLetter]:
-    """List the requests given up of a job that nobody runs, by id, as the frontier's ``dead_letters``."""
-    with _reading(path) as file:
-        if file is None:
+    """List dead letters with ``id`` greater than ``after``, oldest first."""
+    with _reading(path) as tables:
+        if tables is None:
             return []
-        keys = dict(file.execute("SELECT id, key FROM slots"))
-        return queries.dead_letters(file, keys, after, limit)
+        keys = dict(tables.file.execute("SELECT id, key FROM slots"))
+        return tables.dead_letters(keys, after, limit)
 
 
-def read_tallies(path: Path, group: StatsGroup, limit: int) -> list[StatsRow]:
-    """Read what was counted by a job that nobody runs, as the frontier's ``tallies``."""
-    with _reading(path) as file:
-        if file is None:
+def read_stats(path: Path, group: StatsGroup, limit: int) -> list[StatsRow]:
+    """Read the counts per worker, host or request group."""
+    with _reading(path) as tables:
+        if tables is None:
             return []
-        found = file.execute(
-            'SELECT key, pages, items, bytes, failed, retried FROM tallies WHERE "group" = ?', (group.value,)
+        found = tables.file.execute(
+            'SELECT key, pages, items, bytes, failed, retried FROM stats WHERE "group" = ?', (group.value,)
         )
         return in_order((StatsRow(*row) for row in found), limit)
 
 
-def read_steering(path: Path) -> tuple[SettingsChanges, list[str]]:
-    """Read the changed settings and the banned slots of a job that nobody runs."""
-    with _reading(path) as file:
-        if file is None:
+def read_changes(path: Path) -> tuple[SettingsChanges, list[str]]:
+    """Read the changed settings and the banned slots."""
+    with _reading(path) as tables:
+        if tables is None:
             return SettingsChanges(), []
-        changed = file.execute("SELECT packed FROM changes").fetchone()
-        banned = [key for (key,) in file.execute("SELECT key FROM bans WHERE banned ORDER BY key")]
-        return (
-            msgspec.msgpack.decode(changed[0], type=SettingsChanges) if changed else SettingsChanges()
-        ), banned
+        packed = tables.settings_changes()
+        changes = msgspec.msgpack.decode(packed, type=SettingsChanges) if packed else SettingsChanges()
+        return changes, tables.banned()
 
 
 def read_outputs(path: Path) -> dict[str, list[tuple[int, int]]]:
-    """Read the committed ranges of a job that nobody runs, as the frontier's ``outputs``."""
-    with _reading(path) as file:
-        return {} if file is None else outputs(file)
+    """Read the committed byte ranges of each part file."""
+    with _reading(path) as tables:
+        return {} if tables is None else tables.outputs()
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection | None]:
-    """Open the file for one consistent reading; ``None`` if there is none, or nothing in it."""
+def _reading(path: Path) -> Iterator[SqliteTables | None]:
+    """Open the file for one consistent reading; ``None`` if it does not exist or is empty."""
     if not path.exists():
         yield None
         return
@@ -82,38 +77,38 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection | None]:
         with closing(sqlite3.connect(_address(path), uri=True)) as file:
             file.isolation_level = None
             file.execute("BEGIN")
-            yield None if check_format(file, path) else file
+            yield None if check_format(file, path) else SqliteTables(file)
     except sqlite3.Error as error:
-        raise explained(error, path) from error
+        raise explain_error(error, path) from error
 
 
 def _address(path: Path) -> str:
-    # Without a log to be replayed nothing has to be written, not even for a moment.
-    replayed = path.with_name(f"{path.name}-wal").exists()
-    return f"file:{quote(str(path))}?mode=ro" + ("" if replayed else "&immutable=1")
+    # Without a log to replay, nothing has to be written, not even for a moment.
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    return f"file:{quote(str(path))}?mode=ro" + ("" if has_log else "&immutable=1")
 
 
-def _status(file: sqlite3.Connection) -> FrontierStatus | None:
-    job = file.execute("SELECT state, done, seeds_done FROM job").fetchone()
+def _status(tables: SqliteTables) -> FrontierStatus | None:
+    job = tables.file.execute("SELECT state, done, seeds_done FROM job").fetchone()
     if job is None:
         return None
     state, done, seeds_done = job
-    in_queue, delayed, failed = (_count(file, table) for table in ("queue", "delayed", "dead"))
-    leased = _in_hand(file)
+    in_queue, delayed, failed = (tables.count(table) for table in ("queue", "delayed", "dead"))
+    leased = tables.leased()
     if seeds_done and not (in_queue or delayed):
         state = JobState.FINISHED
     return FrontierStatus(
-        state=JobState(state), added=in_queue + delayed + done + failed, queued=in_queue - leased, delayed=delayed, leased=leased, done=done,
-        failed=failed, seeds_loading=not seeds_done,
-        counters=dict(file.execute("SELECT name, value FROM counters")),
-        slots=file.execute("SELECT count(DISTINCT slot) FROM queue").fetchone()[0],
-        busiest=_busiest(file), oldest_lease=0.0, queues=_queues(file),
+        state=JobState(state), added=in_queue + delayed + done + failed, queued=in_queue - leased,
+        delayed=delayed, leased=leased, done=done, failed=failed, seeds_loading=not seeds_done,
+        counters=tables.counters(),
+        slots=tables.file.execute("SELECT count(DISTINCT slot) FROM queue").fetchone()[0],
+        busiest=_busiest(tables), oldest_lease=0.0, queues=_queues(tables),
     )  # fmt: skip
 
 
-def _queues(file: sqlite3.Connection) -> dict[str, int]:
-    """Count what waits in each queue, with what is in hand."""
-    rows = file.execute(
+def _queues(tables: SqliteTables) -> dict[str, int]:
+    """Count the queued and leased requests of each queue."""
+    rows = tables.file.execute(
         "SELECT key, count(queue.seq) FROM slots LEFT JOIN queue ON slot = slots.id GROUP BY key"
     )
     counts = {DEFAULT_QUEUE: 0}
@@ -122,30 +117,14 @@ def _queues(file: sqlite3.Connection) -> dict[str, int]:
     return counts if len(counts) > 1 else {}
 
 
-def _count(file: sqlite3.Connection, table: str) -> int:
-    (count,) = file.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - our own table names
-    return int(count)
-
-
-def _in_hand(file: sqlite3.Connection) -> int:
-    """Count the requests on lease: those noted whose row is still as it was when it was leased."""
-    members = {
-        tuple(member)
-        for (packed,) in file.execute("SELECT members FROM leases")
-        for member in msgspec.msgpack.decode(packed)
-    }
-    query = "SELECT count(*) FROM queue WHERE seq = ? AND attempt = ? AND lost = ?"
-    return sum(file.execute(query, member).fetchone()[0] for member in members)
-
-
-def _busiest(file: sqlite3.Connection) -> list[SlotStatus]:
+def _busiest(tables: SqliteTables) -> list[SlotStatus]:
     now = time.time()
-    rows = file.execute(
-        "SELECT key, waiting, floor, held_until FROM slots"
+    rows = tables.file.execute(
+        "SELECT key, waiting, min_delay, paused_until FROM slots"
         " JOIN (SELECT slot, count(*) AS waiting FROM queue GROUP BY slot ORDER BY 2 DESC LIMIT 20)"
         " ON slots.id = slot ORDER BY waiting DESC"
     )
     return [
-        SlotStatus(key, waiting, 0, floor, max(0.0, held_until - now))
-        for key, waiting, floor, held_until in rows
+        SlotStatus(key, waiting, 0, min_delay, max(0.0, paused_until - now))
+        for key, waiting, min_delay, paused_until in rows
     ]

@@ -1,94 +1,161 @@
-"""Journal: the SQLite file of an embedded frontier, written in group commits by one thread.
+"""The journal of an embedded frontier: writes to a SQLite file in group commits, or keeps what must be read back in memory.
 
-The frontier decides in memory and appends what changed; one transaction takes all that gathered while the
-last one was written. Each statement carries many rows, because the writing thread gives the interpreter
-lock away at every step and a busy event loop returns it late.
+The frontier decides in memory and appends the changes to its journal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import FrontierError
-from skitter.frontier.embedded.file_format import APPLICATION_ID, FORMAT_VERSION, check_format, explained
+from skitter.frontier.embedded.lock import OwnerLock
+from skitter.frontier.embedded.tables import (
+    APPLICATION_ID,
+    FORGOTTEN,
+    FORMAT_VERSION,
+    RequestRow,
+    SqliteTables,
+    Tables,
+    check_format,
+    explain_error,
+    remove_file,
+)
+from skitter.frontier.group_filter import GroupFilter
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import DeadLetter
 from skitter.frontier.scripts import named_statements, script
 
-_CHECKPOINT_PAGES = 20_000
-"""Pages in the write-ahead log (80 MB) before it is folded into the file: measured 1.7 times cheaper
-than the default of 1,000."""
-_CACHE_KIB = 8 * 1024
-_ROWS_AT_ONCE = (64, 16)
-"""What is left of these is written in one step more. Each number of rows is a statement of its own."""
-_STATEMENTS_KEPT = 512
-_SOON = 0.005
-"""Seconds within which what nobody waits for is written, if no other group takes it along."""
+CHECKPOINT_PAGES = 20_000
+"""Pages in the write-ahead log (80 MB) before it is merged into the file: measured to cost 1.7 times less than the
+default of 1,000."""
+CACHE_KIB = 8 * 1024
+BATCH_SIZES = (64, 16)
+"""Numbers of rows that one statement writes; the rest, up to 16, is one statement more."""
+CACHED_STATEMENTS = 512
+FLUSH_DELAY = 0.005
+"""Seconds within which changes are written that no caller waits for."""
 _STATEMENTS = named_statements("transitions.sql")
 
-Answer = TypeVar("Answer")
-Row = Sequence[Any]
+AnswerT = TypeVar("AnswerT")
+Values = Sequence[Any]
 
 
-class Journal:
-    """Group commits to, and reads from, one SQLite file."""
+class Journal(Protocol):
+    """Where an embedded frontier writes its changes, and reads back what it does not keep itself."""
+
+    async def open(self) -> None:
+        """Open or create the job."""
+        ...
+
+    async def close(self) -> None:
+        """Write all changes and release the job."""
+        ...
+
+    async def erase(self) -> None:
+        """Delete the job, which must not be open."""
+        ...
+
+    def append(self, statement: str, row: Values) -> None:
+        """Append a row for a statement of ``scripts/transitions.sql``."""
+        ...
+
+    def put(self, statement: str, key: Any, row: Values) -> None:
+        """Append a row that replaces an earlier one with the same key in the same group.
+
+        A statement is used with either ``append`` or ``put``, never with both.
+        """
+        ...
+
+    def withdraw(self, statement: str, key: Any) -> None:
+        """Take back a row that was put and is not yet being written."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when everything that was appended is durable."""
+        ...
+
+    def flush_soon(self) -> None:
+        """Write everything that was appended within :data:`FLUSH_DELAY`. A failure shows at the next :meth:`flush`."""
+        ...
+
+    async def read(self, query: Callable[[Tables], AnswerT]) -> AnswerT:
+        """Run a query that sees everything that was appended."""
+        ...
+
+
+class SqliteJournal:
+    """Group commits to, and reads from, one SQLite file that this process owns.
+
+    One transaction takes all changes that were collected while the last one was written. Each statement carries many
+    rows, because the writing thread releases the interpreter lock at every step, and a busy event loop returns it late.
+    """
 
     def __init__(self, path: Path, durability: str) -> None:
         self.path = path
         self._durability = durability
+        self._lock = OwnerLock(path)
         self._thread = SingleThreadExecutor("journal")
-        self._connection: sqlite3.Connection | None = None
-        self._pending: dict[str, dict[Any, Row]] = {}
+        self._tables: SqliteTables | None = None
+        self._pending: dict[str, dict[Any, Values]] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._writer: asyncio.Task[None] | None = None
-        self._soon: asyncio.TimerHandle | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
         self._failure: FrontierError | None = None
 
-    async def open(self) -> bool:
-        """Open or create the file; returns whether it is new."""
-        return await self._thread.run(self._open)
+    async def open(self) -> None:
+        """Open or create the file.
 
-    def _open(self) -> bool:
+        Raises :class:`~skitter.errors.FrontierError` if another process owns the file, if it is not a frontier, if it
+        has another format, or if it cannot be written.
+        """
+        await asyncio.to_thread(self._lock.acquire)
+        try:
+            self._tables = SqliteTables(await self._thread.run(self._connect))
+        except BaseException:
+            await asyncio.to_thread(self._lock.release)
+            raise
+
+    def _connect(self) -> sqlite3.Connection:
         try:
             connection = sqlite3.connect(
                 self.path,
                 isolation_level=None,
                 check_same_thread=False,
-                cached_statements=_STATEMENTS_KEPT,
+                cached_statements=CACHED_STATEMENTS,
             )
-            fresh = check_format(connection, self.path)
+            is_new = check_format(connection, self.path)
             connection.execute("PRAGMA journal_mode = WAL")
             level = "FULL" if self._durability == "machine" else "NORMAL"
             connection.execute(f"PRAGMA synchronous = {level}")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-            if fresh:
-                self._create(connection)
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            if is_new:
+                connection.executescript(
+                    f"BEGIN;{script('schema.sql')}"
+                    f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {FORMAT_VERSION};COMMIT;"
+                )
         except sqlite3.Error as error:
-            raise explained(error, self.path) from error
-        self._connection = connection
-        return fresh
+            raise explain_error(error, self.path) from error
+        return connection
 
-    def _create(self, connection: sqlite3.Connection) -> None:
-        connection.executescript(
-            f"BEGIN;{script('schema.sql')}"
-            f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {FORMAT_VERSION};COMMIT;"
-        )
+    async def erase(self) -> None:
+        """Delete the file, before it is opened; see :func:`~skitter.frontier.embedded.tables.remove_file`."""
+        await asyncio.to_thread(remove_file, self.path)
 
-    def append(self, statement: str, row: Row) -> None:
-        """Let a named statement be part of the next group commit."""
+    def append(self, statement: str, row: Values) -> None:
+        """Append a row for a statement."""
         rows = self._pending.setdefault(statement, {})
         rows[len(rows)] = row
 
-    def put(self, statement: str, key: Any, row: Row) -> None:
-        """Append a row that takes the place of an earlier one of the same key in the same group.
-
-        A statement is used with either ``append`` or ``put``, never with both.
-        """
+    def put(self, statement: str, key: Any, row: Values) -> None:
+        """Append a row that replaces an earlier one with the same key in the same group."""
         self._pending.setdefault(statement, {})[key] = row
 
     def withdraw(self, statement: str, key: Any) -> None:
@@ -96,10 +163,10 @@ class Journal:
         self._pending.get(statement, {}).pop(key, None)
 
     async def flush(self) -> None:
-        """Return when all that was appended until now is durable.
+        """Return when everything that was appended is durable.
 
-        Raises :class:`~skitter.errors.FrontierError` if this or an earlier write failed; the memory
-        is then ahead of the file and nothing more is written: a new start continues from the file.
+        Raises :class:`~skitter.errors.FrontierError` if this or an earlier write failed. The memory is then ahead of
+        the file and nothing more is written: the next run continues from the file.
         """
         if self._failure is not None:
             raise self._failure
@@ -110,12 +177,12 @@ class Journal:
         await waiter
 
     def flush_soon(self) -> None:
-        """See that what was appended is written within :data:`_SOON`. A failure shows at the next :meth:`flush`."""
-        if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(_SOON, self._write_what_waits)
+        """Write everything that was appended within :data:`FLUSH_DELAY`."""
+        if self._flush_timer is None:
+            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_DELAY, self._flush_now)
 
-    def _write_what_waits(self) -> None:
-        self._soon = None
+    def _flush_now(self) -> None:
+        self._flush_timer = None
         if self._pending and self._writer is None and self._failure is None:
             self._writer = asyncio.create_task(self._write_groups())
 
@@ -139,46 +206,54 @@ class Journal:
                 break
         self._writer = None
 
-    async def read(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Run a query that sees everything appended before."""
+    async def read(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
+        """Run a query, in the journal's thread, that sees everything that was appended."""
         await self.flush()
         return await self._thread.run(self._query, query)
 
-    def _query(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        assert self._connection is not None, "the journal is not open"
+    def _query(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
+        assert self._tables is not None, "the journal is not open"
         try:
-            return query(self._connection)
+            return query(self._tables)
         except sqlite3.Error as error:
-            raise explained(error, self.path) from error
+            raise explain_error(error, self.path) from error
 
-    def _write(self, pending: dict[str, dict[Any, Row]]) -> None:
-        connection = self._connection
-        assert connection is not None, "the journal is not open"
+    def _write(self, pending: dict[str, dict[Any, Values]]) -> None:
+        assert self._tables is not None, "the journal is not open"
+        connection = self._tables.file
         try:
             connection.execute("BEGIN IMMEDIATE")
             for name, statement in _STATEMENTS.items():
                 if name in pending:
                     _execute_rows(connection, statement, list(pending[name].values()))
             connection.execute("COMMIT")
-        except (sqlite3.Error, OverflowError, UnicodeError) as error:  # the last two: no value for a file
+        except (
+            sqlite3.Error,
+            OverflowError,
+            UnicodeError,
+        ) as error:  # the last two: a value SQLite cannot store
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            raise explained(error, self.path) from error
+            raise explain_error(error, self.path) from error
 
     async def close(self) -> None:
-        """Write what is left, fold the log into the file and close it."""
-        if self._soon is not None:
-            self._soon.cancel()
-        if self._connection is None:
+        """Write all changes, merge the log into the file, close it and release the lock."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        try:
+            if self._tables is not None:
+                await self._close_file(self._tables)
+        finally:
             self._thread.stop()
-            return
+            await asyncio.to_thread(self._lock.release)
+
+    async def _close_file(self, tables: SqliteTables) -> None:
         try:
             if self._failure is None:
                 await self.flush()
         finally:
-            await self._thread.run(self._connection.close)
-            self._connection = None
-            self._thread.stop()
+            await self._thread.run(tables.file.close)
+            self._tables = None
 
 
 def _fail_all(waiters: list[asyncio.Future[None]], error: FrontierError) -> None:
@@ -187,25 +262,154 @@ def _fail_all(waiters: list[asyncio.Future[None]], error: FrontierError) -> None
             waiter.set_exception(error)
 
 
-def _execute_rows(connection: sqlite3.Connection, statement: str, rows: list[Row]) -> None:
-    """Run a statement for many rows in few steps: at each the interpreter's lock goes from thread to thread."""
+def _execute_rows(connection: sqlite3.Connection, statement: str, rows: list[Values]) -> None:
+    """Run a statement for many rows in few steps: each step releases the interpreter lock."""
     start, count = 0, len(rows)
     while start < count:
         left = count - start
-        size = next((size for size in _ROWS_AT_ONCE if size < left), left)
+        size = next((size for size in BATCH_SIZES if size < left), left)
         chunk = rows[start : start + size]
         connection.execute(_for_rows(statement, size), [value for row in chunk for value in row])
         start += size
 
 
-@lru_cache(maxsize=_STATEMENTS_KEPT)
+@lru_cache(maxsize=CACHED_STATEMENTS)
 def _for_rows(statement: str, rows: int) -> str:
-    head, marks, tail = _split(statement)
-    return head + ", ".join([marks] * rows) + tail
+    """Repeat the group of placeholders ``(?, ?)`` of a statement."""
+    start = statement.index("(?")
+    end = statement.index(")", start) + 1
+    return statement[:start] + ", ".join([statement[start:end]] * rows) + statement[end:]
 
 
-def _split(statement: str) -> tuple[str, str, str]:
-    """Split a statement at its group of marks ``(?, ?)``."""
-    begin = statement.index("(?")
-    end = statement.index(")", begin) + 1
-    return statement[:begin], statement[begin:end], statement[end:]
+class MemoryJournal:
+    """Writes nothing. Keeps delayed requests, dead letters and notes in memory, because the frontier reads them back."""
+
+    def __init__(self) -> None:
+        self._tables = MemoryTables()
+        self._writers: Mapping[str, Callable[[Any], None]] = {
+            "delay": self._tables.add_delayed,
+            "add_dead": self._tables.add_dead,
+            "remove_dead": self._tables.remove_dead,
+            "put_note": self._tables.put_note,
+        }
+
+    async def open(self) -> None:
+        """Keep the job: a frontier in memory can be opened again as long as the object exists."""
+
+    async def close(self) -> None:
+        """Keep the job."""
+
+    async def erase(self) -> None:
+        """Do nothing: a frontier in memory that is not open has no job."""
+
+    def append(self, statement: str, row: Values) -> None:
+        """Keep a row if it is read back."""
+        writer = self._writers.get(statement)
+        if writer is not None:
+            writer(row)
+
+    def put(self, statement: str, key: Any, row: Values) -> None:  # noqa: ARG002 - only a file has groups
+        """Keep a row if it is read back."""
+        self.append(statement, row)
+
+    def withdraw(self, statement: str, key: Any) -> None:
+        """Do nothing: no statement that is withdrawn is kept."""
+
+    async def flush(self) -> None:
+        """Return at once."""
+
+    def flush_soon(self) -> None:
+        """Return at once."""
+
+    async def read(self, query: Callable[[Tables], AnswerT]) -> AnswerT:
+        """Run a query."""
+        return query(self._tables)
+
+
+class MemoryTables:
+    """Delayed requests, dead letters and notes of a frontier in memory."""
+
+    def __init__(self) -> None:
+        self._delayed: list[tuple[float, int, RequestRow]] = []
+        self._dead: dict[int, tuple[RequestRow, str, float]] = {}
+        self._notes: dict[str, tuple[bytes, float]] = {}
+
+    def add_delayed(self, row: Values) -> None:
+        """Keep a row of the statement ``delay``."""
+        at, *request = row
+        heappush(self._delayed, (at, request[0], RequestRow(*request)))
+
+    def add_dead(self, row: Values) -> None:
+        """Keep a row of the statement ``add_dead``."""
+        letter_id, *request, error, failed_at = row
+        self._dead[letter_id] = (RequestRow(*request), error, failed_at)
+
+    def remove_dead(self, row: Values) -> None:
+        """Remove a row of the statement ``add_dead``."""
+        self._dead.pop(row[0], None)
+
+    def put_note(self, row: Values) -> None:
+        """Keep a row of the statement ``put_note``."""
+        key, value, until = row
+        self._notes[key] = (value, until)
+
+    def restore(self, options: FrontierOptions, now: float) -> None:  # noqa: ARG002 - as for a file
+        """Return ``None``: the frontier itself holds its state."""
+        return
+
+    def take_due(self, now: float, limit: int) -> tuple[list[RequestRow], float]:
+        """Remove due requests and return them, and when the next one is due."""
+        rows: list[RequestRow] = []
+        while self._delayed and self._delayed[0][0] <= now and len(rows) < limit:
+            rows.append(heappop(self._delayed)[2])
+        return rows, self._next_due()
+
+    def _next_due(self) -> float:
+        return self._delayed[0][0] if self._delayed else float("inf")
+
+    def _drop(self, is_dropped: Callable[[RequestRow], bool]) -> tuple[int, float]:
+        kept = [entry for entry in self._delayed if not is_dropped(entry[2])]
+        dropped = len(self._delayed) - len(kept)
+        heapify(kept)
+        self._delayed = kept
+        return dropped, self._next_due()
+
+    def drop_slot(self, slot: int, last: int, leased: Sequence[int]) -> tuple[int, float]:  # noqa: ARG002 - queued requests are not here
+        """Remove the delayed requests of a slot with a number up to ``last``."""
+        return self._drop(lambda row: row.slot == slot and row.seq <= last)
+
+    def drop_delayed(self, group: GroupFilter) -> tuple[int, float]:
+        """Remove the delayed requests of a group."""
+        return self._drop(lambda row: group.is_on(row.record))
+
+    def note(self, key: str, now: float) -> bytes | None:
+        """Return a note that has not expired."""
+        value, until = self._notes.get(key, (None, 0.0))
+        return value if until > now else None
+
+    def remove_expired_notes(self, now: float) -> int:
+        """Remove expired notes. Return the number of the others."""
+        self._notes = {key: note for key, note in self._notes.items() if note[1] > now}
+        return len(self._notes)
+
+    def dead_letters(self, slot_keys: Mapping[int, str], after: int, limit: int) -> list[DeadLetter]:
+        """List dead letters by id."""
+        found = [(letter_id, *kept) for letter_id, kept in self._dead.items() if letter_id > after]
+        return [
+            DeadLetter(
+                letter_id, row.fingerprint, slot_keys[row.slot], row.url, row.record, error, row.attempt, row.lost, failed_at
+            )
+            for letter_id, row, error, failed_at in found[:limit]
+        ]  # fmt: skip
+
+    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow]]:
+        """Return dead letters by id, each with its request."""
+        wanted = list(self._dead) if ids is None else list(dict.fromkeys(ids))
+        return [(letter_id, self._dead[letter_id][0]) for letter_id in wanted if letter_id in self._dead]
+
+    def forget_visits(self) -> None:
+        """Mark the dead letters: their URLs may be added again."""
+        self._dead = {
+            letter_id: (row._replace(dedup=FORGOTTEN) if row.dedup else row, error, failed_at)
+            for letter_id, (row, error, failed_at) in self._dead.items()
+        }

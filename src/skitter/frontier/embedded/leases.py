@@ -1,23 +1,23 @@
-"""Leases in force: who holds what until when. Shared by the embedded frontiers."""
+"""The leases in force: which worker holds which request, and until when."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from skitter.frontier.embedded.scheduler import Slot, SlotTable
+from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.records import FetchReport, SeedProgress
 
-Held = TypeVar("Held")
+RequestT = TypeVar("RequestT")
 
 
-class HeldLease(Generic[Held]):
+class HeldLease(Generic[RequestT]):
     """One lease in force."""
 
-    __slots__ = ("deadline", "granted_at", "id", "landed", "request", "slot", "worker")
+    __slots__ = ("deadline", "fetch_ended", "granted_at", "id", "request", "slot", "worker")
 
     def __init__(
-        self, lease_id: int, request: Held, slot: Slot, worker: str, now: float, deadline: float
+        self, lease_id: int, request: RequestT, slot: Slot, worker: str, now: float, deadline: float
     ) -> None:
         self.id = lease_id
         self.request = request
@@ -25,132 +25,137 @@ class HeldLease(Generic[Held]):
         self.worker = worker
         self.granted_at = now
         self.deadline = deadline
-        self.landed = False
+        self.fetch_ended = False
 
 
-class LeaseTable(Generic[Held]):
-    """All leases in force, with the places they take in their slots."""
+class LeaseTable(Generic[RequestT]):
+    """All leases in force, and the places that they occupy in their slots."""
 
-    def __init__(self, slots: SlotTable, seconds: float) -> None:
+    def __init__(self, slots: SlotScheduler, seconds: float) -> None:
         self._slots = slots
         self._seconds = seconds
-        self._leases: dict[int, HeldLease[Held]] = {}
-        self._check_at = float("inf")
-        """No lease ends before this time."""
+        self._leases: dict[int, HeldLease[RequestT]] = {}
+        self._next_deadline = float("inf")
+        """No lease expires before this time."""
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def __iter__(self) -> Iterator[HeldLease[Held]]:
+    def __iter__(self) -> Iterator[HeldLease[RequestT]]:
         return iter(self._leases.values())
 
-    def grant(self, lease_id: int, request: Held, slot: Slot, worker: str, now: float) -> HeldLease[Held]:
-        """Note a lease; the slot has already counted it."""
+    def grant(
+        self, lease_id: int, request: RequestT, slot: Slot, worker: str, now: float
+    ) -> HeldLease[RequestT]:
+        """Add a lease whose fetch the slot has already counted."""
         deadline = now + self._seconds
         held = self._leases[lease_id] = HeldLease(lease_id, request, slot, worker, now, deadline)
-        self._check_at = min(self._check_at, deadline)
+        self._next_deadline = min(self._next_deadline, deadline)
         return held
 
-    def find(self, lease_id: int) -> HeldLease[Held] | None:
+    def find(self, lease_id: int) -> HeldLease[RequestT] | None:
         """Return a lease in force."""
         return self._leases.get(lease_id)
 
-    def land(self, landings: Sequence[FetchReport], now: float) -> list[Slot]:
-        """Free the places of fetches that ended; returns the slots whose server asked for less.
+    def end_fetches(self, reports: Sequence[FetchReport], now: float) -> list[Slot]:
+        """Free the places of fetches that ended. Return the slots whose server asked for less.
 
-        Unknown leases and second landings are ignored.
+        Reports of unknown leases and second reports are ignored.
         """
-        resting = []
-        for landing in landings:
-            held = self._leases.get(landing.lease_id)
-            if held is not None and not held.landed:
-                held.landed = True
-                held.slot.land(now, held.granted_at, landing)
-                self._slots.arm(held.slot)
-                if landing.refused:
-                    resting.append(held.slot)
-        return resting
+        refused = []
+        for report in reports:
+            held = self._leases.get(report.lease_id)
+            if held is not None and not held.fetch_ended:
+                held.fetch_ended = True
+                held.slot.end_fetch(now, held.granted_at, report)
+                self._slots.reschedule(held.slot)
+                if report.refused:
+                    refused.append(held.slot)
+        return refused
 
-    def end(self, lease_id: int) -> HeldLease[Held] | None:
-        """End a lease, landed or not; ``None`` if it is not in force."""
+    def end(self, lease_id: int) -> HeldLease[RequestT] | None:
+        """End a lease, with or without a report of its fetch; ``None`` if it is not in force."""
         held = self._leases.pop(lease_id, None)
-        if held is not None and not held.landed:
-            held.slot.free()
-            self._slots.arm(held.slot)
+        if held is not None and not held.fetch_ended:
+            held.slot.free_place()
+            self._slots.reschedule(held.slot)
         return held
 
     def renew(self, worker: str, lease_ids: Sequence[int], now: float) -> list[int]:
-        """Extend what the worker holds; return the ids that it does not hold."""
-        gone = []
+        """Extend leases of the worker. Return the ids of leases that it does not hold."""
+        lost = []
         for lease_id in lease_ids:
             held = self._leases.get(lease_id)
             if held is None or held.worker != worker:
-                gone.append(lease_id)
+                lost.append(lease_id)
             else:
                 held.deadline = now + self._seconds
-        return gone
+        return lost
 
     def expired(self, now: float) -> list[int]:
-        """Return the leases that ran out."""
-        if now < self._check_at:
+        """Return the ids of expired leases."""
+        if now < self._next_deadline:
             return []
-        over = [lease_id for lease_id, held in self._leases.items() if held.deadline <= now]
-        self._check_at = min(
+        expired = [lease_id for lease_id, held in self._leases.items() if held.deadline <= now]
+        self._next_deadline = min(
             (held.deadline for held in self._leases.values() if held.deadline > now), default=float("inf")
         )
-        return over
+        return expired
 
-    def of(self, worker: str) -> list[int]:
-        """Return the ids of what a worker holds."""
+    def of_worker(self, worker: str) -> list[int]:
+        """Return the ids of a worker's leases."""
         return [lease_id for lease_id, held in self._leases.items() if held.worker == worker]
 
-    def oldest(self, now: float) -> float:
+    def oldest_age(self, now: float) -> float:
         """Return the age of the oldest lease in seconds; 0 if there is none."""
         return max((now - held.granted_at for held in self._leases.values()), default=0.0)
 
 
 class SeedLoading:
-    """Held by one worker at a time, until it is done or its holder is silent for ``lease_seconds``."""
+    """Progress of the seed loader, and the claim of the worker that loads.
+
+    A claim ends when loading is done, or when the worker is silent for ``lease_seconds``.
+    """
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
         self.is_done = False
         self.position = 0
-        """How many seeds were taken in."""
+        """Number of seeds that were loaded."""
         self._token = 0
-        """Of the claim in force; 0: nobody has the duty."""
+        """Token of the claim in force; 0: none."""
         self._worker = ""
         self._deadline = 0.0
 
     def is_free(self, now: float) -> bool:
-        """Tell whether it can be claimed."""
+        """Return whether loading can be claimed."""
         return not self.is_done and (not self._token or self._deadline <= now)
 
     def claim(self, token: int, worker: str, now: float) -> None:
-        """Give it to a worker."""
+        """Give the claim to a worker."""
         self._token, self._worker, self._deadline = token, worker, now + self._lease_seconds
 
-    def advance(self, mark: SeedProgress, now: float) -> bool:
-        """Take note of progress; ``False``, and nothing changes, if another claim is in force."""
-        if not self._token or self._token != mark.token:
+    def advance(self, progress: SeedProgress, now: float) -> bool:
+        """Record progress. Return ``False``, without effect, if another claim is in force."""
+        if not self._token or self._token != progress.token:
             return False
         self._deadline = now + self._lease_seconds
-        self.position = mark.position
-        self.is_done = mark.done
-        if mark.done:
+        self.position = progress.position
+        self.is_done = progress.done
+        if progress.done:
             self._token = 0
         return True
 
     def renew(self, worker: str, now: float) -> None:
-        """Extend the claim if it is this worker's."""
+        """Extend the claim if it is the worker's."""
         if self._token and self._worker == worker:
             self._deadline = now + self._lease_seconds
 
     def abandon(self, worker: str) -> None:
-        """Make it free if its holder is this worker, which is dead."""
+        """End the claim of a dead worker."""
         if self._worker == worker:
             self._token = 0
 
-    def start_again(self) -> None:
-        """Let the seeds be loaded anew."""
+    def restart(self) -> None:
+        """Load the seeds again from the first one."""
         self.is_done, self.position = False, 0

@@ -1,4 +1,4 @@
-"""Ownership: one process at a time owns an embedded frontier's file."""
+"""Ownership of a frontier file: one process at a time holds its lock."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 from skitter.errors import FrontierError
 
-_LONGEST_NOTE = 300
-"""Bytes of what an owner notes of itself: its process id and its machine, whose name has 64 at most."""
+OWNER_SIZE = 300
+"""Bytes reserved for the owner's process id and host name (64 bytes at most)."""
 
 
-def _here() -> str:
-    """Name this machine, as it follows a process id: in containers many processes have the same small number."""
+def _host_suffix() -> str:
+    """Return the suffix that tells processes of different hosts apart: in containers, process ids are small and alike."""
     return f" on {socket.gethostname()}"
 
 
 class OwnerLock:
-    """An advisory lock beside the file; the kernel gives it free when its owner dies, however it dies."""
+    """An advisory lock beside the file. The kernel releases it when its owner ends, also after a crash."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + ".lock")
@@ -39,18 +39,18 @@ class OwnerLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            owner = os.pread(descriptor, _LONGEST_NOTE, 0).decode(errors="replace") or "unknown"
+            owner = os.pread(descriptor, OWNER_SIZE, 0).decode(errors="replace") or "unknown"
             os.close(descriptor)
             raise FrontierError(
-                f"the job is being run by process {owner.removesuffix(_here())}",
+                f"the job is being run by process {owner.removesuffix(_host_suffix())}",
                 remedy="see `skitter status`, or stop it first with `skitter stop`",
             ) from error
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}{_here()}".encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()}{_host_suffix()}".encode(), 0)
         self._descriptor = descriptor
 
     def wait(self) -> None:
-        """Return when no process has the lock. Blocks."""
+        """Block until no process has the lock."""
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(self._path, os.O_RDONLY)
             try:
@@ -59,7 +59,7 @@ class OwnerLock:
                 os.close(descriptor)
 
     def release(self) -> None:
-        """Give the lock free."""
+        """Release the lock."""
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)

@@ -1,46 +1,45 @@
-"""Slots: who may be fetched next, and when. The scheduling core of the embedded frontiers.
+"""The scheduler of the embedded frontier: which request may be fetched next, and when.
 
-A heap of slots by their next allowed time stands in for sleeping workers: nobody waits holding a request
-of a slow host. All times are the frontier's clock, in seconds.
+Slots are kept in a heap by their next allowed time, so that no worker holds a request of a slow host while it waits.
+All times are in seconds, by the frontier's clock.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from skitter.frontier.records import FetchReport, SlotStatus
+from skitter.frontier.records import FetchReport, SlotDecision, SlotStatus
 from skitter.politeness import SlotPolicy
 from skitter.queues import DEFAULT_QUEUE, QueueQuotas, queue_of, share_of
 
 ADAPTIVE_SHARE = 0.5
-"""Adapted delay as a share of the server's latency: about two fetches in flight on average."""
-ADAPTIVE_CAP = 60.0
-FIRST_BACKOFF = 1.0
-LONGEST_BACKOFF = 300.0
-"""Seconds a slot is held after the first, and at most after repeated, 429 or 503 answers."""
+"""Adapted delay as a share of the server's latency: about two concurrent fetches on average."""
+MAX_ADAPTIVE_DELAY = 60.0
+MIN_BACKOFF = 1.0
+MAX_BACKOFF = 300.0
+"""Seconds for which a slot is paused after the first 429 or 503 response, and at most after repeated ones."""
 CONNECTIONS_PER_GRACE = 2.0
-"""A grace is at least so many times what making a connection to the host takes."""
-CONNECTING_KEPT = 0.98
-"""What is left, after each answer, of the longest that a connection has taken: hosts get faster, too."""
-LONGEST_CONNECTING = 10.0
-
-_FIRST_TIDY = 10_000
-"""Slots that may be kept before idle ones are let go."""
+"""The grace is at least this many times the connection time of the host."""
+CONNECT_TIME_DECAY = 0.98
+"""Factor applied to the longest known connection time at each response, because hosts get faster, too."""
+MAX_CONNECT_TIME = 10.0
+MIN_EVICTION_SIZE = 10_000
+"""Number of slots from which on idle slots are evicted."""
 
 HeapEntry = tuple[int, int, Any]
 """A waiting request: rank (low first), sequence number, payload."""
 
 
 class Slot:
-    """One unit of politeness with what waits for it."""
+    """One unit of politeness and its waiting requests."""
 
     __slots__ = (
-        "adapted", "backoff", "beyond", "bound", "connecting", "floor", "grants", "held_until", "in_flight", "key",
-        "next_at", "policy", "queue", "refused_at", "stamp", "waiting",
+        "adapted_delay", "backoff", "connect_time", "grants", "head_end", "in_flight", "key", "min_delay", "next_at",
+        "on_disk", "paused_until", "policy", "queue", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: str, policy: SlotPolicy) -> None:
@@ -48,27 +47,28 @@ class Slot:
         self.queue = queue_of(key)
         self.policy = policy
         self.waiting: list[HeapEntry] = []
-        """Heap of what may be handed out."""
-        self.beyond = 0
-        """How many more requests wait elsewhere, after ``bound``; none in the memory frontier."""
-        self.bound: tuple[int, int] | None = None
+        """Heap of the requests that can be leased."""
+        self.on_disk = 0
+        """Number of further requests, after ``head_end``, that are only in the file."""
+        self.head_end: tuple[int, int] | None = None
+        """Rank and sequence number of the last request in memory; ``None`` if none is only in the file."""
         self.in_flight = 0
         self.next_at = 0.0
-        self.held_until = 0.0
-        self.floor = 0.0
-        """Smallest delay, from robots.txt."""
-        self.adapted = 0.0
+        self.paused_until = 0.0
+        self.min_delay = 0.0
+        """Minimum delay, from robots.txt."""
+        self.adapted_delay = 0.0
         self.backoff = 0.0
         self.refused_at = 0.0
-        self.connecting = 0.0
-        """Seconds that making a connection took at most, lately."""
+        self.connect_time = 0.0
+        """The longest recent connection time, in seconds."""
         self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in policy.rates]
-        """For each rate, until when the last requests may have been sent."""
+        """For each rate, the times by which the last requests have been sent."""
         self.stamp = 0
-        """Which entry of the table's heap is the valid one; 0: none."""
+        """Identifies the valid entry of this slot in the scheduler's heap; 0: it has none."""
 
-    def follow(self, policy: SlotPolicy, now: float) -> None:
-        """Obey other limits from now on."""
+    def set_policy(self, policy: SlotPolicy, now: float) -> None:
+        """Apply a new policy."""
         before = self.delay
         history = max(self.grants, key=len, default=deque[float]())
         self.policy = policy
@@ -77,197 +77,201 @@ class Slot:
         self.next_at = max(self.next_at, again) if self.delay > before else min(self.next_at, again)
 
     @property
+    def queued(self) -> int:
+        """Number of waiting requests, in memory and in the file."""
+        return len(self.waiting) + self.on_disk
+
+    @property
     def delay(self) -> float:
-        """Seconds between two fetches that hold now."""
+        """Seconds between two fetches: the policy's or adapted delay, but at least ``min_delay``."""
         own = self.policy.delay
-        return max(self.adapted if own is None else own, self.floor)
+        return max(self.adapted_delay if own is None else own, self.min_delay)
 
     @property
     def has_place(self) -> bool:
-        """Whether its limit lets one more fetch be in flight."""
+        """Whether the concurrency limit allows one more fetch."""
         return self.in_flight < self.policy.concurrency_per_slot
 
     @property
     def start_within(self) -> float | None:
-        """Grace in which the request of a granted fetch must be sent, where a distance is promised.
+        """Grace, in seconds, within which a leased request must be sent; ``None`` if no delay is promised.
 
-        Grants are spaced by the delay *plus* this grace, so that two requests that are sent anywhere
-        within theirs still keep the delay. An adapted delay is no promise and has no grace. A tenth of the
-        distance, but never so short that no new connection could be made in it.
+        Grants are spaced by the delay plus this grace. Two requests that are each sent within their grace therefore
+        keep the delay. An adapted delay is no promise and has no grace. The grace is a tenth of the delay, but long
+        enough to open a connection.
         """
         promised = [rate.per / rate.count for rate in self.policy.rates]
-        distance = max(self.policy.delay or 0.0, self.floor)
+        distance = max(self.policy.delay or 0.0, self.min_delay)
         if distance:
             promised.append(distance)
         if not promised:
             return None
-        return max(min(0.25, max(0.02, 0.1 * min(promised))), CONNECTIONS_PER_GRACE * self.connecting)
+        return max(min(0.25, max(0.02, 0.1 * min(promised))), CONNECTIONS_PER_GRACE * self.connect_time)
 
     def ready_at(self) -> float:
-        """Return the earliest time at which the next fetch may begin."""
-        at = max(self.next_at, self.held_until)
+        """Return the earliest time of the next fetch."""
+        at = max(self.next_at, self.paused_until)
         for rate, grants in zip(self.policy.rates, self.grants, strict=True):
             if len(grants) == rate.count:
                 at = max(at, grants[0] + rate.per)
         return at
 
     def is_idle(self, now: float) -> bool:
-        """Tell whether nothing waits, nothing runs, and nothing is to be remembered."""
-        if self.waiting or self.beyond or self.in_flight or self.floor or self.backoff:
+        """Return whether the slot has no requests and no state worth keeping."""
+        if self.waiting or self.on_disk or self.in_flight or self.min_delay or self.backoff:
             return False
-        if max(self.next_at, self.held_until) > now:
+        if max(self.next_at, self.paused_until) > now:
             return False
         rated = zip(self.policy.rates, self.grants, strict=True)
         return not any(grants and grants[-1] + rate.per > now for rate, grants in rated)
 
-    def status(self, queued: int, leased: int, now: float) -> SlotStatus:
-        """Describe it for people."""
-        return SlotStatus(self.key, queued, leased, self.delay, max(0.0, self.held_until - now))
+    def status(self, leased: int, now: float) -> SlotStatus:
+        """Return the slot's line in a status report."""
+        return SlotStatus(self.key, self.queued, leased, self.delay, max(0.0, self.paused_until - now))
 
     def grant(self, now: float) -> None:
-        """Count one fetch that may begin now."""
+        """Count one fetch that may start now."""
         self.in_flight += 1
-        begun_by = now + (self.start_within or 0.0)
+        sent_by = now + (self.start_within or 0.0)
         distance = self.delay
         if distance or self.policy.jitter:
             jitter = random.uniform(0.0, self.policy.jitter) if self.policy.jitter else 0.0
-            self.next_at = begun_by + distance + jitter
+            self.next_at = sent_by + distance + jitter
         else:
             self.next_at = now
         for grants in self.grants:
-            grants.append(begun_by)
+            grants.append(sent_by)
 
-    def land(self, now: float, granted_at: float, landing: FetchReport) -> None:
-        """Take note of how a fetch ended: free its place, adapt, back off."""
-        self.free()
-        latency = landing.latency
-        if landing.refused:
-            self._back_off(now, granted_at, landing.retry_after)
+    def end_fetch(self, now: float, granted_at: float, report: FetchReport) -> None:
+        """Free the place of a fetch, adapt the delay, and back off if the server asked for it."""
+        self.free_place()
+        latency = report.latency
+        if report.refused:
+            self._back_off(now, granted_at, report.retry_after)
         elif latency is not None:
             if granted_at > self.refused_at:
-                self.backoff = self.backoff / 2 if self.backoff > FIRST_BACKOFF else 0.0
+                self.backoff = self.backoff / 2 if self.backoff > MIN_BACKOFF else 0.0
             if self.policy.delay is None:
-                target = min(latency * ADAPTIVE_SHARE, ADAPTIVE_CAP)
-                self.adapted = (self.adapted + target) / 2 if self.adapted else target
-        if self.connecting or landing.connecting:
-            kept = self.connecting if latency is None else self.connecting * CONNECTING_KEPT
-            self.connecting = min(LONGEST_CONNECTING, max(landing.connecting, kept))
-        if not self.in_flight and not self.policy.jitter and (self.policy.delay or self.floor):
-            # Whatever was granted has been sent by now: what is left of the last grace need not be waited for.
+                target = min(latency * ADAPTIVE_SHARE, MAX_ADAPTIVE_DELAY)
+                self.adapted_delay = (self.adapted_delay + target) / 2 if self.adapted_delay else target
+        if self.connect_time or report.connecting:
+            kept = self.connect_time if latency is None else self.connect_time * CONNECT_TIME_DECAY
+            self.connect_time = min(MAX_CONNECT_TIME, max(report.connecting, kept))
+        if not self.in_flight and not self.policy.jitter and (self.policy.delay or self.min_delay):
+            # All granted requests have been sent by now, so the rest of the last grace is not needed.
             self.next_at = min(self.next_at, now + self.delay)
 
-    def free(self) -> None:
-        """Free the place of a fetch of which nothing is known, not even whether it has ended."""
+    def free_place(self) -> None:
+        """Free the place of a fetch without a report."""
         self.in_flight -= 1
 
     def _back_off(self, now: float, granted_at: float, retry_after: float | None) -> None:
-        # Eight fetches in flight that are all refused are one refusal, not eight doublings.
+        # Eight concurrent fetches that are all refused are one refusal and not eight doublings.
         if granted_at > self.refused_at or not self.backoff:
-            self.backoff = min(max(FIRST_BACKOFF, self.backoff * 2), LONGEST_BACKOFF)
+            self.backoff = min(max(MIN_BACKOFF, self.backoff * 2), MAX_BACKOFF)
             self.refused_at = now
-        # Retry-After: 0 does not switch the back-off off.
-        self.held_until = max(self.held_until, now + max(self.backoff, retry_after or 0.0))
+        # Retry-After: 0 does not turn the back-off off.
+        self.paused_until = max(self.paused_until, now + max(self.backoff, retry_after or 0.0))
 
 
-_Heap = list[tuple[float, int, int, int, Slot]]
-"""Slots of one queue by the time at which they are ready, rank and sequence number of their first request; and the
-stamp that is the slot's as long as the entry is valid."""
+SlotHeap = list[tuple[float, int, int, int, Slot]]
+"""Slots of one queue by the time at which they are ready, then rank and sequence number of their first request.
+
+The fourth value is the stamp of the entry, which is valid while it equals the slot's stamp.
+"""
 
 
-class SlotTable:
-    """All slots of a job, in the order in which they may be fetched, by queue."""
+class SlotScheduler:
+    """All slots of a job by queue, in the order in which they may be fetched."""
 
     def __init__(self, policy_of: Callable[[str], SlotPolicy]) -> None:
         self._policy_of = policy_of
         self._slots: dict[str, Slot] = {}
-        self._heap: _Heap = []
-        """Of the default queue."""
-        self._heaps: dict[str, _Heap] = {DEFAULT_QUEUE: self._heap}
-        self._stamps = 0
-        self._tidy_at = _FIRST_TIDY
+        self._heap: SlotHeap = []
+        """Heap of the default queue."""
+        self._heaps: dict[str, SlotHeap] = {DEFAULT_QUEUE: self._heap}
+        self._last_stamp = 0
+        self._evict_at = MIN_EVICTION_SIZE
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Slot]:
         return iter(self._slots.values())
 
     def get(self, key: str) -> Slot:
-        """Return the slot of a key, made with its policy at the first call."""
+        """Return the slot of a key. Create it with its policy on the first call."""
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = Slot(key, self._policy_of(key))
             self._heaps.setdefault(slot.queue, [])
         return slot
 
-    @property
-    def has_queues(self) -> bool:
-        """Whether there was ever a slot of another queue than the default one."""
-        return len(self._heaps) > 1
+    def find(self, key: str) -> Slot | None:
+        """Return the slot of a key if it exists."""
+        return self._slots.get(key)
 
-    def shares(self, shares: QueueQuotas | None, limit: int) -> dict[str, int] | None:
-        """Return how many requests may be taken of each queue that is served; ``None``: any number of any."""
-        if shares is None:
+    def allowances(self, quotas: QueueQuotas | None, limit: int) -> dict[str, int] | None:
+        """Return the number of requests that may be leased from each queue; ``None``: any number from any queue."""
+        if quotas is None:
             return None
-        found = {queue: share_of(shares, queue, limit) for queue in self._heaps}
-        return {queue: share for queue, share in found.items() if share > 0}
+        allowed = {queue: share_of(quotas, queue, limit) for queue in self._heaps}
+        return {queue: count for queue, count in allowed.items() if count > 0}
 
     def queued(self) -> dict[str, int]:
-        """Return how many requests wait in each queue, if there was ever another one than the default one."""
-        if not self.has_queues:
+        """Return the number of waiting requests of each queue; empty if the job has only the default queue."""
+        if len(self._heaps) == 1:
             return {}
         counts = dict.fromkeys(self._heaps, 0)
         for slot in self._slots.values():
-            counts[slot.queue] += len(slot.waiting) + slot.beyond
+            counts[slot.queue] += slot.queued
         return counts
 
-    def find(self, key: str) -> Slot | None:
-        """Return the slot of a key if there is one."""
-        return self._slots.get(key)
-
-    def push(self, slot: Slot, place: HeapEntry) -> None:
-        """Let a request wait in its slot."""
+    def push(self, slot: Slot, entry: HeapEntry) -> None:
+        """Add a request to the waiting requests of a slot."""
         waiting = slot.waiting
-        heappush(waiting, place)
-        if waiting[0] is place:
-            self.arm(slot)
+        heappush(waiting, entry)
+        if waiting[0] is entry:
+            self.reschedule(slot)
 
-    def arm(self, slot: Slot) -> None:
-        """Put a slot in order anew, after anything that may move its next time."""
+    def reschedule(self, slot: Slot) -> None:
+        """Compute the slot's place in the order again, after any change that may move it."""
         if not slot.waiting or slot.in_flight >= slot.policy.concurrency_per_slot:
             slot.stamp = 0
             return
-        self._stamps += 1
-        slot.stamp = self._stamps
+        self._last_stamp += 1
+        slot.stamp = self._last_stamp
         rank, sequence, _ = slot.waiting[0]
         heap = self._heaps[slot.queue]
         if len(heap) > 2 * len(self._slots) + 1024:
             heap[:] = [entry for entry in heap if entry[3] == entry[4].stamp]
             heapify(heap)
-        heappush(heap, (slot.ready_at(), rank, sequence, self._stamps, slot))
+        heappush(heap, (slot.ready_at(), rank, sequence, self._last_stamp, slot))
 
-    def take(self, now: float, shares: dict[str, int] | None = None) -> tuple[Slot, HeapEntry] | None:
-        """Hand out the next request that may be fetched now, if there is one.
+    def take(self, now: float, allowances: dict[str, int] | None = None) -> tuple[Slot, HeapEntry] | None:
+        """Take the next request that may be fetched now, if there is one.
 
-        ``shares``: as :meth:`shares` gave it; what is handed out is taken off.
+        ``allowances``: as returned by :meth:`allowances`; the taken request is subtracted.
         """
-        if shares is None and len(self._heaps) == 1:
+        if allowances is None and len(self._heaps) == 1:
             return self._take(self._heap, now)
-        heap = min(self._served(shares), default=None, key=lambda heap: heap[0])
+        heap = min(self._usable_heaps(allowances), default=None, key=lambda heap: heap[0])
         taken = None if heap is None else self._take(heap, now)
-        if taken is not None and shares is not None:
-            shares[taken[0].queue] -= 1
+        if taken is not None and allowances is not None:
+            allowances[taken[0].queue] -= 1
         return taken
 
-    def _served(self, shares: dict[str, int] | None) -> list[_Heap]:
-        """Return the heaps that are not empty, and whose queues may give something."""
-        heaps = [heap for queue, heap in self._heaps.items() if shares is None or shares.get(queue, 0) > 0]
+    def _usable_heaps(self, allowances: dict[str, int] | None) -> list[SlotHeap]:
+        """Return the heaps that are not empty and whose queues have an allowance left."""
+        heaps = [
+            heap for queue, heap in self._heaps.items() if allowances is None or allowances.get(queue, 0) > 0
+        ]
         for heap in heaps:
             while heap and heap[0][3] != heap[0][4].stamp:
                 heappop(heap)
         return [heap for heap in heaps if heap]
 
-    def _take(self, heap: _Heap, now: float) -> tuple[Slot, HeapEntry] | None:
+    def _take(self, heap: SlotHeap, now: float) -> tuple[Slot, HeapEntry] | None:
         while heap:
             at, _, _, stamp, slot = heap[0]
             if stamp != slot.stamp:
@@ -276,53 +280,84 @@ class SlotTable:
             if at > now:
                 return None
             heappop(heap)
-            place = heappop(slot.waiting)
+            entry = heappop(slot.waiting)
             slot.grant(now)
-            self.arm(slot)
-            return slot, place
+            self.reschedule(slot)
+            return slot, entry
         return None
 
     def take_from(self, slot: Slot, now: float) -> tuple[Slot, HeapEntry] | None:
-        """Hand out the next request of one slot, if it may be fetched now."""
+        """Take the next request of one slot, if it may be fetched now."""
         if not slot.waiting or not slot.has_place or slot.ready_at() > now:
             return None
-        place = heappop(slot.waiting)
+        entry = heappop(slot.waiting)
         slot.grant(now)
-        self.arm(slot)
-        return slot, place
+        self.reschedule(slot)
+        return slot, entry
 
-    def next_at(self, shares: dict[str, int] | None = None) -> float | None:
-        """Return when the next slot becomes ready; ``None`` if no slot waits for time alone.
+    def next_at(self, allowances: dict[str, int] | None = None) -> float | None:
+        """Return when the next slot becomes ready; ``None`` if no slot waits only for time to pass.
 
-        ``shares``: only of queues of which there is something left to take.
+        ``allowances``: consider only queues with an allowance left.
         """
-        return min((heap[0][0] for heap in self._served(shares)), default=None)
+        return min((heap[0][0] for heap in self._usable_heaps(allowances)), default=None)
 
-    def hold(self, slot: Slot, until: float) -> None:
-        """Give out nothing of a slot before a time."""
-        slot.held_until = max(slot.held_until, until)
-        self.arm(slot)
+    def pause(self, slot: Slot, until: float) -> None:
+        """Lease nothing from a slot before a time."""
+        slot.paused_until = max(slot.paused_until, until)
+        self.reschedule(slot)
 
-    def set_floor(self, slot: Slot, seconds: float, now: float) -> None:
-        """Set the smallest delay of a slot (Crawl-delay), counted from the robots.txt just read."""
-        if seconds > slot.floor:
-            slot.floor = seconds
+    def set_min_delay(self, slot: Slot, seconds: float, now: float) -> None:
+        """Set the minimum delay of a slot (Crawl-delay), counted from the robots.txt that was just fetched."""
+        if seconds > slot.min_delay:
+            slot.min_delay = seconds
             slot.next_at = max(slot.next_at, now + seconds + (slot.start_within or 0.0))
-        slot.floor = seconds
-        self.arm(slot)
+        slot.min_delay = seconds
+        self.reschedule(slot)
 
-    def follow(self, policy_of: Callable[[str], SlotPolicy], now: float) -> None:
-        """Give every slot other limits."""
+    def set_policies(self, policy_of: Callable[[str], SlotPolicy], now: float) -> None:
+        """Apply new policies to all slots."""
         self._policy_of = policy_of
         for slot in self._slots.values():
             policy = policy_of(slot.key)
             if policy != slot.policy:
-                slot.follow(policy, now)
-                self.arm(slot)
+                slot.set_policy(policy, now)
+                self.reschedule(slot)
 
-    def tidy(self, now: float) -> None:
-        """Let go of idle slots, whenever the number of slots has doubled."""
-        if len(self._slots) < self._tidy_at:
+    def evict_idle(self, now: float) -> None:
+        """Remove idle slots whenever the number of slots has doubled."""
+        if len(self._slots) < self._evict_at:
             return
         self._slots = {key: slot for key, slot in self._slots.items() if not slot.is_idle(now)}
-        self._tidy_at = max(_FIRST_TIDY, 2 * len(self._slots))
+        self._evict_at = max(MIN_EVICTION_SIZE, 2 * len(self._slots))
+
+
+class NamedSlots:
+    """The slots that one call may lease from, each once for every time that it is named."""
+
+    def __init__(self, scheduler: SlotScheduler, keys: list[str]) -> None:
+        self._scheduler = scheduler
+        self._keys = keys
+        self._next = 0
+        """Index of the first slot that was not tried since the last start from the beginning."""
+        self.decisions: list[SlotDecision | float] = [SlotDecision.LATER] * len(keys)
+
+    def take(self, now: float, _allowances: dict[str, int] | None = None) -> tuple[Slot, HeapEntry] | None:
+        """Take the next request, as :meth:`SlotScheduler.take`, but only from the named slots."""
+        while self._next < len(self._keys):
+            index, self._next = self._next, self._next + 1
+            slot = self._scheduler.find(self._keys[index])
+            if self.decisions[index] is SlotDecision.LEASED or slot is None:
+                continue
+            taken = self._scheduler.take_from(slot, now)
+            if taken is not None:
+                self.decisions[index] = SlotDecision.LEASED
+                return taken
+        self._next = 0  # the caller may read more requests from the file, and then all slots are tried again
+        return None
+
+    def decide(self, decision_of: Callable[[Slot | None], SlotDecision | float]) -> None:
+        """Fill in the decisions for the slots from which nothing was leased."""
+        for index, key in enumerate(self._keys):
+            if self.decisions[index] is not SlotDecision.LEASED:
+                self.decisions[index] = decision_of(self._scheduler.find(key))

@@ -1,4 +1,4 @@
-"""Config: what the scripts are told about a job, once, when it is opened."""
+"""The configuration of a job, as the scripts read it. It is stored when the job is opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skitter.queues import DEFAULT_QUEUE, queue_of
 
 
 class StoredJobConfig(msgspec.Struct, array_like=True, frozen=True):
-    """What the job was opened with last, for those who join it without knowing its spider."""
+    """The arguments of the last :meth:`open`, for processes that attach to the job without its spider."""
 
     options: FrontierOptions
     policy: SlotPolicy
@@ -23,12 +23,12 @@ class StoredJobConfig(msgspec.Struct, array_like=True, frozen=True):
     queues: dict[str, QueueLimits] = {}
 
     def politeness(self) -> Politeness:
-        """Return the rules that say which slot a host is in."""
+        """Return the politeness rules."""
         return Politeness(self.policy, self.rules, self.unit, self.queues)
 
 
 class JobConfig:
-    """Options and slot policies of a job as the scripts read them, with what was changed since it was begun."""
+    """Options and slot policies of a job, with the settings that were changed since it was created."""
 
     def __init__(
         self, politeness: Politeness, options: FrontierOptions, changes: SettingsChanges | None = None
@@ -45,12 +45,12 @@ class JobConfig:
             for default in map(self._politeness.default_of, self._queues)
             for policy in (default, *(rule.policy(default) for rule in politeness.rules))
         ]
-        """Of each queue that has limits of its own, the default one first: its own policy, and that of each rule."""
+        """For each queue with limits of its own, the default queue first: the policy of the queue, then that of each rule."""
         self.policy_of = lru_cache(maxsize=65_536)(self._policy_of)
-        """Number of a slot's policy; 1 is that of the job."""
+        """Return the number of a slot's policy; 1 is the policy of the job."""
 
     def changed(self, changes: SettingsChanges) -> JobConfig:
-        """Return the configuration of the same job with other changes."""
+        """Return the configuration of the same job with other changed settings."""
         return JobConfig(self.stored.politeness(), self.stored.options, changes)
 
     def _policy_of(self, slot: str) -> int:
@@ -59,29 +59,29 @@ class JobConfig:
         return number if rule is None else number + 1 + rule
 
     def _own_policy_of(self, queue: str) -> int:
-        """Return the number of the policy that the slots of a queue have under no rule."""
-        place = self._queues.index(queue) if queue in self._queues else 0
-        return 1 + place * (1 + len(self._politeness.rules))
+        """Return the number of the policy of slots in a queue to which no rule applies."""
+        index = self._queues.index(queue) if queue in self._queues else 0
+        return 1 + index * (1 + len(self._politeness.rules))
 
     def slows(self, before: JobConfig, slot: str) -> bool:
-        """Tell whether the policy of a slot asks for a longer delay than before."""
+        """Return whether the policy of a slot has a longer delay than in an earlier configuration."""
         now, then = self._politeness.policy_of(slot).delay, before._politeness.policy_of(slot).delay
         return (now or 0.0) > (then or 0.0)
 
     @property
     def visits(self) -> str:
-        """How known fingerprints are kept: ``exact``, ``compact``, or ``timed`` where visits run out."""
+        """How known fingerprints are stored: ``exact``, ``compact``, or ``timed`` with a ``visited_ttl``."""
         return self._options.seen_filter if self._options.visited_ttl is None else "timed"
 
     @property
     def rules(self) -> str:
-        """SettingsChanges with the rules that say which policy a slot has."""
+        """A hash that changes when a slot may get another policy."""
         return xxhash.xxh3_128_hexdigest(
             repr((self._policies, self._politeness.rules, self._queues)).encode()
         )
 
     def packed(self) -> bytes:
-        """Return the configuration for the scripts; what is not set is left out."""
+        """Return the configuration for the scripts, without options that are not set."""
         options = self._options
         limits = {
             name: value for name, value in msgspec.structs.asdict(options.limits).items() if value is not None
@@ -116,7 +116,7 @@ class JobConfig:
         return msgspec.msgpack.encode(fields)
 
     def _domain_fields(self) -> dict[str, Any]:
-        """Return the limits by domain, and how the scripts tell policies of rules, which are stronger, from others."""
+        """Return the limits by domain, and the number of policies per queue: policies of rules override limits by domain."""
         domains = self._politeness.domains
         if not domains:
             return {}

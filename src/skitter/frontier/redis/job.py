@@ -130,7 +130,7 @@ class RedisJob:
 
     async def changes(self) -> SettingsChanges:
         """Return the settings that were changed while the job ran."""
-        return _read_changes(await self.run("changes"))
+        return _read_changes(await self.run("settings_changes"))
 
     async def change(self, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
         """Change settings; repeated until no other client changes them at the same time."""
@@ -138,7 +138,7 @@ class RedisJob:
             before = await self.changes()
             config = self.config.changed(changes if reset else changes.over(before))
             given = encode(before), encode(config.changes), config.packed(), config.rules
-            if await self.run_once("change", *given) == b"1":
+            if await self.run_once("change_settings", *given) == b"1":
                 break
         before_config, self.config = self.config.changed(before), config
         await self._assign_policies(before_config)
@@ -151,6 +151,7 @@ class RedisJob:
             return FrontierError(
                 f"{job} has frontier format {detail}; this version of skitter reads format {FORMAT_VERSION}",
                 remedy="use the version of skitter that created the job, or start over with --fresh",
+                field="format",
             )
         if kind == "visits":
             return FrontierError(
@@ -173,6 +174,7 @@ class RedisJob:
             return FrontierError(
                 f"{job} is incomplete: some of its keys were removed",
                 remedy="set maxmemory-policy noeviction on the server, and start over with --fresh",
+                field="keys",
             )
         return FrontierError(
             f"key {self.keys[0]} on {self._server.where} does not hold a skitter frontier",
@@ -193,7 +195,7 @@ class RedisJob:
                 for name in slots
             ]
             for start in range(0, len(names), SLOTS_BATCH):
-                await self.run("assign", encode(names[start : start + SLOTS_BATCH]))
+                await self.run("assign_policies", encode(names[start : start + SLOTS_BATCH]))
             if not cursor:
                 return
 

@@ -1,4 +1,4 @@
-"""Records: how requests, leases and dead letters are written for the scripts, and read again.
+"""Encoding and decoding of requests, leases and dead letters for the scripts.
 
 ``scripts/redis/prelude/requests.lua`` describes the layout of a request.
 """
@@ -39,16 +39,16 @@ FINGERPRINTS_BATCH = 5_000
 SLOTS_BATCH = 1_000
 CLEANUP_BATCH = 200
 _UNSIGNED = 1 << 63
-"""What makes a signed 64-bit number an unsigned one of the same order."""
+"""Added to a signed 64-bit number, gives an unsigned number of the same order."""
 _HIGHEST = (1 << 64) - 1
 _REST = struct.Struct(">4xB16s")
 _LEASE = struct.Struct("<8s2d")
 _DEAD_LETTER = struct.Struct("<6sd")
 _WAITING = struct.Struct(">14xHHB16sI")
-"""After the slot: rank, number; attempt, lost, dedup, fingerprint, length of the URL with its scheme."""
+"""After the slot: rank and number (skipped), attempt, lost, dedup, fingerprint, length of the URL with its scheme."""
 _SCHEMES = (b"", b"http://", b"https://")
-"""A URL of its slot's host is kept without what it begins with, and so is the first one in its record (the
-referer, as a rule, which is of the same host): 50 of 200 bytes."""
+"""The origin of the slot is removed from the URL, and from the first URL in the record, usually the referer. This saves 50
+of 200 bytes."""
 _UNCUT = 255
 _LONGEST_URL = (1 << 24) - 1
 _CODES = {Resolution.DONE: 0, Resolution.RETRY: 1, Resolution.FAILED: 2}
@@ -56,72 +56,76 @@ _LAST_NUMBER = (1 << 48) - 1
 
 
 def text(data: bytes) -> msgspec.Raw:
-    """Return bytes as a MessagePack text, the only kind of bytes that Lua's decoder knows."""
+    """Return bytes as a MessagePack string, because Lua's decoder does not know MessagePack bytes."""
     return msgspec.Raw(b"\xdb" + len(data).to_bytes(4, "big") + data)
 
 
 def to_bytes(words: str) -> bytes:
-    """Encode any text, also one that is no valid Unicode."""
+    """Encode any text, valid Unicode or not."""
     return words.encode("utf-8", "surrogatepass")
 
 
 def to_words(data: bytes) -> str:
-    """Decode what :func:`to_bytes` has encoded."""
+    """Decode a text that :func:`to_bytes` has encoded."""
     return data.decode("utf-8", "surrogatepass")
 
 
 def id_bytes(lease_id: int) -> bytes:
-    """Return a lease id as the scripts know it."""
+    """Return a lease id as the scripts write it."""
     return lease_id.to_bytes(8, "big")
 
 
 def known_numbers(numbers: Sequence[int]) -> list[int]:
-    """Leave out what cannot be the number of a dead letter."""
+    """Return the numbers that can be ids of dead letters, each once."""
     return [number for number in dict.fromkeys(numbers) if 0 < number <= _LAST_NUMBER]
 
 
 class EntryWriter:
-    """Writes the entries of one call, with the slots they belong to and the policies of these."""
+    """Encodes the entries of one call. ``names``: their slots, with the policies of these."""
 
     def __init__(self, order: QueueOrder, policy_of: Callable[[str], int]) -> None:
         self._order = order
         self._policy_of = policy_of
-        self._places: dict[str, int] = {}
+        self._indexes: dict[str, int] = {}
         self.names: list[tuple[msgspec.Raw, int]] = []
 
     def write(self, entry: Entry) -> tuple[Any, ...]:
-        """Return one entry for the scripts."""
-        place = self._places.get(entry.slot)
-        if place is None:
-            place = self._place(entry.slot)
+        """Return one entry for the scripts. It refers to its slot by the index in ``names``, from 1."""
+        index = self._indexes.get(entry.slot)
+        if index is None:
+            index = self._add_slot(entry.slot)
         rest = _REST.pack(entry.dedup, entry.fingerprint) + _shortened(entry)
         if entry.not_before or entry.delay:
-            return (place, text(self._rank(entry)), text(rest), entry.not_before, entry.delay)
-        return (place, text(self._rank(entry)), text(rest))
+            return (index, text(self._rank(entry)), text(rest), entry.not_before, entry.delay)
+        return (index, text(self._rank(entry)), text(rest))
 
-    def _place(self, slot: str) -> int:
+    def _add_slot(self, slot: str) -> int:
         if "\0" in slot:
-            raise FrontierError(f"slot {slot!r} holds a NUL character", remedy="name it otherwise")
+            raise FrontierError(
+                f"slot {slot!r} contains a NUL character", remedy="use another slot name", field="slot"
+            )
         self.names.append((text(to_bytes(slot)), self._policy_of(slot)))
-        self._places[slot] = len(self.names)
+        self._indexes[slot] = len(self.names)
         return len(self.names)
 
     def _rank(self, entry: Entry) -> bytes:
-        """Return the bytes that sort before the number of a request; low first."""
+        """Return the bytes that sort requests of a slot, before their number."""
         if self._order == "priority":
             rank = _UNSIGNED + ~entry.priority
             if not 0 <= rank <= _HIGHEST:
                 raise FrontierError(
-                    f"{entry.url}: priority {entry.priority} is no 64-bit integer", remedy="use a smaller one"
+                    f"{entry.url}: priority {entry.priority} does not fit into 64 bits",
+                    remedy="use a smaller number",
+                    field="priority",
                 )
             return rank.to_bytes(8, "big")
         if self._order == "lifo":
-            return b""  # the script knows the number
+            return b""  # the script derives it from the number
         return (random.getrandbits(62) if self._order == "random" else 0).to_bytes(8, "big")
 
 
 def _shortened(entry: Entry) -> bytes:
-    """Return URL and record, each without the origin of the slot."""
+    """Return the URL and the record, each without the origin of the slot."""
     url, record = to_bytes(entry.url), entry.record
     scheme = 1 if url.startswith(_SCHEMES[1]) else 2 if url.startswith(_SCHEMES[2]) else 0
     origin = _SCHEMES[scheme] + to_bytes(without_queue(entry.slot)) + b"/"
@@ -131,7 +135,9 @@ def _shortened(entry: Entry) -> bytes:
     else:
         scheme, at = 0, -1
     if len(url) > _LONGEST_URL:
-        raise FrontierError(f"{entry.url:.80}... has {len(url)} bytes", remedy="set max_url_length")
+        raise FrontierError(
+            f"URL {entry.url:.80}... has {len(url)} bytes", remedy="set max_url_length", field="url"
+        )
     if at < 0:
         return b"".join(((scheme << 24 | len(url)).to_bytes(4, "big"), url, b"\xff", record))
     head, tail = record[:at], record[at + len(origin) :]
@@ -139,9 +145,9 @@ def _shortened(entry: Entry) -> bytes:
 
 
 def write_outcome(
-    outcome: Outcome, writer: EntryWriter, parcels: Sequence[msgspec.Raw] = ()
+    outcome: Outcome, writer: EntryWriter, outbox: Sequence[msgspec.Raw] = ()
 ) -> tuple[Any, ...]:
-    """Return an outcome for the scripts; ``parcels``: ids and values of requests for other partitions."""
+    """Return an outcome for the scripts. ``outbox``: ids and values of requests for other partitions, by turns."""
     return (
         text(id_bytes(outcome.lease_id)),
         _CODES[outcome.resolution],
@@ -153,7 +159,7 @@ def write_outcome(
         outcome.free,
         None if outcome.record is None else text(b"\xff" + outcome.record),
         text(to_bytes(outcome.group)),
-        parcels,
+        outbox,
     )
 
 
@@ -186,7 +192,7 @@ def write_report(report: FetchReport) -> tuple[Any, ...]:
 
 
 def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int, int]:
-    """Return fingerprint, slot, URL, record, attempt and losses of the request that begins at ``start``."""
+    """Return fingerprint, slot, URL, record, attempt and lost leases of the request at ``start``."""
     zero = data.index(0, start)
     attempt, lost, _, fingerprint, length = _WAITING.unpack_from(data, zero + 1)
     url_at = zero + 1 + _WAITING.size
@@ -202,12 +208,12 @@ def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int,
 
 
 def record_of(request: bytes) -> bytes:
-    """Return the stored form of a request that waits."""
+    """Return the record of a waiting request."""
     return _read_request(request, 0)[3]
 
 
 def read_lease(data: bytes) -> Lease:
-    """Read a lease that was handed out."""
+    """Decode a lease."""
     lease_id, deadline, start_within = _LEASE.unpack_from(data)
     fingerprint, slot, url, record, attempt, lost = _read_request(data, _LEASE.size)
     return Lease(
@@ -217,7 +223,7 @@ def read_lease(data: bytes) -> Lease:
 
 
 def read_dead_letter(data: bytes) -> DeadLetter:
-    """Read a dead letter."""
+    """Decode a dead letter."""
     number, failed_at = _DEAD_LETTER.unpack_from(data)
     error_at = _DEAD_LETTER.size + 4
     request_at = error_at + int.from_bytes(data[_DEAD_LETTER.size : error_at], "big")
@@ -229,7 +235,7 @@ def read_dead_letter(data: bytes) -> DeadLetter:
 
 
 def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
-    """Read the committed ranges of all part files."""
+    """Decode the committed ranges of all part files."""
     ranges: dict[str, list[tuple[int, int]]] = {}
     for name, packed in zip(fields[::2], fields[1::2], strict=True):
         start, end = struct.unpack("<2d", packed)
@@ -239,7 +245,7 @@ def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
 
 
 def read_status(answer: Sequence[Any]) -> FrontierStatus:
-    """Read what the script ``status`` says."""
+    """Decode the answer of the script ``status``."""
     state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
     counters, busiest, queues = answer[12:]
     return FrontierStatus(
@@ -265,12 +271,12 @@ _read_report = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
 def read_stats_row(key: bytes, packed: bytes) -> StatsRow:
-    """Read what was counted under one key."""
+    """Decode the counts of one key."""
     pages, items, size, failed, retried = _STATS_ROW.unpack(packed)
     return StatsRow(to_words(key), int(pages), int(items), int(size), int(failed), int(retried))
 
 
 def read_worker(packed: bytes) -> WorkerStatus:
-    """Read what a worker has told of itself."""
+    """Decode the report of a worker."""
     (heard,) = _HEARD.unpack_from(packed)
     return WorkerStatus(_read_report(packed[_HEARD.size :]), max(0.0, heard))

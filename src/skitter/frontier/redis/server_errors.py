@@ -21,7 +21,7 @@ class ServerErrorRule(NamedTuple):
     remedy: str
 
 
-_START_SERVER = "start the server, or correct the URL of --frontier"
+START_SERVER = "start the server, or correct the URL of --frontier"
 _RULES = (
     ServerErrorRule(kinds.OutOfMemoryError, "OOM command not allowed", "its memory is full (maxmemory)",
             "raise maxmemory of the server; no data is lost"),
@@ -40,8 +40,8 @@ _RULES = (
     ServerErrorRule(kinds.ClusterDownError, "CLUSTERDOWN ", "its cluster is down", "start the nodes of the cluster"),
     ServerErrorRule(kinds.TryAgainError, "TRYAGAIN ", "its cluster moves keys", "wait until it has moved them"),
     ServerErrorRule(kinds.ClusterError, "", "its cluster moves keys", "wait until it has moved them"),
-    ServerErrorRule(kinds.ConnectionError, "", "it does not answer", _START_SERVER),
-    ServerErrorRule(kinds.TimeoutError, "", "it does not answer in time", _START_SERVER),
+    ServerErrorRule(kinds.ConnectionError, "", "it does not answer", START_SERVER),
+    ServerErrorRule(kinds.TimeoutError, "", "it does not answer in time", START_SERVER),
 )  # fmt: skip
 _REFUSALS = (kinds.AuthenticationError, kinds.AuthorizationError, kinds.NoPermissionError)
 _FORBIDDEN = ("ACL failure in script", "The user executing the script can't")
@@ -109,7 +109,7 @@ def explained(error: kinds.RedisError, where: str) -> FrontierError:
         )
     rule = rule_of(error)
     if rule is not None:
-        detail = f": {text}" if rule.remedy == _START_SERVER else ""
+        detail = f": {text}" if rule.remedy == START_SERVER else ""
         return FrontierError(
             f"frontier {where}: {rule.problem}{detail}", remedy=rule.remedy, field="frontier"
         )

@@ -1,279 +1,181 @@
-"""Client: the frontier contract for a worker process that is not the owner."""
+"""A frontier that another process owns, reached over its local socket."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.flat import Flat
-from skitter.frontier.options import SettingsChanges
-from skitter.frontier.records import (
-    AddResult,
-    DeadLetter,
-    Entry,
-    FetchReport,
-    FrontierStatus,
-    JobInfo,
-    JobState,
-    LeaseResult,
-    Outcome,
-    SeedClaim,
-    SeedProgress,
+from skitter.frontier.contract import Frontier
+from skitter.frontier.records import JobInfo
+from skitter.frontier.rpc.protocol import (
+    CONNECT,
+    CONNECT_OPERATION,
+    CallRequest,
+    CallResult,
+    Contract,
+    MessageSplitter,
+    Operation,
+    encode,
+    error_from,
+    frame,
+    operations_of,
+    parts_of,
 )
-from skitter.frontier.rpc.protocol import METHODS, Answer, Call, Unframer, encode, error_from, frame
-from skitter.frontier.stats import StatsGroup, StatsRow
-from skitter.frontier.workers import WorkerReport, WorkerStatus
-from skitter.queues import QueueQuotas
 
-_read_answer = msgspec.msgpack.Decoder(Answer).decode
-_read_result = {name: msgspec.msgpack.Decoder(types[1]).decode for name, types in METHODS.items()}
-_read_error = msgspec.msgpack.Decoder(tuple[str, str]).decode
+_read_answer = msgspec.msgpack.Decoder(CallResult).decode
+_read_error = msgspec.msgpack.Decoder(tuple[str, str, str]).decode
 
 
 class OwnerGone(FrontierError):
-    """The process that owns the frontier has ended: the worker has to end too."""
+    """The process that owns the frontier has ended: the worker must end, too."""
 
 
-class RemoteFrontier(Flat):
-    """A frontier reached over the owner's socket."""
+def remote_frontier(path: Path, worker: str | None = None, contract: Contract = Frontier) -> Frontier:
+    """Return the frontier behind a socket, a :class:`RemoteFrontier`. Its ``open`` connects.
+
+    ``worker``: this process is the worker of that name, whose leases go back when the connection closes. ``contract``:
+    the protocol whose methods are called.
+    """
+    # The methods of the contract are generated from its annotations, so that the type checker cannot see them on the
+    # class. It checks every call of them against the contract.
+    return cast(Frontier, _frontier_class(contract)(path, worker))
+
+
+class RemoteFrontier:
+    """A frontier that another process owns. :func:`remote_frontier` creates it and adds the methods of the contract."""
 
     shared: ClassVar[bool] = False
+    politeness: ClassVar[None] = None
+    seed_keys: ClassVar[None] = None
+    partitions: ClassVar[None] = None
+    catalog: ClassVar[None] = None
+    parts: ClassVar[Mapping[str, type[_RemotePart]]]
 
-    def __init__(self, path: Path, worker: str | None = None) -> None:
+    def __init__(self, path: Path, worker: str | None) -> None:
         self._path = path
         self._worker = worker
-        self._link: _Link | None = None
+        self._connection: _Connection | None = None
+        vars(self).update({name: part(self._call) for name, part in self.parts.items()})
 
     async def open(self) -> JobInfo:
-        """Connect. Raises :class:`OwnerGone` if nobody listens."""
+        """Connect. Raises :class:`OwnerGone` if no owner listens."""
         loop = asyncio.get_running_loop()
         try:
-            _, self._link = await loop.create_unix_connection(_Link, str(self._path))
+            _, self._connection = await loop.create_unix_connection(_Connection, str(self._path))
         except OSError as error:
             raise OwnerGone(f"no frontier listens on {self._path}: {error.strerror}") from error
-        if self._worker is not None:
-            await self._link.call("introduce", self._worker)
-        info: JobInfo = await self._link.call("open")
+        answer = await self._call(CONNECT, encode(CONNECT_OPERATION.arguments(self._worker)))
+        info: JobInfo = CONNECT_OPERATION.read_result(answer)
         return info
 
-    async def _call(self, method: str, *arguments: Any) -> Any:
-        if self._link is None:
-            raise FrontierError("the frontier is not open")
-        return await self._link.call(method, *arguments)
+    async def _call(self, operation: str, arguments: bytes) -> msgspec.Raw:
+        if self._connection is None:
+            raise FrontierError("the frontier is not open", remedy="call open() first")
+        return await self._connection.call(operation, arguments)
 
     async def close(self) -> None:
         """Disconnect."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     async def erase(self) -> None:
-        """Refuse: only the owner of a frontier can erase it."""
-        raise FrontierError("a worker cannot erase the frontier of its owner")
+        """Raise an error: only the owner can erase the job."""
+        raise FrontierError(
+            "a worker cannot erase the frontier of its owner", remedy="erase the job in its owner"
+        )
 
     async def wait_closed(self) -> None:
-        """Return when the owner has gone."""
-        if self._link is not None:
-            await self._link.ended.wait()
-
-    async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """See :class:`~skitter.frontier.contract.Frontier`, as for all methods here."""
-        mask: list[bool] = await self._call("unknown", fingerprints)
-        return mask
-
-    async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
-        """Add requests."""
-        result: AddResult = await self._call("add", entries, seeds)
-        return result
-
-    async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        """Take the duty of loading the seeds."""
-        claim: SeedClaim | None = await self._call("claim_seeds", worker)
-        return claim
-
-    async def lease(
-        self, worker: str, limit: int, landed: Sequence[FetchReport] = (), shares: QueueQuotas | None = None
-    ) -> LeaseResult:
-        """Hand out requests."""
-        result: LeaseResult = await self._call("lease", worker, limit, landed, shares)
-        return result
-
-    async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
-        """Extend leases."""
-        gone: list[int] = await self._call("renew", worker, lease_ids)
-        return gone
-
-    async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Close leases."""
-        accepted: list[bool] = await self._call("commit", outcomes)
-        return accepted
-
-    async def release(self, lease_ids: Sequence[int]) -> None:
-        """Hand leases back."""
-        await self._call("release", lease_ids)
-
-    async def abandon(self, worker: str) -> int:
-        """Take back what a dead worker held."""
-        count: int = await self._call("abandon", worker)
-        return count
-
-    async def status(self) -> FrontierStatus:
-        """Read all counts."""
-        status: FrontierStatus = await self._call("status")
-        return status
-
-    async def set_state(self, state: JobState) -> JobState:
-        """Set what the fleet is to do."""
-        now: JobState = await self._call("set_state", state)
-        return now
-
-    async def hold(self, slot: str, seconds: float) -> None:
-        """Give out nothing of a slot for so long."""
-        await self._call("hold", slot, seconds)
-
-    async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set the smallest delay of a slot."""
-        await self._call("set_delay", slot, seconds)
-
-    async def recall(self, key: str) -> bytes | None:
-        """Read a shared note."""
-        value: bytes | None = await self._call("recall", key)
-        return value
-
-    async def remember(self, key: str, value: bytes, ttl: float) -> None:
-        """Keep a shared note."""
-        await self._call("remember", key, value, ttl)
-
-    async def swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Keep a shared note if it is as it was read."""
-        swapped: bool = await self._call("swap", key, old, new, ttl)
-        return swapped
-
-    async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """List requests given up."""
-        letters: list[DeadLetter] = await self._call("list_dead_letters", after, limit)
-        return letters
-
-    async def replay(self, ids: Sequence[int] | None = None) -> int:
-        """Put dead letters back in the queue."""
-        count: int = await self._call("replay", ids)
-        return count
-
-    async def drop(self, ids: Sequence[int] | None = None) -> int:
-        """Forget dead letters."""
-        count: int = await self._call("drop", ids)
-        return count
-
-    async def recrawl(self) -> bool:
-        """Begin a finished job again."""
-        begun: bool = await self._call("recrawl")
-        return begun
-
-    async def tallies(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
-        """Read what was counted per worker, host or task."""
-        found: list[StatsRow] = await self._call("tallies", group, limit)
-        return found
-
-    async def announce(self, report: WorkerReport, ttl: float) -> None:
-        """Tell that a worker is there."""
-        await self._call("announce", report, ttl)
-
-    async def workers(self) -> list[WorkerStatus]:
-        """List the workers alive."""
-        alive: list[WorkerStatus] = await self._call("workers")
-        return alive
-
-    async def changes(self) -> SettingsChanges:
-        """Return the settings that were changed while the job ran."""
-        changed: SettingsChanges = await self._call("changes")
-        return changed
-
-    async def change(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
-        """Change settings at once."""
-        changed: SettingsChanges = await self._call("change", changes, reset)
-        return changed
-
-    async def drop_slot(self, slot: str, ban: bool = False) -> int:
-        """Remove what waits in a slot."""
-        count: int = await self._call("drop_slot", slot, ban)
-        return count
-
-    async def drop_task(self, task: str) -> int:
-        """Remove what waits of a task."""
-        count: int = await self._call("drop_task", task)
-        return count
-
-    async def unban(self, slot: str) -> bool:
-        """Take requests for a slot again."""
-        was_banned: bool = await self._call("unban", slot)
-        return was_banned
-
-    async def banned(self) -> list[str]:
-        """List the banned slots."""
-        slots: list[str] = await self._call("banned")
-        return slots
-
-    async def outputs(self) -> dict[str, list[tuple[int, int]]]:
-        """Return committed byte ranges."""
-        ranges: dict[str, list[tuple[int, int]]] = await self._call("outputs")
-        return ranges
+        """Return when the owner has ended."""
+        if self._connection is not None:
+            await self._connection.ended.wait()
 
 
-class _Link(asyncio.Protocol):
-    """The connection to the owner: calls out, answers in."""
+class _RemotePart:
+    """An attribute of a remote frontier, such as ``control``. Its methods are added by :func:`_part_class`."""
+
+    def __init__(self, call: Callable[[str, bytes], Awaitable[msgspec.Raw]]) -> None:
+        self._call = call
+
+
+@cache
+def _frontier_class(contract: Contract) -> type[RemoteFrontier]:
+    methods = {name: _method(name, operation) for name, operation in operations_of(contract).items()}
+    parts = {name: _part_class(name, protocol) for name, protocol in parts_of(contract).items()}
+    return type(f"Remote{contract.__name__}", (RemoteFrontier,), {**methods, "parts": parts})
+
+
+def _part_class(part: str, protocol: Contract) -> type[_RemotePart]:
+    methods = {
+        name: _method(f"{part}.{name}", operation) for name, operation in operations_of(protocol).items()
+    }
+    return type(f"Remote{protocol.__name__}", (_RemotePart,), methods)
+
+
+def _method(name: str, operation: Operation) -> Callable[..., Awaitable[Any]]:
+    arguments, read_result = operation.arguments, operation.read_result
+
+    async def method(self: Any, *given: Any, **named: Any) -> Any:
+        return read_result(await self._call(name, encode(arguments(*given, **named))))
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+class _Connection(asyncio.Protocol):
+    """The connection to the owner."""
 
     def __init__(self) -> None:
-        self._unframer = Unframer()
+        self._reader = MessageSplitter()
         self._transport: asyncio.Transport | None = None
         self._numbers = itertools.count()
-        self._waiting: dict[int, tuple[str, asyncio.Future[Any]]] = {}
+        self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self.ended = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.ended.set()
-        for _, answer in self._waiting.values():
+        for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(OwnerGone(f"the owner of the frontier has ended: {error or 'closed'}"))
-        self._waiting.clear()
+        self._answers.clear()
 
-    async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the owner's frontier and return its result.
+    async def call(self, operation: str, arguments: bytes) -> msgspec.Raw:
+        """CallRequest an operation and return its encoded result.
 
-        Raises what the owner raised, and :class:`OwnerGone` if it has ended.
+        Raises the error that the owner raised, and :class:`OwnerGone` if it has ended.
         """
         if self._transport is None:
             raise OwnerGone("the owner of the frontier has ended")
         number = next(self._numbers)
-        answer = asyncio.get_running_loop().create_future()
-        self._waiting[number] = (method, answer)
-        self._transport.write(frame(Call(number, method, msgspec.Raw(encode(arguments)))))
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._transport.write(frame(CallRequest(number, operation, msgspec.Raw(arguments))))
         try:
-            return await answer
+            result: msgspec.Raw = await answer
+            return result
         finally:
-            self._waiting.pop(number, None)
+            self._answers.pop(number, None)
 
     def data_received(self, data: bytes) -> None:
-        for message in self._unframer.feed(data):
-            self._take(_read_answer(message))
-
-    def _take(self, answer: Answer) -> None:
-        method, waiting = self._waiting.pop(answer.number, ("", None))
-        if waiting is None or waiting.done():
-            return
-        if answer.error:
-            waiting.set_exception(error_from(answer.error, *_read_error(answer.result)))
-        else:
-            waiting.set_result(_read_result[method](answer.result))
+        for message in self._reader.feed(data):
+            answer = _read_answer(message)
+            future = self._answers.get(answer.number)
+            if future is None or future.done():
+                continue
+            if answer.error:
+                future.set_exception(error_from(answer.error, *_read_error(answer.result)))
+            else:
+                future.set_result(answer.result)
 
     def close(self) -> None:
         """Disconnect."""

@@ -1,4 +1,4 @@
-"""Server: lets the workers of this machine, and the command line, reach the owner's frontier."""
+"""Serves the owner's frontier to the workers of this machine, and to the command line, on a Unix socket."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,19 +15,29 @@ import msgspec
 
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.records import JobInfo
-from skitter.frontier.rpc.protocol import METHODS, Answer, Call, Unframer, encode, frame
+from skitter.frontier.records import JobInfo, LeaseResult
+from skitter.frontier.rpc.protocol import (
+    CONNECT,
+    CONNECT_OPERATION,
+    CallRequest,
+    CallResult,
+    Contract,
+    MessageSplitter,
+    all_operations,
+    encode,
+    frame,
+)
 
 log = logging.getLogger(__name__)
 
-_read_call = msgspec.msgpack.Decoder(Call).decode
-_read_arguments = {name: msgspec.msgpack.Decoder(types[0]).decode for name, types in METHODS.items()}
+_read_call = msgspec.msgpack.Decoder(CallRequest).decode
 
 
 def _bind(path: Path) -> socket.socket:
-    """Return a socket that only this user may connect to.
+    """Return a socket to which only this user can connect.
 
-    Nobody can before it listens. A umask would hold for the whole process, and so for files that others make.
+    No process can connect before the socket listens. A umask would apply to the whole process, and so to files that
+    other threads create.
     """
     path.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -40,109 +51,126 @@ def _bind(path: Path) -> socket.socket:
 
 
 class FrontierServer:
-    """Serves a frontier on a Unix socket. A worker whose connection closes is dead: its leases go back."""
+    """Serves a frontier. A worker whose connection closes is dead: its leases go back.
 
-    def __init__(self, frontier: Frontier, info: JobInfo, path: Path) -> None:
+    ``info``: the result of the frontier's ``open``. ``contract``: the protocol whose methods can be called.
+    """
+
+    def __init__(self, frontier: Frontier, info: JobInfo, path: Path, contract: Contract = Frontier) -> None:
         self.frontier = frontier
         self.info = info
-        """What the frontier answered when the owner opened it."""
         self.path = path
+        self.readers = {
+            name: operation.read_arguments for name, operation in all_operations(contract).items()
+        }
+        self.readers[CONNECT] = CONNECT_OPERATION.read_arguments
+        self.methods: dict[str, Callable[[object], Callable[..., Awaitable[object]]]] = {
+            name: attrgetter(name) for name in all_operations(contract)
+        }
         self._server: asyncio.Server | None = None
-        self._links: set[_Link] = set()
+        self._connections: set[_Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen. Only this user may connect. Raises :class:`~skitter.errors.FrontierError` where no socket can be."""
+        """Listen. Raises :class:`~skitter.errors.FrontierError` if the socket cannot be created."""
         try:
             bound = await asyncio.to_thread(_bind, self.path)
-            self._server = await asyncio.get_running_loop().create_unix_server(self._link, sock=bound)
+            self._server = await asyncio.get_running_loop().create_unix_server(self._connect, sock=bound)
         except OSError as error:
             raise FrontierError(
                 f"the frontier's socket {self.path} cannot be opened: {error}",
                 remedy="use a job folder with a shorter path on a local file system",
             ) from error
 
-    def _link(self) -> _Link:
-        link = _Link(self)
-        self._links.add(link)
-        return link
+    def _connect(self) -> _Connection:
+        connection = _Connection(self)
+        self._connections.add(connection)
+        return connection
 
-    def unlink(self, link: _Link) -> None:
-        """Forget a closed connection and take back what its workers held."""
-        self._links.discard(link)
-        for worker in link.workers:
-            self.run(self._abandon(worker))
+    def disconnect(self, connection: _Connection) -> None:
+        """Remove a closed connection and take back the leases of its worker."""
+        self._connections.discard(connection)
+        if connection.worker is not None:
+            self.run(self._abandon(connection.worker))
 
     async def _abandon(self, worker: str) -> None:
-        with contextlib.suppress(SkitterError):  # a broken frontier has told its caller already
+        with contextlib.suppress(SkitterError):  # a broken frontier has reported its error to its callers
             await self.frontier.abandon(worker)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something to its end, whatever becomes of the connection that asked for it."""
+        """Run a coroutine to its end, also if the connection that asked for it closes."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     async def close(self) -> None:
-        """Stop listening, cut all connections, and wait for calls in hand."""
+        """Stop listening, close all connections and wait for calls in progress."""
         if self._server is not None:
             self._server.close()
-        for link in list(self._links):
-            link.cut()
+        for connection in list(self._connections):
+            connection.abort()
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
-        while self.tasks:  # also of the connections just cut, whose workers are abandoned
+        while self.tasks:  # closing a connection adds one that abandons its worker
             await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
-class _Link(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, server: FrontierServer) -> None:
         self._server = server
-        self._unframer = Unframer()
+        self._reader = MessageSplitter()
         self._transport: asyncio.Transport | None = None
-        self.workers: set[str] = set()
+        self.worker: str | None = None
+        """Name of the connected worker; ``None`` for the command line."""
+        self._own_methods: dict[str, Callable[..., Awaitable[object]]] = {
+            CONNECT: self._connect,
+            "lease": self._lease,
+        }
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - any end is the same end
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the reason does not matter
         self._transport = None
-        self._server.unlink(self)
+        self._server.disconnect(self)
 
     def data_received(self, data: bytes) -> None:
-        for message in self._unframer.feed(data):
+        for message in self._reader.feed(data):
             self._server.run(self._answer(_read_call(message)))
 
-    def cut(self) -> None:
-        """Close the connection."""
+    def abort(self) -> None:
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: CallRequest) -> None:
         try:
             result = await self._perform(call)
-            answer = Answer(call.number, "", msgspec.Raw(encode(result)))
+            answer = CallResult(call.number, "", msgspec.Raw(encode(result)))
         except SkitterError as error:
-            what = msgspec.Raw(encode([str(error), error.remedy]))
-            answer = Answer(call.number, type(error).__name__, what)
-        except Exception as error:  # the caller must not wait for ever
-            log.exception("the call %s of a worker failed", call.method)
-            what = msgspec.Raw(encode([ascii(error), "this is a defect of skitter: please report it"]))
-            answer = Answer(call.number, type(error).__name__, what)
+            details = msgspec.Raw(encode([str(error), error.remedy, error.field]))
+            answer = CallResult(call.number, type(error).__name__, details)
+        except Exception as error:  # the caller must not wait without limit
+            log.exception("the call %s of a worker failed", call.operation)
+            details = msgspec.Raw(encode([ascii(error), "report this defect of skitter", ""]))
+            answer = CallResult(call.number, type(error).__name__, details)
         if self._transport is not None:
             self._transport.write(frame(answer))
 
-    async def _perform(self, call: Call) -> object:
-        arguments = _read_arguments[call.method](call.arguments)
-        if call.method == "introduce":
-            self.workers.add(arguments[0])
-            return None
-        if call.method == "open":  # the owner has opened it; this asks what a worker must know
-            return self._server.info
-        if call.method == "lease" and arguments[-1] is None:  # another's frontier may know nothing of queues
-            arguments = arguments[:-1]
-        result = await getattr(self._server.frontier, call.method)(*arguments)
-        if call.method == "lease" and self._transport is None:  # its worker died while it was granted
-            await self._server.frontier.abandon(arguments[0])
+    async def _perform(self, call: CallRequest) -> object:
+        arguments = msgspec.structs.astuple(self._server.readers[call.operation](call.arguments))
+        method = self._own_methods.get(call.operation)
+        if method is None:
+            method = self._server.methods[call.operation](self._server.frontier)
+        return await method(*arguments)
+
+    async def _connect(self, worker: str | None) -> JobInfo:
+        self.worker = worker
+        return self._server.info
+
+    async def _lease(self, worker: str, *arguments: Any) -> LeaseResult:
+        result = await self._server.frontier.lease(worker, *arguments)
+        if self._transport is None:  # the worker died during the call
+            await self._server.frontier.abandon(worker)
         return result

@@ -1,11 +1,11 @@
--- The file of an embedded frontier, format 2. One owner process writes it; anybody may read it.
+-- The file of an embedded frontier, format 3. One owner process writes it; any process may read it.
 
-CREATE TABLE job (                 -- one row: what is true of the job as a whole
+CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
     state          TEXT    NOT NULL,
     added          INTEGER NOT NULL,
     done           INTEGER NOT NULL,
-    sequence       INTEGER NOT NULL,  -- last number given to a request, a lease or a dead letter
+    sequence       INTEGER NOT NULL,  -- the last number given to a request, lease or dead letter
     seed_position  INTEGER NOT NULL,
     seeds_done     INTEGER NOT NULL,
     fingerprint_seed    INTEGER NOT NULL,  -- signed 64 bits
@@ -14,17 +14,17 @@ CREATE TABLE job (                 -- one row: what is true of the job as a whol
 );
 
 CREATE TABLE slots (               -- units of politeness
-    id         INTEGER PRIMARY KEY,
-    key        TEXT NOT NULL UNIQUE,
-    floor      REAL NOT NULL DEFAULT 0,  -- Crawl-delay, seconds
-    held_until REAL NOT NULL DEFAULT 0,  -- Unix time
-    grants     BLOB                      -- recent grants of slots with rates: packed doubles
+    id           INTEGER PRIMARY KEY,
+    key          TEXT NOT NULL UNIQUE,
+    min_delay    REAL NOT NULL DEFAULT 0,  -- Crawl-delay, seconds
+    paused_until REAL NOT NULL DEFAULT 0,  -- Unix time
+    grants       BLOB                      -- for slots with rates, the times of recent grants: MessagePack
 );
 
--- Queued and leased requests. Rows are appended in the order of their numbers and found by a small index
--- in the order of their slot, which costs fewer page writes than rows clustered by slot. A request leaves
--- this table when it is delayed, done or given up; a lease is no move (it ends with the owner), only
--- noted in `leases`.
+-- Queued and leased requests. Rows are appended in the order of their numbers and found through a small index
+-- in the order of their slot, which costs fewer page writes than rows clustered by slot. A request leaves this
+-- table when it is delayed, done or dead. A lease does not move it: leases end with the owner and are recorded
+-- in `leases`.
 CREATE TABLE queue (
     seq INTEGER PRIMARY KEY, slot INTEGER NOT NULL, rank INTEGER NOT NULL,
     fingerprint BLOB NOT NULL, url TEXT NOT NULL, record BLOB NOT NULL,
@@ -33,7 +33,7 @@ CREATE TABLE queue (
 );
 CREATE INDEX queue_order ON queue (slot, rank, seq);
 
-CREATE TABLE delayed (             -- requests with a time before which they may not be fetched
+CREATE TABLE delayed (             -- requests that may not be fetched before a given time
     at REAL NOT NULL,
     seq INTEGER NOT NULL, slot INTEGER NOT NULL, rank INTEGER NOT NULL,
     fingerprint BLOB NOT NULL, url TEXT NOT NULL, record BLOB NOT NULL,
@@ -42,12 +42,12 @@ CREATE TABLE delayed (             -- requests with a time before which they may
     PRIMARY KEY (at, seq)
 ) WITHOUT ROWID;
 
--- Batches of leases in force. After a crash every request named here whose row still has the same
--- attempt and lost counts was in hand when the owner died. Row 0, without members, is there while an
--- owner has the file open.
+-- Batches of leases in force. After a crash, every request listed here whose row still has the same attempt
+-- and lost counts was leased when the owner died. Row 0, without members, exists while an owner has the file
+-- open.
 CREATE TABLE leases (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
 
-CREATE TABLE dead (                -- requests given up
+CREATE TABLE dead (                -- dead letters
     id INTEGER PRIMARY KEY,
     seq INTEGER NOT NULL, slot INTEGER NOT NULL, rank INTEGER NOT NULL,
     fingerprint BLOB NOT NULL, url TEXT NOT NULL, record BLOB NOT NULL,
@@ -57,7 +57,7 @@ CREATE TABLE dead (                -- requests given up
 );
 
 -- Known fingerprints, 16 bytes each, many to a row, in the order in which they became known ('+'),
--- visited ('v', only with a TTL) or forgotten ('-'). Appending costs a tenth of a tree of keys.
+-- visited ('v', only with a TTL) or forgotten ('-'). Appending costs a tenth of inserting into a tree of keys.
 CREATE TABLE seen_log (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, at REAL NOT NULL, fingerprints BLOB NOT NULL
 );
@@ -75,8 +75,8 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT RO
 
 CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 
--- What was counted per worker, host or task; beyond a bound the smallest are together under the empty key.
-CREATE TABLE tallies (
+-- Counts per worker, host or request group. Beyond a limit, the smallest are added up under the empty key.
+CREATE TABLE stats (
     "group" TEXT NOT NULL, key TEXT NOT NULL,
     pages INTEGER NOT NULL, items INTEGER NOT NULL, bytes INTEGER NOT NULL,
     failed INTEGER NOT NULL, retried INTEGER NOT NULL,
@@ -85,6 +85,6 @@ CREATE TABLE tallies (
 
 CREATE TABLE bans (key TEXT PRIMARY KEY, banned INTEGER NOT NULL) WITHOUT ROWID;  -- slots
 
-CREATE TABLE changes (             -- one row: settings changed while the job ran, MessagePack
+CREATE TABLE settings_changes (    -- one row: the settings that were changed during runs, as MessagePack
     id INTEGER PRIMARY KEY CHECK (id = 1), packed BLOB NOT NULL
 );

@@ -1,7 +1,6 @@
 -- The state transitions of the embedded frontier. A statement that ends in VALUES (...) or IN (VALUES (...))
--- is run for many rows at once: its group of marks is repeated. All statements that one group commit
--- gathers run in one transaction, in the order of this file, so that a row can be replaced but what is
--- removed never comes back.
+-- runs for many rows at once: its group of placeholders is repeated. All statements of a group commit run in
+-- one transaction, in the order of this file: a row can be replaced, but a removed row never comes back.
 
 -- name: dequeue
 DELETE FROM queue WHERE (seq) IN (VALUES (?))
@@ -12,54 +11,54 @@ INSERT OR REPLACE INTO queue VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: delay
 INSERT OR REPLACE INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: unbury
+-- name: remove_dead
 DELETE FROM dead WHERE (id) IN (VALUES (?))
 
--- name: bury
+-- name: add_dead
 INSERT INTO dead VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: note_lease
+-- name: put_leases
 INSERT OR REPLACE INTO leases VALUES (?, ?)
 
--- name: end_lease
+-- name: remove_leases
 DELETE FROM leases WHERE (id) IN (VALUES (?))
 
--- name: new_slot
+-- name: add_slot
 INSERT INTO slots (id, key) VALUES (?, ?)
 
--- name: limit_slot
-INSERT INTO slots (id, key, floor, held_until) VALUES (?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET floor = excluded.floor, held_until = excluded.held_until
+-- name: set_slot_limits
+INSERT INTO slots (id, key, min_delay, paused_until) VALUES (?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET min_delay = excluded.min_delay, paused_until = excluded.paused_until
 
--- name: grant_slot
+-- name: set_slot_grants
 INSERT INTO slots (id, key, grants) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET grants = excluded.grants
 
 -- name: log_seen
 INSERT INTO seen_log (kind, at, fingerprints) VALUES (?, ?, ?)
 
--- name: know_key
+-- name: put_seen_key
 INSERT OR REPLACE INTO seen_keys VALUES (?, ?)
 
--- name: mark_output
+-- name: extend_output
 INSERT INTO outputs VALUES (?, ?, ?) ON CONFLICT (part, start) DO UPDATE SET stop = excluded.stop
 
--- name: count
+-- name: set_counter
 INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
--- name: drop_tally
-DELETE FROM tallies WHERE ("group", key) IN (VALUES (?, ?))
+-- name: remove_stats
+DELETE FROM stats WHERE ("group", key) IN (VALUES (?, ?))
 
--- name: tally
-INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?)
+-- name: put_stats
+INSERT OR REPLACE INTO stats VALUES (?, ?, ?, ?, ?, ?, ?)
 
--- name: ban
+-- name: set_ban
 INSERT OR REPLACE INTO bans VALUES (?, ?)
 
--- name: change
-INSERT OR REPLACE INTO changes VALUES (?, ?)
+-- name: set_changes
+INSERT OR REPLACE INTO settings_changes VALUES (?, ?)
 
--- name: note
+-- name: put_note
 INSERT OR REPLACE INTO notes VALUES (?, ?, ?)
 
--- name: job
+-- name: put_job
 INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

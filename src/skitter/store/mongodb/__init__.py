@@ -1,1 +1,1 @@
-"""MongoDB: items as documents. Needs the extra ``mongodb``."""
+"""A store for MongoDB: items as documents. Needs the extra ``mongodb``."""

@@ -1,4 +1,4 @@
-"""What MongoDB's client and server complain of, in words and errors of ours."""
+"""Errors of MongoDB's client and server, translated into errors of skitter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VARIABLE = output_variable("mongodb")
 
 
 def write_errors(error: BulkWriteError) -> list[dict[str, Any]]:
-    """Return what is wrong with documents. Raises :class:`Unavailable` if it is something else."""
+    """Return the errors of single documents. Raises :class:`Unavailable` if the failure has another reason."""
     details = error.details or {}
     problems: list[dict[str, Any]] = details.get("writeErrors", [])
     if not problems:
@@ -37,7 +37,7 @@ def write_errors(error: BulkWriteError) -> list[dict[str, Any]]:
 
 
 def is_taken(problem: Mapping[str, Any]) -> bool:
-    """Tell whether it is the id that is there already, and not another unique key of the user's."""
+    """Return whether the id exists already, as opposed to a violation of another unique index of the user's."""
     if problem.get("code") != _DUPLICATE:
         return False
     key = problem.get("keyPattern")
@@ -45,24 +45,24 @@ def is_taken(problem: Mapping[str, Any]) -> bool:
 
 
 def one_line(text: object) -> str:
-    """Return an error's text for a dead letter: one line, of at most 500 characters."""
+    """Return an error's text on one line, of at most 500 characters."""
     return " ".join(str(text).split())[:500]
 
 
 @contextmanager
-def explained(name: str) -> Iterator[None]:
-    """Turn what goes wrong with the output ``name`` into errors of ours.
+def translated_errors(name: str) -> Iterator[None]:
+    """Translate errors of the output ``name``.
 
-    Raises :class:`Unavailable` for what may pass by itself, and :class:`~skitter.errors.StoreError` with a remedy
-    for the rest.
+    Raises :class:`Unavailable` for errors that may be temporary, and :class:`~skitter.errors.StoreError` with a
+    remedy for all others.
     """
     try:
         yield
     except (InvalidURI, ConfigurationError, ValueError, TypeError) as error:
         raise StoreError(
             f"output {name}: {one_line(error)}",
-            remedy="correct the URL; after '?' stand options of MongoDB"
-            f"; a password may also stand in {_VARIABLE}",
+            remedy="correct the URL; write options of MongoDB after '?'"
+            f"; the password can be set with {_VARIABLE} instead",
         ) from error
     except (ConnectionFailure, NetworkTimeout, WriteConcernError) as error:
         raise Unavailable(one_line(str(error).partition(", Timeout:")[0])) from error
@@ -70,7 +70,7 @@ def explained(name: str) -> Iterator[None]:
         raise _operation_failed(name, error) from error
     except PyMongoError as error:
         raise StoreError(
-            f"{name}: {one_line(error)}", remedy="see to the cause, then run the same command again"
+            f"{name}: {one_line(error)}", remedy="fix the cause, then run the same command again"
         ) from error
 
 
@@ -79,10 +79,10 @@ def _operation_failed(name: str, error: OperationFailure) -> Exception:
     if error.code in _REFUSES_LOGIN:
         return StoreError(
             f"{name} refuses the user or the password",
-            remedy=f"set {_VARIABLE}, or write mongodb://USER:PASSWORD@HOST/DATABASE/COLLECTION; with ?authSource=DATABASE where the user is kept elsewhere",
+            remedy=f"set {_VARIABLE}, or write mongodb://USER:PASSWORD@HOST/DATABASE/COLLECTION; add ?authSource=DATABASE if the user is defined in another database",
         )
     if error.code == _NOT_ALLOWED:
-        return StoreError(f"{name}: {text}", remedy="give the user the role readWrite on the database")
+        return StoreError(f"{name}: {text}", remedy="grant the user the role readWrite on the database")
     if error.has_error_label("RetryableWriteError") or error.timeout:
         return Unavailable(text)
-    return StoreError(f"{name}: {text}", remedy="see to the cause, then run the same command again")
+    return StoreError(f"{name}: {text}", remedy="fix the cause, then run the same command again")

@@ -1,4 +1,4 @@
-"""PostgresColumns: which columns a table needs for the items, and of what type."""
+"""The columns that a PostgreSQL table needs for the items, and their types."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import xxhash
 from skitter.item import without_surrogates
 from skitter.store.columns import ID_COLUMN, FieldLimitError
 
-MOST_COLUMNS = 1600
-"""PostgreSQL's limit (appendix K of its manual)."""
-_LONGEST_NAME = 63
+MAX_COLUMNS = 1600
+"""Limit of PostgreSQL (appendix K of its manual)."""
+_MAX_NAME_BYTES = 63
 _INT64 = 2**63
 _EXACT = 2**53
-"""Integers up to here are exact as floating-point numbers."""
+"""Integers up to this value are exact as floating-point numbers."""
 
 RowShape = tuple[tuple[str, ...], tuple[str, ...]]
-"""Names of the columns of an item, and the kind of each value; ``""``: nothing."""
+"""Names of an item's columns, and the kind of each value (``""`` for a null value)."""
 
 _TYPE_FOR = {
     "bool": "boolean",
@@ -48,7 +48,7 @@ _TAKES: dict[str, set[str]] = {
     "text": set(_TYPE_FOR) - {"json"},
     "jsonb": set(_TYPE_FOR),
 }
-"""What a column of each type takes without changing a value. Columns of other types are the user's own."""
+"""The kinds that a column of each type stores without changing a value. Columns of other types are the user's own."""
 _NUMBERS = {"bigint", "double precision", "numeric"}
 
 
@@ -75,33 +75,33 @@ _KIND_OF_CLASS: dict[type, str] = {
 
 
 def column_of(field: str) -> str:
-    """Return the column of a field: its own name, or one with a hash of it where PostgreSQL cannot have that."""
-    fit = without_surrogates(field)
-    if "\0" not in fit and fit and fit != ID_COLUMN and len(fit.encode()) <= _LONGEST_NAME:
-        return str(fit)
-    short = fit.replace("\0", "\ufffd").encode()[: _LONGEST_NAME - 9].decode(errors="ignore")
-    return f"{short}_{xxhash.xxh32_hexdigest(fit.encode())}"
+    """Return the column of a field: its own name, or a name with a hash if PostgreSQL does not allow it."""
+    name = without_surrogates(field)
+    if "\0" not in name and name and name != ID_COLUMN and len(name.encode()) <= _MAX_NAME_BYTES:
+        return str(name)
+    short = name.replace("\0", "\ufffd").encode()[: _MAX_NAME_BYTES - 9].decode(errors="ignore")
+    return f"{short}_{xxhash.xxh32_hexdigest(name.encode())}"
 
 
 class PostgresColumns:
-    """What is known of the columns of a table, which other workers and the user may change too."""
+    """The known columns of a table. Other workers and the user may change the table too."""
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
         self._fitting: set[RowShape] = set()
 
     def forget(self) -> None:
-        """Be told again: somebody changed the table."""
+        """Read the table again before the next write, because another process has changed it."""
         self.types.clear()
         self._fitting.clear()
 
     def learn(self, types: Mapping[str, str]) -> None:
-        """Take note of the columns as they are now."""
+        """Record the current columns."""
         self.types = dict(types)
         self._fitting.clear()
 
     def misfits(self, shapes: Iterable[RowShape]) -> dict[str, str]:
-        """Return the columns that items of these shapes lack, or whose type is too narrow, with the type they need.
+        """Return the columns that items of these shapes lack, or that are too narrow, with the types they need.
 
         Raises :class:`~skitter.store.columns.FieldLimitError`.
         """
@@ -113,9 +113,9 @@ class PostgresColumns:
                 wanted = _widened(present, kind) if kind else present
                 if wanted is not None and wanted != present:
                     needed[column] = wanted
-        if len(self.types.keys() | needed.keys()) > MOST_COLUMNS:
+        if len(self.types.keys() | needed.keys()) > MAX_COLUMNS:
             raise FieldLimitError(
-                f"its fields would make more than {MOST_COLUMNS} columns; put varying keys into one nested"
+                f"the table would need more than {MAX_COLUMNS} columns; move fields with variable names into one nested"
                 " field, or use ?layout=jsonb"
             )
         if not needed:
@@ -124,7 +124,7 @@ class PostgresColumns:
 
 
 def _widened(present: str | None, kind: str) -> str:
-    """Return the narrowest type that takes a value of a kind and all that a column of a type holds."""
+    """Return the narrowest type for a value of a kind and all values that a column of the present type may hold."""
     if present is None:
         return _TYPE_FOR[kind]
     if present not in _TAKES or kind in _TAKES[present]:

@@ -1,4 +1,4 @@
--- abandon: take back everything that a dead worker held, with one loss each. Returns how many.
+-- abandon: take back all leases of a dead worker, counting one lost lease each. Returns their number.
 -- ARGV[5]: worker
 begin(false)
 if call('HGET', JOB, 'seed_worker') == ARGV[5] then
@@ -13,7 +13,7 @@ repeat
   for i = 1, #page[2], 2 do
     local lease = lease_of(page[2][i])
     if lease and lease.worker == ARGV[5] then
-      lose(lease)
+      lose_lease(lease)
       lost = lost + 1
     end
   end

@@ -1,6 +1,6 @@
--- add: add requests, with the progress of the seeds if they are some.
--- ARGV: 5 names, entries, seeds (token, position before, position after, whether it is done, parcels), 6 see told()
--- Returns how many were new, how many known, how many refused, and whether the seeds were taken.
+-- add: add requests, and store the progress of the seeds if the requests are seeds.
+-- ARGV: 5 names, entries, seeds (token, position before, position after, whether all are loaded, outbox), 6 see report()
+-- Returns the numbers of new, known and refused requests, and whether the seeds were accepted.
 begin(true)
 local names, entries, seeds = unpack(decode(ARGV[5]))
 if seeds then
@@ -8,7 +8,7 @@ if seeds then
   if claim[1] ~= seeds[1] then
     return finish('0 ' .. #entries .. ' 0 0')
   elseif seeds[2] and tonumber(claim[2]) ~= seeds[2] then
-    -- The server has lost what it took before: the loader has to begin again where the job is now.
+    -- The server has lost earlier seeds: a loader has to continue from the stored position.
     call('HDEL', JOB, 'seed_token', 'seed_worker', 'seed_deadline')
     return finish('0 ' .. #entries .. ' 0 0')
   end
@@ -17,7 +17,7 @@ if seeds then
   if seeds[4] then
     call('HDEL', JOB, 'seed_token', 'seed_worker', 'seed_deadline')
   end
-  post(seeds[5])
+  put_outbox(seeds[5])
 end
 local added, refused = insert(names, entries)
-return finish(added .. ' ' .. #entries - added - refused .. ' ' .. refused .. ' 1' .. told())
+return finish(added .. ' ' .. #entries - added - refused .. ' ' .. refused .. ' 1' .. report())

@@ -1,5 +1,5 @@
--- announce: believe that a worker is there, for some seconds; 0: it has left.
--- A worker is: heard(8, double) until(8, double) report.
+-- announce: register a worker as alive for some seconds; 0: the worker has left.
+-- Format of a worker: time of the report(8, double) until(8, double) report.
 -- ARGV: 5 worker, 6 report, 7 seconds
 begin(false)
 if tonumber(ARGV[7]) > 0 then

@@ -1,5 +1,5 @@
--- assign_policies: give slots other policies, after the rules of the job were changed.
--- ARGV[5]: names (slot, policy, whether it asks for a longer delay than before)
+-- assign_policies: set the policies of slots after the rules of the job were changed.
+-- ARGV[5]: names (slot, policy, whether its delay is longer than before)
 begin(false)
 for _, name in ipairs(decode(ARGV[5])) do
   local slot = slot_of(name[1], name[2])

@@ -1,4 +1,4 @@
--- attach: find the job as it is. Stands alone, without the prelude.
+-- attach: join an existing job. Runs without the prelude.
 -- ARGV: format
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then

@@ -1,4 +1,4 @@
--- ban: refuse all requests for a slot, or take them again. Returns whether that is new.
+-- ban: refuse all requests for a slot, or accept them again. Returns whether that is a change.
 -- ARGV: 5 slot, 6 '1' or '0'
 begin(false)
 local is_new = call(ARGV[6] == '1' and 'SADD' or 'SREM', BANNED, ARGV[5])

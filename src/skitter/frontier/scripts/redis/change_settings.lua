@@ -1,4 +1,4 @@
--- change_settings: let other settings hold. Returns 1, or 0 if somebody else has changed them meanwhile.
+-- change_settings: replace the changed settings. Returns 1, or 0 if another client has changed them since they were read.
 -- ARGV: 5 changes before, 6 changes after, 7 config, 8 rules
 begin(false)
 if call('HGET', JOB, 'changes') ~= ARGV[5] then

@@ -1,4 +1,4 @@
--- claim_seeds: take the duty of loading the seeds. Returns the position, or nothing.
+-- claim_seeds: claim the loading of the seeds. Returns the position, or nothing if the claim is refused.
 -- ARGV: 5 worker, 6 token
 begin(false)
 local claim = call('HMGET', JOB, 'seed_token', 'seed_deadline', 'seed_position')

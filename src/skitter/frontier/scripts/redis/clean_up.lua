@@ -1,5 +1,5 @@
--- clean_up: look through some slots, notes, workers and answers, and forget those that say nothing any more.
--- ARGV[5]: how many of each
+-- clean_up: check some slots, notes, workers and answers, and remove those that are no longer needed.
+-- ARGV[5]: number of each to check
 local A_DAY = 86400
 begin(false)
 local function look_through(key, place, is_idle)
@@ -17,8 +17,8 @@ end
 
 local slots_gone = look_through(SLOTS, 'tidied_slots', function(name)
   local slot = slot_of(name)
-  -- A policy of its own would be forgotten with the slot, and with it the limits of what is delayed.
-  return slot.queued == 0 and slot.leased == 0 and slot.floor == 0 and slot.backoff == 0
+  -- A policy of its own must stay: delayed requests of the slot need it.
+  return slot.queued == 0 and slot.leased == 0 and slot.min_delay == 0 and slot.backoff == 0
     and slot.policy == policy_of_queue(name) and ready_at(slot) <= now
 end)
 call_with_many('HDEL', GRANTS, slots_gone)

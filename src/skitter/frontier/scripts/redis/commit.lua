@@ -1,11 +1,11 @@
--- commit: close leases, each with its new requests, counters and output marks, or not at all.
--- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record, task, parcels),
---         whether there are parcels; 6 see told()
--- Returns a 1 or a 0 for each outcome: whether it was in time.
+-- commit: close leases, each together with its new requests, counters and output ranges.
+-- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record, task, outbox),
+--       whether any outcome has an outbox; 6 see report()
+-- Returns 1 or 0 for each outcome: whether it was in time.
 local DONE, RETRY = 0, 1
-local names, outcomes, has_parcels = unpack(decode(ARGV[5]))
-begin(#names > 0 or has_parcels)
-local is_behind = wake()
+local names, outcomes, has_outbox = unpack(decode(ARGV[5]))
+begin(#names > 0 or has_outbox)
+local is_behind = queue_due()
 local parts = {}
 
 local function mark(part, first, last)
@@ -29,12 +29,12 @@ local function retry(outcome, name, key, rest)
   if outcome[9] then
     rest = sub(rest, 1, 25 + struct.unpack('>I3', rest, 23)) .. outcome[9]
   end
-  place_again(name, key, rest, now + outcome[7])
+  enqueue_again(name, key, rest, now + outcome[7])
 end
 
--- Five amounts (doubles) a key: pages, items, bytes, failed, retried; see frontier/stats.py.
-local tallied = {[BY_WORKER] = {}, [BY_HOST] = {}, [BY_TASK] = {}}
-local function tally(worker, host, outcome)
+-- Five doubles per key: pages, items, bytes, failed, retried; see frontier/stats.py.
+local stats = {[BY_WORKER] = {}, [BY_HOST] = {}, [BY_TASK] = {}}
+local function add_stats(worker, host, outcome)
   local counters, is_failure = outcome[4], outcome[2] ~= DONE
   local pages, items, bytes = counters.pages or 0, counters.items or 0, counters.bytes or 0
   local failed = is_failure and outcome[2] ~= RETRY and 1 or 0
@@ -43,9 +43,9 @@ local function tally(worker, host, outcome)
     return
   end
   local function add(group, key)
-    local sums = tallied[group][key]
+    local sums = stats[group][key]
     if not sums then
-      tallied[group][key] = {pages, items, bytes, failed, retried}
+      stats[group][key] = {pages, items, bytes, failed, retried}
       return
     end
     sums[1], sums[2], sums[3] = sums[1] + pages, sums[2] + items, sums[3] + bytes
@@ -60,7 +60,7 @@ end
 
 local function close(lease, outcome)
   local name, key, rest = end_lease(lease)
-  tally(lease.worker, name, outcome)
+  add_stats(lease.worker, name, outcome)
   if outcome[2] == DONE then
     finished_requests = finished_requests + 1
     if config.visited_ttl and byte(rest, 5) == 1 then
@@ -69,7 +69,7 @@ local function close(lease, outcome)
   elseif outcome[2] == RETRY then
     retry(outcome, name, key, rest)
   else
-    bury(name, key, rest, outcome[6])
+    mark_dead(name, key, rest, outcome[6])
   end
   insert(names, outcome[3])
   for counter, amount in pairs(outcome[4]) do
@@ -78,7 +78,7 @@ local function close(lease, outcome)
   for _, range in ipairs(outcome[5]) do
     mark(range[1], range[2], range[3])
   end
-  post(outcome[11])
+  put_outbox(outcome[11])
 end
 
 local function plus(packed, sums)
@@ -89,7 +89,7 @@ local function plus(packed, sums)
   return pack('<ddddd', unpack(sums))
 end
 
--- Add up under the empty key, of some keys drawn by lot, those with the fewest pages.
+-- Draw some keys at random and add those with the fewest pages to the empty key.
 local function fold(group)
   local over = call('HLEN', group) - config.stats_max_keys
   if over <= 0 then
@@ -115,7 +115,7 @@ local function fold(group)
   call('HSET', group, '', others)
 end
 
-local function write_tallies(group, changed)
+local function write_stats(group, changed)
   local keys, fields = {}, {}
   for key in pairs(changed) do
     keys[#keys + 1] = key
@@ -136,7 +136,7 @@ local answer = {}
 for i, outcome in ipairs(outcomes) do
   local lease = lease_of(outcome[1])
   if lease and is_behind and tonumber(call('ZSCORE', DEADLINES, lease.id)) <= now then
-    lose(lease)
+    lose_lease(lease)
     lease = nil
   end
   answer[i] = lease and '1' or '0'
@@ -147,14 +147,14 @@ end
 for part, range in pairs(parts) do
   call('HSET', OUTPUTS, part, pack('<dd', range[1], range[2]))
 end
-for group, changed in pairs(tallied) do
-  write_tallies(group, changed)
+for group, changed in pairs(stats) do
+  write_stats(group, changed)
 end
 local plain = config.task_counters
 if plain then
-  for task, sums in pairs(tallied[BY_TASK]) do
+  for task, sums in pairs(stats[BY_TASK]) do
     if sums[2] > 0 then
-      -- A foreign key may be no number, or out of this user's reach; that must not break a commit off half-way.
+      -- The key may hold something else, or the user may lack permission; neither may interrupt a commit.
       local raised = redis.pcall('INCRBY', plain.prefix .. task, sums[2])
       if type(raised) ~= 'number' then
         count('errors/task_counter', 1)
@@ -164,4 +164,4 @@ if plain then
     end
   end
 end
-return finish(table.concat(answer) .. told())
+return finish(table.concat(answer) .. report())

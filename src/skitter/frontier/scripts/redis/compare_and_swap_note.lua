@@ -1,5 +1,5 @@
--- compare_and_swap_note: keep a shared note if the one kept now is as it was read; answers 1 if so.
--- ARGV: 5 key, 6 whether there was one, 7 it, 8 the new one, 9 seconds
+-- compare_and_swap_note: store a note if the present note is as it was read. Returns 1 if it was stored.
+-- ARGV: 5 key, 6 whether a note was read, 7 the note that was read, 8 the new note, 9 seconds
 begin(false)
 local note = call('HGET', NOTES, ARGV[5])
 local held = note and struct.unpack('<d', note) > now

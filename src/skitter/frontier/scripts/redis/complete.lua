@@ -1,4 +1,4 @@
--- complete: note that all partitions of the job are there. One that is missing later has been lost.
+-- complete: note that all partitions of the job exist. A partition that is missing later was lost.
 begin(false)
 call('HSET', JOB, 'complete', '1')
 return 1

@@ -1,11 +1,11 @@
--- deliver: add requests that came from other partitions, each once however often it is delivered. Returns how many
--- were new, and how many refused.
+-- deliver: add requests from other partitions. Each is added once, even if it is delivered several times. Returns the numbers
+-- of new and of refused requests.
 -- ARGV: 5 '1' if they may have been delivered before, 6 names, entries, ids
 begin(true)
 local names, entries, ids = unpack(decode(ARGV[6]))
 local fresh = {}
 for i, entry in ipairs(entries) do
-  -- What becomes known and stays so cannot be added twice anyhow.
+  -- A fingerprint that stays known cannot be added twice.
   local may_be_forgotten = byte(entry[3], 5) == 0 or config.visited_ttl or not config.failed_stay_known
   if not may_be_forgotten or call('ZADD', DELIVERED, 'NX', text(now), ids[i]) == 1 then
     fresh[#fresh + 1] = entry

@@ -1,5 +1,5 @@
--- drop_dead_letters: forget dead letters. Returns how many were taken out, and the same again, as replay does.
+-- drop_dead_letters: delete dead letters. Returns their number twice, in the form of replay's answer.
 -- ARGV: 5 numbers, or '' for all up to the number that is 6
 begin(false)
-local dropped = #exhume(ARGV[5] ~= '' and decode(ARGV[5]), tonumber(ARGV[6]))
+local dropped = #take_dead(ARGV[5] ~= '' and decode(ARGV[5]), tonumber(ARGV[6]))
 return finish(dropped .. ' ' .. dropped)

@@ -1,5 +1,5 @@
--- find_requests: look through some of what waits for requests that hold a trace. Returns where to go on ('' when through) and them.
--- ARGV: 5 'queue' or 'delayed', 6 place ('' to begin), 7 trace
+-- find_requests: search some of the waiting requests for a text. Returns the next cursor ('' at the end) and the requests found.
+-- ARGV: 5 'queue' or 'delayed', 6 cursor ('' to start), 7 text
 local found, last = {}, ''
 local function look(request)
   if string.find(request, ARGV[7], 1, true) then
@@ -7,13 +7,13 @@ local function look(request)
   end
 end
 if ARGV[5] == 'queue' then
-  local waiting = call('ZRANGE', QUEUE, ARGV[6] == '' and '-' or '(' .. ARGV[6], '+', 'BYLEX', 'LIMIT', 0, AT_ONCE)
+  local waiting = call('ZRANGE', QUEUE, ARGV[6] == '' and '-' or '(' .. ARGV[6], '+', 'BYLEX', 'LIMIT', 0, BATCH_SIZE)
   for _, request in ipairs(waiting) do
     look(request)
   end
-  last = #waiting == AT_ONCE and waiting[AT_ONCE] or ''
+  last = #waiting == BATCH_SIZE and waiting[BATCH_SIZE] or ''
 else
-  local page = call('ZSCAN', DELAYED, ARGV[6] == '' and '0' or ARGV[6], 'COUNT', AT_ONCE)
+  local page = call('ZSCAN', DELAYED, ARGV[6] == '' and '0' or ARGV[6], 'COUNT', BATCH_SIZE)
   for i = 1, #page[2], 2 do
     look(page[2][i])
   end

@@ -1,5 +1,5 @@
--- follow_recrawl: follow the first partition when the job was begun again. Does nothing the second time.
--- ARGV[5]: how often it was
+-- follow_recrawl: forget the known fingerprints if the first partition was recrawled since. Idempotent.
+-- ARGV[5]: number of recrawls
 begin(false)
 if tonumber(call('HGET', JOB, 'recrawls') or 0) < tonumber(ARGV[5]) then
   if not config.visited_ttl then

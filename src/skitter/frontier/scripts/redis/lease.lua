@@ -1,27 +1,27 @@
--- lease: note which fetches have ended, then hand out what may be fetched now.
--- ARGV: 5 worker, 6 how many, 7 first 6 bytes of the new ids, 8 '1' if this was asked before,
---       9 landings (id, latency and, if they say anything, refused, retry-after, connecting), 10 shares: how many at most of each queue ('': any number of
---       any), 11 slots whose turn it is (else: all that are ready)
--- Where slots are given the last answer is {whether more could be leased, what became of each turn}.
+-- lease: record which fetches have ended, then lease requests that may be fetched now.
+-- ARGV: 5 worker, 6 number of leases wanted, 7 first 6 bytes of the new ids, 8 '1' if this call is repeated,
+--       9 fetch reports (id, latency and, unless empty, refused, retry-after, connecting),
+--       10 quotas: maximum number of leases by queue ('': no maximum), 11 slots to lease from (absent: all ready slots)
+-- With ARGV[11], the last element of the answer is {whether more could be leased, the decision for each slot}.
 begin(false)
 local worker, wanted, prefix = ARGV[5], tonumber(ARGV[6]), ARGV[7]
-for _, landing in ipairs(decode(ARGV[9])) do
-  local lease = lease_of(landing[1])
+for _, fetch in ipairs(decode(ARGV[9])) do
+  local lease = lease_of(fetch[1])
   if lease and not lease.landed then
     lease.landed = true
     write_lease(lease)
-    land(slot_of((split(lease.request))), lease.granted_at, unpack(landing, 2, 5))
+    end_fetch(slot_of((split(lease.request))), lease.granted_at, unpack(fetch, 2, 5))
   end
 end
-local more = wake()
+local more = queue_due()
 settle()
 local state, limit = current_state()
 local answer, leases, deadlines, granted = {}, {}, {}, {}
-local turns, handed_out = ARGV[11] and decode(ARGV[11]), {}
-local shares = ARGV[10] ~= '' and decode(ARGV[10]) or nil
-local heads = {} -- of the queues that are served, what head_of() said
+local offered, given = ARGV[11] and decode(ARGV[11]), {}
+local quotas = ARGV[10] ~= '' and decode(ARGV[10]) or nil
+local heads = {} -- answers of head_of() by queue
 
--- The slot of a queue that is ready first, as {time, head and name}; false if there is none.
+-- The first ready slot of a queue, as {time, head and name}; false if there is none.
 local function head_of(queue)
   if queue == 'default' and not floors then
     local first = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
@@ -31,15 +31,15 @@ local function head_of(queue)
   return first and {struct.unpack('>d', first), sub(first, 9)} or false
 end
 
--- The slot that is ready first, of the queues of which there is something left to take; and its queue.
+-- The first ready slot of all queues with a quota left, and its queue.
 local function first_ready()
-  if not shares and not queues then
+  if not quotas and not queues then
     return head_of('default'), 'default'
   end
   local best, best_queue
   for queue in string.gmatch('default' .. (queues or ''), '[^,]+') do
-    local share = not shares and 1 or shares[queue] or shares['*'] or 0
-    if share > 0 then
+    local quota = not quotas and 1 or quotas[queue] or quotas['*'] or 0
+    if quota > 0 then
       if heads[queue] == nil then
         heads[queue] = head_of(queue)
       end
@@ -52,8 +52,8 @@ local function first_ready()
   return best, best_queue
 end
 
-local function hand_out(lease, slot, deadline)
-  handed_out[slot.name] = (handed_out[slot.name] or 0) + 1
+local function give(lease, slot, deadline)
+  given[slot.name] = (given[slot.name] or 0) + 1
   answer[#answer + 1] = lease.id .. pack('<dd', deadline, start_within(slot) or -1) .. lease.request
 end
 
@@ -73,41 +73,41 @@ local function take(name)
   deadlines[#deadlines + 1] = lease.id
   granted[#granted + 1] = now
   granted[#granted + 1] = lease.id
-  hand_out(lease, slot, now + config.lease_seconds)
+  give(lease, slot, now + config.lease_seconds)
 end
 
 if ARGV[8] == '1' then
   for i = 0, wanted - 1 do
     local lease = lease_of(prefix .. pack('>I2', i))
     if lease then
-      hand_out(lease, slot_of((split(lease.request))), tonumber(call('ZSCORE', DEADLINES, lease.id)))
+      give(lease, slot_of((split(lease.request))), tonumber(call('ZSCORE', DEADLINES, lease.id)))
     end
   end
 end
 if call('HEXISTS', LEASES, prefix .. '\0\0') == 1 then
-  wanted = 0 -- these ids are in force: asked before, or drawn twice
+  wanted = 0 -- leases with these ids exist: the call was repeated, or the ids were drawn twice
 end
 if #answer == 0 and state == 'running' then
   if config.limits and config.limits.pages then
     local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
     wanted = min(wanted, config.limits.pages - pages - call('HLEN', LEASES))
   end
-  for _, name in ipairs(turns or {}) do
+  for _, name in ipairs(offered or {}) do
     local slot = slot_of(name)
-    local has_place = slot.queued > 0 and slot.in_flight < slot.limits.concurrency_per_slot
-    if #answer < wanted and has_place and ready_at(slot) <= now then
+    local is_free = slot.queued > 0 and slot.in_flight < slot.limits.concurrency_per_slot
+    if #answer < wanted and is_free and ready_at(slot) <= now then
       take(name)
     end
   end
-  while #answer < wanted and not turns do
+  while #answer < wanted and not offered do
     local first, queue = first_ready()
     if not first or first[1] > now then
       break
     end
     take(sub(first[2], 15))
     heads[queue] = nil
-    if shares then
-      shares[queue] = (shares[queue] or shares['*']) - 1
+    if quotas then
+      quotas[queue] = (quotas[queue] or quotas['*']) - 1
     end
   end
   lower_floor('deadlines', now + config.lease_seconds)
@@ -116,25 +116,26 @@ if #answer == 0 and state == 'running' then
   call_with_many('ZADD', GRANTED, granted)
 end
 finish('')
-heads = {} -- finish() has moved them
+heads = {} -- finish() has changed them
 local ready = first_ready()
 local _, delayed = first_of(DELAYED, 'delayed')
-local _, late = first_of(DEADLINES, 'deadlines') -- may come back then
+local _, late = first_of(DEADLINES, 'deadlines') -- its request may return then
 keep_floors()
-local room = -1
+local capacity = -1
 if config.max_queued then
   local queued, leased = call('ZCARD', QUEUE), call('HLEN', LEASES)
   local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
   local most = config.limits and config.limits.pages or math.huge
-  room = max(config.max_queued - queued - call('ZCARD', DELAYED) - leased,
+  capacity = max(config.max_queued - queued - call('ZCARD', DELAYED) - leased,
     queued > 0 and pages + leased < most and 0 or 1)
 end
 
--- 'g': granted; seconds until the slot is ready, 0 if it has no place; 'l': something may come back; 'x': nothing is left.
-local function fate(name)
+-- 'g': leased; a number: seconds until the slot is ready, 0 if its concurrency limit is reached; 'l': a request may return
+-- to the slot; 'x': no request can.
+local function decision(name)
   local slot = slot_of(name)
-  if (handed_out[name] or 0) > 0 then
-    handed_out[name] = handed_out[name] - 1
+  if (given[name] or 0) > 0 then
+    given[name] = given[name] - 1
     return 'g'
   elseif slot.queued > 0 then
     return text(max(0, ready_at(slot) - now))
@@ -143,14 +144,14 @@ local function fate(name)
 end
 
 local result = {
-  state, limit, text(now), ready and text(ready[1]) or '', delayed or '', late or '', more and 1 or 0, meta[6], answer, room,
+  state, limit, text(now), ready and text(ready[1]) or '', delayed or '', late or '', more and 1 or 0, meta[6], answer, capacity,
 }
-if turns then
-  local fates = {}
-  for i, name in ipairs(turns) do
-    fates[i] = fate(name)
+if offered then
+  local decisions = {}
+  for i, name in ipairs(offered) do
+    decisions[i] = decision(name)
   end
   local has_ready = ready and ready[1] <= now
-  result[#result + 1] = {(state == 'running' and #answer < wanted and has_ready) and 1 or 0, fates}
+  result[#result + 1] = {(state == 'running' and #answer < wanted and has_ready) and 1 or 0, decisions}
 end
 return result

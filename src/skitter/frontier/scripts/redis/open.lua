@@ -1,7 +1,7 @@
--- open: create the job, or find it as it is. Stands alone, without the prelude.
--- ARGV: format, new generation, new fingerprint seed, fingerprint version, config, rules, kind of visits, changes
---       that the config holds, what the job is begun with; of a partition also its shape ('' of a whole job), '1' if it
---       is not to be created, and '1' if no seeds are loaded here
+-- open: create the job, or join it. Runs without the prelude.
+-- ARGV: 1 format, 2 new generation, 3 new fingerprint seed, 4 fingerprint version, 5 config, 6 rules, 7 kind of visits,
+--       8 changes that the config includes, 9 stored configuration, 10 shape of a partition ('' for an undivided job),
+--       11 '1' if it must exist, 12 '1' if this partition loads no seeds
 local JOB = KEYS[1]
 local kind = redis.call('TYPE', JOB).ok
 if kind == 'none' then
@@ -27,6 +27,6 @@ elseif (job[8] or '') ~= ARGV[10] then
 elseif job[7] ~= ARGV[8] then
   return {'changed', job[7]}
 end
-redis.call('HDEL', JOB, 'active_at', 'grows') -- a full server lets who wants to join pass
+redis.call('HDEL', JOB, 'active_at', 'grows') -- a full server lets workers join
 redis.call('HSET', JOB, 'config', ARGV[5], 'rules', ARGV[6], 'begun_with', ARGV[9])
 return {'ok', job[2], job[3], job[4], job[5] == ARGV[6] and '0' or '1', job[9] or '0', job[10] or '0'}

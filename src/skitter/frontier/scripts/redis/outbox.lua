@@ -1,5 +1,5 @@
--- outbox: some of the requests that wait for their delivery to other partitions, each id and value.
--- ARGV: 5 how many, 6 seconds for which they must have waited
+-- outbox: return some of the requests for other partitions that wait in the outbox, ids and values by turns.
+-- ARGV: 5 maximum number, 6 minimum age in seconds
 local answer = {}
 if call('EXISTS', OUTBOX) == 1 then
   local found = call('HRANDFIELD', OUTBOX, ARGV[5], 'WITHVALUES')

@@ -1,3 +1,3 @@
--- outputs: the committed byte ranges of all part files. The last range of a part is under the part's name, an
--- earlier one under name \0 start.
+-- outputs: return the committed byte ranges of all part files. The field of the last range of a part is the name of the
+-- part, that of an earlier range is name \0 start.
 return call('HGETALL', OUTPUTS)

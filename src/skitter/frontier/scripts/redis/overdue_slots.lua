@@ -1,5 +1,5 @@
--- overdue_slots: list slots that have been ready for so long, and how many requests wait in each.
--- ARGV: 5 seconds, 6 how many slots
+-- overdue_slots: list slots that have been ready for some time, with their numbers of waiting requests.
+-- ARGV: 5 seconds, 6 maximum number of slots per queue
 local found = {}
 local function note(name)
   local slot = slot_of(name)
@@ -10,7 +10,7 @@ if not floors then
     note(sub(name, 15))
   end
 end
-local last_head = string.rep('\255', 15) -- comes after every head and name of the same moment
+local last_head = string.rep('\255', 15) -- sorts after every head and name of the same time
 for queue in string.gmatch((floors and 'default' or '') .. (queues or ''), '[^,]+') do
   local first, after = '[' .. queue .. '\0', '(' .. queue .. '\0' .. pack('>d', now - ARGV[5]) .. last_head
   for _, key in ipairs(floors and {READY, READY_BY_QUEUE} or {READY_BY_QUEUE}) do

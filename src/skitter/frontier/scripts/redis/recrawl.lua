@@ -1,4 +1,4 @@
--- recrawl: begin a finished job again. Returns how often it was, or 0 if it is not finished.
+-- recrawl: start a finished job again. Returns the number of recrawls, or 0 if the job is not finished.
 begin(false)
 if current_state() ~= 'finished' then
   return finish('0')

@@ -1,11 +1,11 @@
--- release: hand leases back untouched.
+-- release: return leases unused.
 -- ARGV[5]: ids
 begin(false)
 for _, id in ipairs(decode(ARGV[5])) do
   local lease = lease_of(id)
   if lease then
     local name, key, rest = end_lease(lease)
-    place_again(name, key, rest, now)
+    enqueue_again(name, key, rest, now)
   end
 end
 return finish('')

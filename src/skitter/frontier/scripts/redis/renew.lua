@@ -1,7 +1,7 @@
--- renew: extend the leases that a worker holds, and its claim on the seeds. Returns the ids it does not hold.
+-- renew: extend the leases that a worker holds, and its claim on the seeds. Returns the ids that it does not hold.
 -- ARGV: 5 worker, 6 ids
 begin(false)
-local is_behind = wake()
+local is_behind = queue_due()
 local gone = {}
 local deadline = now + config.lease_seconds
 for _, id in ipairs(decode(ARGV[6])) do

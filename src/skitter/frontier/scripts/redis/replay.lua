@@ -1,9 +1,9 @@
--- replay: put dead letters back in the queue with fresh attempts, but for those whose request was added again since.
--- Returns how many were taken out, and how many of them put back.
+-- replay: put dead letters back in the queue with fresh attempts, except those whose request was added again since.
+-- Returns the number of dead letters removed, and the number of requests put back.
 -- ARGV: 5 numbers, or '' for all up to the number that is 6
 begin(true)
 local forgotten_to = tonumber(call('HGET', JOB, 'forgotten_to') or 0)
-local requests, numbers = exhume(ARGV[5] ~= '' and decode(ARGV[5]), tonumber(ARGV[6]))
+local requests, numbers = take_dead(ARGV[5] ~= '' and decode(ARGV[5]), tonumber(ARGV[6]))
 local replayed = 0
 for i, request in ipairs(requests) do
   local name, key, rest = split(request)
@@ -20,7 +20,7 @@ for i, request in ipairs(requests) do
         learn(fingerprint)
       end
     end
-    place_again(name, key, pack('>I2I2', 0, 0) .. (mark == 0 and '\0' or '\1') .. sub(rest, 6), now)
+    enqueue_again(name, key, pack('>I2I2', 0, 0) .. (mark == 0 and '\0' or '\1') .. sub(rest, 6), now)
   end
 end
 return finish(#requests .. ' ' .. replayed)

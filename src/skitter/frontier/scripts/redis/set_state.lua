@@ -1,4 +1,4 @@
--- set_state: set what the fleet is to do. Returns the state that holds now.
+-- set_state: set the requested state of the job. Returns the state in force.
 -- ARGV[5]: state
 begin(false)
 call('HSET', JOB, 'state', ARGV[5])

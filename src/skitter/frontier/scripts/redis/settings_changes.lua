@@ -1,2 +1,2 @@
--- settings_changes: the settings that were changed while the job ran.
+-- settings_changes: return the settings that were changed while the job ran.
 return call('HGET', JOB, 'changes')

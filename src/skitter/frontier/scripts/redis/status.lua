@@ -1,6 +1,6 @@
 -- status: read all counts at one moment.
 begin(false)
-local more = wake()
+local more = queue_due()
 finish('')
 local state, limit = current_state()
 local job = call('HMGET', JOB, 'done', 'seeds_done')
@@ -9,7 +9,7 @@ keep_floors()
 local busiest = {}
 for i, name in ipairs(call('ZRANGE', BUSY, 0, 19, 'REV')) do
   local slot = slot_of(name)
-  busiest[i] = {name, slot.queued, slot.leased, text(delay_of(slot)), text(max(0, slot.held_until - now))}
+  busiest[i] = {name, slot.queued, slot.leased, text(delay_of(slot)), text(max(0, slot.paused_until - now))}
 end
 local queued = {} -- in each queue, if there was ever another one than the default one
 if queues then

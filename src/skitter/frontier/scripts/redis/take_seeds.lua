@@ -1,7 +1,7 @@
--- take_seeds: take elements out of the seed keys, or those that somebody took and did not settle.
+-- take_seeds: take elements from the seed keys, or a batch that another worker took and did not settle in time.
 -- CLAIMED, by token: deadline(8, double), then the elements in MessagePack: key, value, score.
--- KEYS: behind the job's, the seed keys. ARGV: 5 token, 6 how many, 7 so many queued requests are enough,
---       8 number of the job's keys
+-- KEYS: the keys of the job, then the seed keys. ARGV: 5 token, 6 maximum number, 7 number of queued requests from which on
+--       nothing is taken, 8 number of keys of the job
 begin(true)
 local token, wanted = ARGV[5], tonumber(ARGV[6])
 
@@ -25,7 +25,7 @@ if call('ZCARD', QUEUE) >= tonumber(ARGV[7]) then
   return false
 end
 
--- An error does not undo what a script has written: all keys are looked at before anything is taken out of one.
+-- An error does not undo the writes of a script: all keys are checked before anything is taken from one.
 local kinds = {}
 for i = tonumber(ARGV[8]) + 1, #KEYS do
   local kind = call('TYPE', KEYS[i]).ok

@@ -1,5 +1,5 @@
--- unknown: tell which fingerprints are new. Returns a 1 or a 0 for each.
--- ARGV[5]: fingerprints, one after the other
+-- unknown: return 1 or 0 for each fingerprint: whether it is new.
+-- ARGV[5]: fingerprints, concatenated
 local fingerprints, answer = {}, {}
 for at = 1, #ARGV[5], 16 do
   fingerprints[#fingerprints + 1] = sub(ARGV[5], at, at + 15)

@@ -1,4 +1,4 @@
--- workers: those of which was heard lately, each as seconds since then(8, double) report.
+-- workers: return the live workers, each as seconds since its report(8, double), report.
 local alive = {}
 for _, worker in ipairs(call('HVALS', WORKERS)) do
   local heard, till = struct.unpack('<dd', worker)

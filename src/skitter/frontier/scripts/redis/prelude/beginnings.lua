@@ -1,17 +1,17 @@
--- Prelude 2: the beginnings of ordered sets.
+-- Prelude 2: the first members of sorted sets.
 --
--- A server that keeps its data on disk (ON_DISK) steps over what was taken from the beginning of a set, one by one, whenever
--- it reads from there, until it has tidied its files up. There the scripts keep, in field 'floors' of the job, from where
--- on there may be something in a set: a floor is raised when the first is read, and lowered by what comes in before it.
--- Floors of sets by time are times, by the set's name. Those of READY_BY_QUEUE are time(8, double) head, by 'ready ' and the
--- queue, and nil where there is nothing. Slots that were never asked come in at any moment with the time 0, before all that
--- was taken since the beginning: they stand in READY, in the same form, with floors by 'new ' and the queue.
+-- A server that keeps its data on disk (ON_DISK) skips removed members one by one whenever it reads the beginning of a set,
+-- until it has compacted its files. For such a server the field 'floors' of the job says from where on a set may have
+-- members: reading the first member raises the floor, adding a member before it lowers the floor.
+-- The floor of a set by time is a time, by the name of the set. Floors of READY_BY_QUEUE are time(8, double) head, by 'ready '
+-- and the queue, and nil without members. Slots that were never leased from come at any moment with the time 0, before all
+-- members removed so far: they are in READY, in the same form, with floors by 'new ' and the queue.
 local floors = ON_DISK and (meta[9] and decode(meta[9]) or {})
 local floors_changed = false
-local A_MOMENT = 0.001 -- a time may be rounded on its way through the server as text
+local A_MOMENT = 0.001 -- the server may round a time that it gets as text
 
 local function comes_before(key, other)
-  -- Not key < other: Lua compares texts by the rules of a language.
+  -- Not key < other: Lua compares strings by the locale.
   local a1, a2, a3 = struct.unpack('>I4I4I6', key)
   local b1, b2, b3 = struct.unpack('>I4I4I6', other)
   if a1 ~= b1 then
@@ -22,7 +22,7 @@ local function comes_before(key, other)
   return a3 < b3
 end
 
--- All that is in a set comes at this time or later.
+-- All members of a set have this time or a later one.
 local function raise_floor(set, at)
   if floors and (not floors[set] or at > floors[set]) then
     floors[set] = at
@@ -30,7 +30,7 @@ local function raise_floor(set, at)
   end
 end
 
--- Something comes into a set at this time.
+-- A set gets a member with this time.
 local function lower_floor(set, at)
   if floors and floors[set] and at < floors[set] then
     floors[set] = at
@@ -38,11 +38,11 @@ local function lower_floor(set, at)
   end
 end
 
--- The first members of a set up to now, at most AT_ONCE; to be removed at once.
+-- Remove and return the members of a set up to now, at most BATCH_SIZE.
 local function due_of(key, set)
   local from = floors and floors[set] and text(floors[set]) or '-inf'
-  local due = call('ZRANGE', key, from, text(now), 'BYSCORE', 'LIMIT', 0, AT_ONCE)
-  if #due < AT_ONCE then
+  local due = call('ZRANGE', key, from, text(now), 'BYSCORE', 'LIMIT', 0, BATCH_SIZE)
+  if #due < BATCH_SIZE then
     raise_floor(set, now)
   end
   call_with_many('ZREM', key, due)
@@ -63,7 +63,7 @@ local function first_of(key, set)
   return first[1], first[2]
 end
 
--- The first of a queue in READY_BY_QUEUE, or a set like it, from some bytes on, as time(8, double) head name.
+-- The first member of a queue in READY_BY_QUEUE or a similar set, from some bytes on, as time(8, double) head name.
 local function first_from(key, queue, from)
   local first = call('ZRANGE', key, '[' .. queue .. '\0' .. from, '(' .. queue .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1]
   return first and sub(first, #queue + 2)
@@ -82,7 +82,7 @@ local function first_above_floor(key, set, queue)
   return first
 end
 
--- The slot of a queue that is ready first; nil if there is none.
+-- The first ready slot of a queue; nil if there is none.
 local function first_ready_of(queue)
   if not floors then
     return first_from(READY_BY_QUEUE, queue, '')
@@ -91,12 +91,12 @@ local function first_ready_of(queue)
   return never_asked or first_above_floor(READY_BY_QUEUE, 'ready ' .. queue, queue)
 end
 
--- The set of those that are ready which has those of a time, where floors are kept.
+-- The set for ready slots with a time, if floors are kept.
 local function ready_since(at)
   return at == 0 and READY or READY_BY_QUEUE
 end
 
--- A slot becomes ready: by its time, then by its head.
+-- Lower the floor for a slot that becomes ready.
 local function lower_ready(queue, at, head)
   local set = (at == 0 and 'new ' or 'ready ') .. queue
   local lowest = floors[set] and struct.unpack('>d', floors[set])

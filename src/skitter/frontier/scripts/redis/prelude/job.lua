@@ -1,8 +1,8 @@
--- Prelude 1: the job. Every script but open begins with the files of this folder.
+-- Prelude 1: the job. Every script except open and attach begins with the files of this folder.
 --
 -- KEYS: all keys of the job, always in this order.
--- ARGV: 1 generation, 2 time ('' for the server's), 3 client, 4 call ('' if it may be repeated blindly),
---       5.. what the script says.
+-- ARGV: 1 generation, 2 time ('': that of the server), 3 client, 4 call ('' if it may safely run twice),
+--       5.. arguments of the script
 local JOB, QUEUE, DELAYED, READY, SLOTS, BUSY, GRANTS, LEASES, DEADLINES, GRANTED, SEEN, DEAD, COUNTERS,
   OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_TASK, BANNED, CLAIMED, OUTBOX, DELIVERED,
   READY_BY_QUEUE = unpack(KEYS)
@@ -16,7 +16,7 @@ if meta[1] ~= ARGV[1] then
   return redis.error_reply('GONE the job is not the one that was opened')
 end
 
--- A call whose answer was lost on the way is answered again, not done again.
+-- A call whose answer was lost is answered again; it does not run again.
 if ARGV[4] ~= '' then
   local before = call('HGET', ANSWERS, ARGV[3])
   if before and sub(before, 1, #ARGV[4]) == ARGV[4] then
@@ -24,8 +24,8 @@ if ARGV[4] ~= '' then
   end
 end
 
--- A server without memory left refuses the first write of a script or none of them. What adds requests may be
--- refused, and is then tried again; what takes them away must not be, nor a renewal.
+-- A server without free memory refuses the first write of a script or none of them. Scripts that add requests may be
+-- refused, and are then repeated. Scripts that remove requests, and renewals, must not be refused.
 local function begin(adds)
   if adds then
     call('HSET', JOB, 'grows', '')
@@ -38,9 +38,9 @@ local config = decode(meta[2])
 local sequence = tonumber(meta[3])
 local first_sequence = sequence
 local finished_requests = 0
-local is_active = false -- whether anything was added or ended
+local is_active = false -- whether a request was added or a lease ended
 local counted = {}
-local AT_ONCE = 500 -- delayed requests, and lost leases, that one script takes back
+local BATCH_SIZE = 500 -- maximum number of delayed requests, and of lost leases, in one script
 
 local now
 if ARGV[2] == '' then
@@ -52,7 +52,7 @@ end
 
 local random_is_seeded = false
 local function random()
-  if not random_is_seeded then -- else every script would draw the same numbers
+  if not random_is_seeded then -- otherwise every script draws the same numbers
     math.randomseed(call('TIME')[2])
     random_is_seeded = true
   end
@@ -72,7 +72,7 @@ local function count(name, amount)
   counted[name] = (counted[name] or 0) + amount
 end
 
--- Lua's stack bounds how many values one call may have.
+-- Lua's stack limits the number of values in one call.
 local function call_with_many(command, key, values)
   for first = 1, #values, 1000 do
     call(command, key, unpack(values, first, min(first + 999, #values)))
@@ -97,7 +97,7 @@ local function limit_reached()
   return ''
 end
 
--- Whether a job that has nothing to do is to wait for more.
+-- Whether a job without requests waits for seeds.
 local function is_waiting()
   if not config.wait_for_seeds then
     return false
@@ -110,17 +110,17 @@ local function is_waiting()
   return now - active_at < config.wait_for_seeds
 end
 
-local function has_seeds_outside()
+local function has_external_seeds()
   local keys = config.seed_keys
   return keys and (call('HLEN', CLAIMED) > 0 or call('EXISTS', unpack(keys)) > 0)
 end
 
--- State of the job, and the limit that stops it. Only after everything is written.
+-- State of the job, and the limit that stops it. Call it after everything is written.
 local function current_state()
   local left = call('ZCARD', QUEUE) + call('ZCARD', DELAYED) + call('HLEN', LEASES)
   local limit = limit_reached()
   local is_idle = left == 0 and call('HGET', JOB, 'seeds_done') == '1'
-  if is_idle and not has_seeds_outside() and not is_waiting() then
+  if is_idle and not has_external_seeds() and not is_waiting() then
     return 'finished', limit
   elseif limit ~= '' then
     return 'stopping', limit

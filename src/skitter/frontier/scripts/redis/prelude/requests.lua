@@ -2,9 +2,9 @@
 --
 -- A request is one string that is in exactly one place: QUEUE, DELAYED, a lease or a dead letter.
 --   slot \0 rank(8) number(6) attempt(2) lost(2) dedup(1) fingerprint(16) scheme(1) url-length(3) url cut(1) record
--- URL and record are as redis/records.py shortens them.
--- "key" below is rank and number: within a slot, the order of the bytes is the order of the queue.
--- A lease is: landed(1) granted(8, double) worker-length(1) worker request.
+-- redis/records.py shortens URL and record.
+-- Below, "key" is rank and number: within a slot, the order of the bytes is the order of the queue.
+-- Format of a lease: landed(1) granted(8, double) worker-length(1) worker request.
 local to_queue, to_delayed = {}, {}
 local ended_ids, ended = {}, {}
 
@@ -13,8 +13,8 @@ local function split(request)
   return sub(request, 1, zero - 1), sub(request, zero + 1, zero + 14), sub(request, zero + 15)
 end
 
--- Put a request that is nowhere else into its queue, or among the delayed ones.
-local function place(request, slot, key, at)
+-- Put a request that is stored nowhere else into its queue, or among the delayed requests.
+local function enqueue(request, slot, key, at)
   is_active = true
   note_queue(slot.name)
   if at > now then
@@ -44,24 +44,24 @@ local function is_banned(name)
   return bans[name]
 end
 
-local function place_again(name, key, rest, at)
-  if is_banned(name) then -- it was on lease, or dead, when its slot was banned
+local function enqueue_again(name, key, rest, at)
+  if is_banned(name) then -- it was leased or dead when its slot was banned
     count('refused/banned', 1)
     return
   end
-  place(name .. '\0' .. key .. rest, slot_of(name), key, at)
+  enqueue(name .. '\0' .. key .. rest, slot_of(name), key, at)
 end
 
-local taken = {} -- of all entries of this call: '1' for one that was added, '0' for one that was known or is refused
+local taken = {} -- for each entry of this call: '1' if it was added, '0' if it was known or refused
 
--- What add and commit tell, besides their answer, to a caller who asks for it in ARGV[6].
-local function told()
+-- The second part of the answers of add and commit if ARGV[6] is '1': which entries were added.
+local function report()
   return ARGV[6] == '1' and '|' .. table.concat(taken) or ''
 end
 
--- Add new requests; names: of slots and their policies; returns how many were not known, and how many refused.
--- An entry is slot's place in names, rank ('' for last come, first served), rest, time, delay.
--- counted_before: what is known is not to be counted as refused.
+-- Add requests. names: slots and their policies. Returns the numbers of new and of refused requests.
+-- Format of an entry: index of its slot in names, rank ('' for lifo), rest, time, delay.
+-- counted_before: do not count known requests as refused.
 local function insert(names, entries, counted_before)
   local added, refused = 0, 0
   local fingerprints = {}
@@ -80,7 +80,7 @@ local function insert(names, entries, counted_before)
       local number = next_number()
       local rank = entry[2] ~= '' and entry[2] or pack('>I8', 2 ^ 53 - sequence)
       local key = rank .. number
-      place(slot.name .. '\0' .. key .. rest, slot, key, max(entry[4] or 0, now + (entry[5] or 0)))
+      enqueue(slot.name .. '\0' .. key .. rest, slot, key, max(entry[4] or 0, now + (entry[5] or 0)))
       added = added + 1
       taken[#taken + 1] = '1'
     else
@@ -96,12 +96,12 @@ local function insert(names, entries, counted_before)
   return added, refused
 end
 
--- Keep requests for other partitions until they are there: id, value, id, value... docs/cluster-frontier.md
-local function post(parcels)
-  for i = 2, #parcels, 2 do
-    parcels[i] = pack('<d', now) .. parcels[i]
+-- Keep requests for other partitions until they are safe there: id, value, id, value... docs/design/cluster-frontier.md
+local function put_outbox(outbox)
+  for i = 2, #outbox, 2 do
+    outbox[i] = pack('<d', now) .. outbox[i]
   end
-  call_with_many('HSET', OUTBOX, parcels)
+  call_with_many('HSET', OUTBOX, outbox)
 end
 
 local function lease_of(id)
@@ -121,7 +121,7 @@ local function write_lease(lease)
     .. string.char(#lease.worker) .. lease.worker .. lease.request)
 end
 
--- End a lease, landed or not; its request is nowhere until it is placed or buried.
+-- End a lease. The caller stores its request elsewhere: queued, delayed or dead.
 local function end_lease(lease)
   is_active = true
   ended[lease.id] = true
@@ -131,14 +131,14 @@ local function end_lease(lease)
   slot.leased = slot.leased - 1
   slot.touched = true
   if not lease.landed then
-    slot.in_flight = slot.in_flight - 1 -- nothing is known of its fetch, not even whether it has ended
+    slot.in_flight = slot.in_flight - 1 -- its fetch may or may not have ended
   end
   return name, key, rest
 end
 
--- A dead letter is: number(6) time(8, double) error-length(4) error request. Where its fingerprint is forgotten, so that
--- it may be added again, the mark of de-duplication in it is 2.
-local function bury(name, key, rest, reason)
+-- Format of a dead letter: number(6) time(8, double) error-length(4) error request. If its fingerprint is forgotten, so that
+-- the request may be added again, its dedup byte is 2.
+local function mark_dead(name, key, rest, reason)
   if not config.failed_stay_known and byte(rest, 5) == 1 then
     forget(sub(rest, 6, 21))
     rest = sub(rest, 1, 4) .. '\2' .. sub(rest, 6)
@@ -147,39 +147,39 @@ local function bury(name, key, rest, reason)
     .. name .. '\0' .. key .. rest)
 end
 
--- The worker is gone or silent: give its request back, with one loss more.
-local function lose(lease)
+-- The worker is dead or silent: return its request with one more lost lease.
+local function lose_lease(lease)
   local name, key, rest = end_lease(lease)
   local attempt, lost = struct.unpack('>I2I2', rest)
   lost = min(lost + 1, 65535)
   rest = pack('>I2I2', attempt, lost) .. sub(rest, 5)
   count('leases/lost', 1)
   if lost > config.max_worker_crashes then
-    bury(name, key, rest, format('lost: %d workers were lost with this request', lost))
+    mark_dead(name, key, rest, format('lost: %d workers were lost with this request', lost))
   else
-    -- Suspects spread out in time, so that the one that kills workers does not take the rest along.
-    place_again(name, key, rest, lost > 1 and now + random() * 2 ^ lost or now)
+    -- Requests that may kill workers are spread out in time, so that one of them does not affect the others.
+    enqueue_again(name, key, rest, lost > 1 and now + random() * 2 ^ lost or now)
   end
 end
 
--- Queue what was delayed until now and take back leases that ran out; true if some are left for later.
-local function wake()
+-- Queue delayed requests that are due, and take back expired leases. Returns whether some are left.
+local function queue_due()
   local due, late = due_of(DELAYED, 'delayed'), due_of(DEADLINES, 'deadlines')
   for _, request in ipairs(due) do
     local name, key = split(request)
-    place(request, slot_of(name), key, now)
+    enqueue(request, slot_of(name), key, now)
   end
   for _, id in ipairs(late) do
     local lease = lease_of(id)
     if lease then
-      lose(lease)
+      lose_lease(lease)
     end
   end
-  return #due == AT_ONCE or #late == AT_ONCE
+  return #due == BATCH_SIZE or #late == BATCH_SIZE
 end
 
--- Take dead letters out: those named by number, or the first ones up to a number. Returns their requests and numbers.
-local function exhume(numbers, last)
+-- Remove dead letters: those with the given numbers, or the first ones up to a number. Returns their requests and numbers.
+local function take_dead(numbers, last)
   local letters = {}
   if numbers then
     for _, number in ipairs(numbers) do
@@ -191,7 +191,7 @@ local function exhume(numbers, last)
       end
     end
   else
-    letters = call('ZRANGE', DEAD, '-', '(' .. pack('>I6', last + 1), 'BYLEX', 'LIMIT', 0, AT_ONCE)
+    letters = call('ZRANGE', DEAD, '-', '(' .. pack('>I6', last + 1), 'BYLEX', 'LIMIT', 0, BATCH_SIZE)
     call_with_many('ZREM', DEAD, letters)
   end
   local taken_numbers = {}
@@ -202,7 +202,7 @@ local function exhume(numbers, last)
   return letters, taken_numbers
 end
 
--- Write what the script has decided.
+-- Write the requests that the script has moved.
 local function settle()
   call_with_many('HDEL', LEASES, ended_ids)
   call_with_many('ZREM', DEADLINES, ended_ids)
@@ -217,7 +217,7 @@ local function settle()
   end
 end
 
--- Write everything, and keep the answer for a caller that asks the same again.
+-- Write everything, and store the answer in case that the call is repeated.
 local function finish(answer)
   settle()
   write_slots()

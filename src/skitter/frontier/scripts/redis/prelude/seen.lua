@@ -1,15 +1,15 @@
 -- Prelude 4: known fingerprints.
 --
--- Where visits never run out, SEEN is a hash of buckets; a bucket is the last `width` bytes of each of its
--- fingerprints, one after the other. Their number grows by linear hashing (Litwin 1980): whenever the buckets are
--- fuller than FULL on average, the next one in turn is split in two. An exact set keeps all 16 bytes. A compact one
--- keeps so few that an unknown fingerprint passes for a known one with at most the stated probability: with N kept,
--- N / 256 ^ width. When a table comes to its bound, a wider one is begun beside it, with half of what is left of
--- the rate. So much for the state: field 'seen' of the job, one {width, buckets, count, bound} a table, the last one grows.
--- Where visits run out SEEN is a sorted set, by the time up to which a fingerprint is known.
-local FULL = 12 -- fingerprints a bucket: a change of one writes the whole bucket to the server's log
-local FEWEST = 1000000 -- fingerprints for which a compact table is worth while
-local tables -- as in the job, once they were needed
+-- Without a visited_ttl, SEEN is a hash of buckets. A bucket is the last `width` bytes of each of its fingerprints,
+-- concatenated. The number of buckets grows by linear hashing (Litwin 1980): whenever the buckets hold more than FULL
+-- fingerprints on average, the next one in turn is split in two. An exact set keeps all 16 bytes. A compact set keeps few
+-- bytes: an unknown fingerprint counts as known with at most the configured probability, N / 256 ^ width for N fingerprints.
+-- When a table reaches its bound, a wider table is added, with half of the remaining rate. The field 'seen' of the job holds
+-- {width, buckets, count, bound} for each table; the last table grows.
+-- With a visited_ttl, SEEN is a sorted set by the time until which a fingerprint is known.
+local FULL = 12 -- fingerprints per bucket: a change of one writes the whole bucket to the server's log
+local FEWEST = 1000000 -- minimum bound of a compact table
+local tables -- read from the job on first use
 local tables_changed = false
 local buckets, changed_buckets, levels = {}, {}, {}
 
@@ -34,7 +34,7 @@ local function seen_tables()
   return tables
 end
 
--- The largest power of two that is no more than the number of buckets.
+-- The largest power of two up to the number of buckets.
 local function level_of(table_)
   local level = levels[table_]
   if not level then
@@ -70,7 +70,7 @@ local function put_bucket(field, bucket)
   changed_buckets[field] = true
 end
 
--- Where a fingerprint begins in its bucket, if it is there.
+-- Position of a fingerprint in its bucket; nil if it is not there.
 local function place_in(bucket, kept)
   local at = string.find(bucket, kept, 1, true)
   while at and (at - 1) % #kept ~= 0 do
@@ -79,7 +79,7 @@ local function place_in(bucket, kept)
   return at
 end
 
--- Fetch the buckets of many fingerprints by one call.
+-- Read the buckets of many fingerprints with one call.
 local function look_ahead(fingerprints)
   if config.visited_ttl then
     return
@@ -154,7 +154,7 @@ local function keep(fingerprint)
   tables_changed = true
 end
 
--- Make a fingerprint known for as long as its request is pending; false if it is known already.
+-- Make a fingerprint known while its request is pending. Returns false if it is already known.
 local function learn(fingerprint)
   if is_known(fingerprint) then
     return false
@@ -180,7 +180,7 @@ local function forget(fingerprint)
   end
 end
 
--- Every fingerprint becomes unknown, also those of the dead letters up to this moment.
+-- Forget all fingerprints, including those of the present dead letters.
 local function forget_all()
   call('UNLINK', SEEN)
   call('HDEL', JOB, 'seen')

@@ -1,9 +1,9 @@
--- Prelude 3: slots, the arithmetic of frontier/embedded/scheduler.py over the state that is kept in SLOTS.
+-- Prelude 3: slots. The arithmetic is that of frontier/embedded/scheduler.py.
 local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
 local CONNECTIONS_PER_GRACE, CONNECTING_KEPT, LONGEST_CONNECTING = 2, 0.98, 10
-local slots = {} -- those that this script has touched
+local slots = {} -- those that this script has read
 
--- The queue that a slot belongs to ('QUEUE|SLOT'); nil: the default one.
+-- The queue of a slot ('QUEUE|SLOT'); nil: the default queue.
 local function queue_of(name)
   local bar = string.find(name, '|', 1, true)
   return bar and sub(name, 1, bar - 1) or nil
@@ -15,7 +15,7 @@ local function without_queue(name)
   return queue and sub(name, #queue + 2) or name
 end
 
--- Names of all queues that the job ever had beside the default one: ',list,detail,'
+-- Names of all queues that the job ever had, without the default queue: ',list,detail,'
 local queues = meta[8]
 
 local function note_queue(name)
@@ -26,12 +26,12 @@ local function note_queue(name)
   end
 end
 
--- The policy of a slot that is under no rule.
+-- The policy of a slot to which no rule applies.
 local function policy_of_queue(name)
   return config.queue_policies and config.queue_policies[queue_of(name) or 'default'] or 1
 end
 
--- The limits of a slot's domain on top of its policy, unless that is of a rule.
+-- The limits of a slot with those of its domain; a rule overrides the limits of the domain.
 local function with_domain_limits(slot, limits)
   local domains = config.domain_limits
   if not domains or (slot.policy - 1) % config.policies_of_a_queue ~= 0 then
@@ -54,13 +54,13 @@ local function slot_of(name, policy)
     if packed then
       local v = decode(packed)
       slot = {
-        name = name, policy = v[1], next_at = v[2], held_until = v[3], floor = v[4], adapted = v[5],
+        name = name, policy = v[1], next_at = v[2], paused_until = v[3], min_delay = v[4], adapted = v[5],
         backoff = v[6], refused_at = v[7], in_flight = v[8], queued = v[9], leased = v[10], head = v[11],
         armed = v[12], armed_at = v[13], connecting = v[14] or 0,
       }
     else
       slot = {
-        name = name, policy = policy_of_queue(name), next_at = 0, held_until = 0, floor = 0, adapted = 0,
+        name = name, policy = policy_of_queue(name), next_at = 0, paused_until = 0, min_delay = 0, adapted = 0,
         backoff = 0, refused_at = 0, in_flight = 0, queued = 0, leased = 0, head = '',
         armed = '', armed_at = 0, connecting = 0,
       }
@@ -77,22 +77,22 @@ end
 
 local function packed_slot(s)
   return cmsgpack.pack({
-    s.policy, s.next_at, s.held_until, s.floor, s.adapted, s.backoff, s.refused_at, s.in_flight, s.queued,
+    s.policy, s.next_at, s.paused_until, s.min_delay, s.adapted, s.backoff, s.refused_at, s.in_flight, s.queued,
     s.leased, s.head, s.armed, s.armed_at, s.connecting,
   })
 end
 
 local function delay_of(slot)
-  return max(slot.limits.delay or slot.adapted, slot.floor)
+  return max(slot.limits.delay or slot.adapted, slot.min_delay)
 end
 
--- Grace in which the request of a granted fetch must be sent; nil where no distance is promised.
+-- Seconds within which the request of a lease must be sent; nil if the slot has no promised delay.
 local function start_within(slot)
   local promised
   for _, rate in ipairs(slot.limits.rates) do
     promised = min(promised or rate[2] / rate[1], rate[2] / rate[1])
   end
-  local distance = max(slot.limits.delay or 0, slot.floor)
+  local distance = max(slot.limits.delay or 0, slot.min_delay)
   if distance > 0 then
     promised = min(promised or distance, distance)
   end
@@ -105,7 +105,7 @@ local function grants_of(slot)
 end
 
 local function ready_at(slot)
-  local at = max(slot.next_at, slot.held_until)
+  local at = max(slot.next_at, slot.paused_until)
   local rates = slot.limits.rates
   if #rates > 0 then
     local grants = grants_of(slot)
@@ -119,9 +119,9 @@ local function ready_at(slot)
   return at
 end
 
--- Slots of the default queue that may be ready stand in READY by time. Those of other queues stand in READY_BY_QUEUE
--- as queue \0 time(8, double) head name: within a queue the order of the bytes is that of the times. Where floors are
--- kept those of the default queue stand in this form, too, because a floor by time alone is none where many have the same.
+-- READY holds slots of the default queue by time. READY_BY_QUEUE holds slots of other queues as
+-- queue \0 time(8, double) head name: within a queue the order of the bytes is that of the times. If floors are kept, slots
+-- of the default queue have this form, too, because a time alone does not distinguish slots with the same time.
 local function put_in_order(slot, head, at)
   local queue = queue_of(slot.name)
   if floors then
@@ -147,7 +147,7 @@ local function take_out_of_order(slot, head)
   end
 end
 
--- Put a slot in order anew, after anything that may have moved its next time.
+-- Update the place of a slot among the ready slots, after its next time may have changed.
 local function arm(slot)
   slot.touched = true
   local head = ''
@@ -186,17 +186,17 @@ local function grant(slot)
 end
 
 local function back_off(slot, granted_at, retry_after)
-  -- Eight fetches in flight that are all refused are one refusal, not eight doublings.
+  -- If several concurrent fetches are refused, the back-off doubles once.
   if granted_at > slot.refused_at or slot.backoff == 0 then
     slot.backoff = min(max(FIRST_BACKOFF, slot.backoff * 2), LONGEST_BACKOFF)
     slot.refused_at = now
   end
-  -- Retry-After: 0 does not switch the back-off off.
-  slot.held_until = max(slot.held_until, now + max(slot.backoff, retry_after or 0))
+  -- Retry-After: 0 does not disable the back-off.
+  slot.paused_until = max(slot.paused_until, now + max(slot.backoff, retry_after or 0))
 end
 
--- Take note of how a fetch ended: free its place, adapt, back off.
-local function land(slot, granted_at, latency, refused, retry_after, connecting)
+-- Record the end of a fetch: free its place, adapt the delay, back off.
+local function end_fetch(slot, granted_at, latency, refused, retry_after, connecting)
   slot.in_flight = slot.in_flight - 1
   slot.touched = true
   if refused then
@@ -212,13 +212,13 @@ local function land(slot, granted_at, latency, refused, retry_after, connecting)
   end
   local kept = latency and slot.connecting * CONNECTING_KEPT or slot.connecting
   slot.connecting = min(LONGEST_CONNECTING, max(connecting or 0, kept))
-  if slot.in_flight == 0 and slot.limits.jitter == 0 and ((slot.limits.delay or 0) > 0 or slot.floor > 0) then
-    -- Whatever was granted has been sent by now: what is left of the last grace need not be waited for.
+  if slot.in_flight == 0 and slot.limits.jitter == 0 and ((slot.limits.delay or 0) > 0 or slot.min_delay > 0) then
+    -- All leased requests have been sent: the rest of the last start_within is not needed.
     slot.next_at = min(slot.next_at, now + delay_of(slot))
   end
 end
 
--- Only when all slots that were touched are armed.
+-- Call it after settle(), which updates the ready slots.
 local function write_slots()
   local states, busy, idle, grants = {}, {}, {}, {}
   for name, slot in pairs(slots) do

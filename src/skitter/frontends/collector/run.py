@@ -1,0 +1,218 @@
+"""Runs a collector as a job."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from skitter.errors import SpiderError, UsageError
+from skitter.frontends.collector.group import CollectorGroup
+from skitter.run.job import HOME
+
+if TYPE_CHECKING:
+    from skitter.run.crawl import RunResult, Watcher
+    from skitter.run.job import JobSpec
+    from skitter.spider import Spider
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one run: the arguments of :meth:`Collector.run <skitter.frontends.collector.collector.Collector.run>`."""
+
+    frontier: str = "memory:"
+    """Frontier of the job. By default it is in memory, and the next run starts from the beginning."""
+    job: str = ""
+    """Name of the job. Default: the name of the collector, or of its file."""
+    workers: int = 1
+    """Number of processes. With 1, callbacks run in this process. More workers import the file of the collector:
+    callbacks must then be registered when the file is imported."""
+    outputs: Sequence[str] = ()
+    """Outputs of the items, as in :class:`~skitter.run.job.JobSpec`."""
+    settings: Mapping[str, Any] = {}
+    """Settings of the job. They override those of the collector."""
+    arguments: Mapping[str, Any] = {}
+    """Arguments of the ``seeds`` function."""
+    home: str | Path = ""
+    """Folder of the job, as in :class:`~skitter.run.job.JobSpec`."""
+    fresh: bool = False
+    """Delete the stored state of the job first."""
+    recrawl: bool = False
+    """Start a finished job again."""
+    resume: bool = False
+    """Continue a stored job."""
+    watcher: Watcher | None = None
+    """Receives the progress, as in :class:`~skitter.run.crawl.Crawl`."""
+    log_level: str = "warning"
+    """Log level of worker processes. Logging in this process is left to the program."""
+
+
+async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
+    """Crawl the pages that the collectors of a group visit, until the end.
+
+    Raises a :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails.
+    """
+    from skitter.run.crawl import Crawl  # noqa: PLC0415 - registering callbacks does not need the engine
+    from skitter.run.process import LogOptions  # noqa: PLC0415 - as above
+
+    if group.is_running:
+        raise UsageError(
+            "this collector is already running", remedy="wait for its end, or create another collector"
+        )
+    group.is_running = True
+    try:
+        place, name = await asyncio.to_thread(_locate, group, needed=options.workers > 1)
+        spider = spider_class(group, name, name if place == _NO_MODULE else _stem(place))
+        async with _home(options.home, options.frontier) as folder:
+            run = Crawl(
+                _job_spec(group, options, spider.name, f"{place}:{name}", folder),
+                watcher=options.watcher,
+                fresh=options.fresh,
+                recrawl=options.recrawl,
+                resume=options.resume,
+                log=LogOptions(options.log_level),
+                spider_class=spider,
+            )
+            group.stop_run = run.stop
+            return await run.run()
+    finally:
+        group.is_running, group.stop_run, group.worker = False, None, None
+        group.pending.take()
+
+
+def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str, home: str) -> JobSpec:
+    from skitter.run.job import JobSpec  # noqa: PLC0415 - as above
+
+    visits = _visits(group, needed=options.workers > 1 or options.frontier != "memory:")
+    return JobSpec(
+        job=options.job or name,
+        spider=spider,
+        arguments={**options.arguments, **visits},
+        settings=dict(options.settings),
+        outputs=list(options.outputs),
+        frontier=options.frontier,
+        workers=options.workers,
+        home=home,
+    )
+
+
+@asynccontextmanager
+async def _home(given: str | Path, frontier: str) -> AsyncIterator[str]:
+    """Yield the folder of the job: a temporary one if the job is in memory and no folder is given."""
+    if given or frontier != "memory:":
+        yield str(given or HOME)
+        return
+    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="skitter-")
+    try:
+        yield folder
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder)
+
+
+def run(group: CollectorGroup, options: RunOptions) -> RunResult:
+    """Run the crawl on a new event loop.
+
+    Raises as :func:`crawl`, and on a running event loop or while skitter imports the file.
+    """
+    from skitter.run.loader import is_importing  # noqa: PLC0415 - as above
+    from skitter.run.process import run_async  # noqa: PLC0415 - as above
+
+    if is_importing():
+        raise SpiderError(
+            "a collector cannot run while skitter imports its file",
+            remedy='move the call below: if __name__ == "__main__":',
+        )
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run_async(_interruptible(group, options))
+    raise UsageError("an event loop is running", remedy="use await crawler.crawl() instead of crawler.run()")
+
+
+async def _interruptible(group: CollectorGroup, options: RunOptions) -> RunResult:
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        return await crawl(group, options)
+
+    def interrupt() -> None:
+        loop.remove_signal_handler(signal.SIGINT)  # the next Ctrl-C raises KeyboardInterrupt
+        if group.stop_run is not None:
+            group.stop_run("interrupted")
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        return await crawl(group, options)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
+    """Create the spider class of a group, with the name under which its module holds the collector."""
+    from skitter.frontends.collector.spider import CollectorSpider  # noqa: PLC0415 - as above
+
+    root = group.root
+    bounds = root.options.scope_settings() if group.share_bounds else {}
+    limits = [msgspec.to_builtins(rule) for rule in root.limits]
+    settings = {
+        **root.options.job_settings(),
+        **bounds,
+        **({"limit_rules": tuple(_written(rule) for rule in limits)} if limits else {}),
+        **root.options.settings,
+    }
+    return type(
+        name,
+        (CollectorSpider,),
+        {
+            "group": group,
+            "name": root.job_name or job,
+            "allowed_domains": root.options.allowed_domains if group.share_bounds else (),
+            "custom_settings": settings,
+        },
+    )
+
+
+def _written(rule: dict[str, Any]) -> dict[str, Any]:
+    """Return a limit rule in the format of settings, with its rates as text."""
+    rates = [f"{rate['count']}/{rate['per']:g}s" for rate in rule["rates"]]
+    return {name: value for name, value in rule.items() if value is not None} | {"rates": rates}
+
+
+def _visits(group: CollectorGroup, *, needed: bool) -> dict[str, Any]:
+    """Return the visits from before the run as an argument of the job, if other processes need them."""
+    from skitter.frontends.collector.spider import pack_request  # noqa: PLC0415 - as above
+
+    visits = group.pending.peek() if needed else []
+    return {"visits": [pack_request(request) for request in visits]} if visits else {}
+
+
+_NO_MODULE = "-"
+
+
+def _stem(place: str) -> str:
+    return Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
+
+
+def _locate(group: CollectorGroup, *, needed: bool) -> tuple[str, str]:
+    """Return the module that holds the collector, and its name there."""
+    root = group.root
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        for name, value in list(vars(module).items()) if file else ():
+            if value is root:
+                by_path = module.__name__ == "__main__" or module.__name__.startswith("skitter_spider_")
+                return (str(Path(str(file)).resolve()) if by_path else module.__name__), name
+    if needed:
+        raise UsageError(
+            "worker processes cannot import the collector",
+            remedy="create it at the top level of a file, or run with workers=1",
+            field="workers",
+        )
+    return _NO_MODULE, root.name

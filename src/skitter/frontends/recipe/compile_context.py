@@ -1,0 +1,66 @@
+"""CompileContext: the place in a recipe that is being compiled, and the list that collects its problems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from skitter.errors import SkitterError, did_you_mean
+from skitter.frontends.recipe.model import Selection
+from skitter.frontends.recipe.source import FieldPath, RecipeProblems
+
+
+class CompileContext:
+    """Compiles the small parts that need checking. ``reads_json``: a bare string is JMESPath, not CSS."""
+
+    def __init__(
+        self,
+        problems: RecipeProblems,
+        pages: Collection[str],
+        path: FieldPath = (),
+        *,
+        reads_json: bool = False,
+    ) -> None:
+        self.problems = problems
+        self.pages = pages
+        self.path = path
+        self.reads_json = reads_json
+
+    def at(self, *parts: str | int, reads_json: bool | None = None) -> CompileContext:
+        """Return the context for a nested place."""
+        json = self.reads_json if reads_json is None else reads_json
+        return CompileContext(self.problems, self.pages, (*self.path, *parts), reads_json=json)
+
+    def problem(self, text: str, remedy: str, *parts: str | int) -> None:
+        """Add a problem at this place, or at a nested one."""
+        self.problems.add((*self.path, *parts), text, remedy)
+
+    def add_error(self, error: SkitterError, *parts: str | int) -> None:
+        """Add an error of another module as a problem."""
+        self.problem(str(error), error.remedy, *parts)
+
+    def pattern(self, text: str, *parts: str | int) -> re.Pattern[str]:
+        """Compile a regular expression. An invalid one is a problem, and is replaced by one without matches."""
+        try:
+            return re.compile(text)
+        except re.error as error:
+            self.problem(f"invalid regular expression {text!r}: {error}", "correct it", *parts)
+            return re.compile("(?!)")
+
+    def patterns(self, texts: str | list[str], name: str) -> list[re.Pattern[str]]:
+        """Compile one or several regular expressions."""
+        if isinstance(texts, str):
+            return [self.pattern(texts, name)]
+        return [self.pattern(text, name, place) for place, text in enumerate(texts)]
+
+    def page(self, name: str) -> str:
+        """Check that a kind of page exists, and return its name."""
+        if name not in self.pages:
+            self.problem(f"unknown page {name!r}", did_you_mean(name, self.pages), "page")
+        return name
+
+    def selection(self, given: str | Selection) -> Selection:
+        """Return a selection, converted from a bare string if necessary."""
+        if isinstance(given, Selection):
+            return given
+        return Selection(json=given) if self.reads_json else Selection(css=given)

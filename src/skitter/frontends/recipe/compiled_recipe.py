@@ -1,0 +1,124 @@
+"""CompiledRecipe: a recipe that is checked and ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from skitter.errors import SettingsError, SkitterError
+from skitter.frontends.recipe.compile_context import CompileContext
+from skitter.frontends.recipe.forms import LoginStep
+from skitter.frontends.recipe.model import Recipe
+from skitter.frontends.recipe.pages import PageReader
+from skitter.frontends.recipe.source import RecipeProblems, RecipeSource
+from skitter.frontends.recipe.starts import StartRule, check_domains, domains_of
+from skitter.frontends.recipe.validation import given_variables, substitute, validate
+from skitter.settings import build_settings
+from skitter.store.outputs import open_output
+
+
+class CompiledRecipe:
+    """The compiled parts of a recipe: starts, pages and login."""
+
+    def __init__(self, recipe: Recipe, compile_context: CompileContext) -> None:
+        self.recipe = recipe
+        self.name = recipe.name
+        given = [recipe.start] if isinstance(recipe.start, str) else recipe.start
+        self.starts = [
+            StartRule(one, place, recipe.languages, compile_context.at(*_place_of_start(recipe, place)))
+            for place, one in enumerate(given)
+        ]
+        self.login = None if recipe.login is None else LoginStep(recipe.login, compile_context.at("login"))
+        self.pages = {
+            name: PageReader(name, page, compile_context.at("pages", name))
+            for name, page in recipe.pages.items()
+        }
+        self.allowed_domains = self._domains()
+        self._check(compile_context)
+
+    def _domains(self) -> Sequence[str]:
+        allowed = self.recipe.allowed_domains
+        if allowed == "any":
+            return ()
+        if allowed is not None:
+            return allowed
+        return self.home_domains
+
+    @property
+    def home_domains(self) -> Sequence[str]:
+        """Hosts that receive the recipe's own cookies: those of its start URLs."""
+        return domains_of(self.starts, [self.login.host] if self.login is not None else [])
+
+    def _check(self, compile_context: CompileContext) -> None:
+        recipe = self.recipe
+        if not self.starts:
+            compile_context.problem("empty", "give at least one URL", "start")
+        scripted = any(rule.uses_scripts for rule in self.starts)
+        if scripted and recipe.allowed_domains is None:
+            compile_context.problem(
+                "missing: the hosts of a script are unknown", "list them, or write any", "allowed_domains"
+            )
+        if isinstance(recipe.allowed_domains, list):
+            check_domains(recipe.allowed_domains, compile_context.at("allowed_domains"))
+        self._check_reach(compile_context)
+        for name, value in recipe.settings.items():
+            try:
+                settings = build_settings({name: value})
+                if name in {"rates", "limit_rules"}:
+                    settings.politeness()
+            except SettingsError as error:
+                compile_context.add_error(error, "settings", name)
+        for place, target in enumerate(recipe.outputs):
+            try:
+                open_output(target)
+            except SkitterError as error:
+                compile_context.add_error(error, "outputs", place)
+
+    def _check_reach(self, compile_context: CompileContext) -> None:
+        if any(rule.uses_scripts for rule in self.starts):
+            return  # a script can lead to any page
+        reached = {rule.page for rule in self.starts}
+        pending = [*reached]
+        while pending:
+            page = self.pages.get(pending.pop())
+            new = page.leads_to - reached if page is not None else set()
+            reached |= new
+            pending += new
+        for name in self.pages.keys() - reached:
+            compile_context.problem("not reachable", "add a link to it, or remove it", "pages", name)
+
+    @property
+    def uses_scripts(self) -> bool:
+        """Whether the recipe needs a JavaScript engine."""
+        return any(page.uses_scripts for page in self.pages.values()) or any(
+            rule.uses_scripts for rule in self.starts
+        )
+
+
+def compile_recipe(
+    source: RecipeSource, arguments: Mapping[str, Any] | None = None, *, complete: bool = True
+) -> CompiledRecipe:
+    """Check and compile a recipe with the given variables.
+
+    ``complete``: every variable must have a value. Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all
+    problems.
+    """
+    problems = RecipeProblems()
+    data = source.data
+    if isinstance(data, dict):
+        variables = given_variables(data, arguments or {}, problems)
+        data = substitute(data, variables, problems, complete=complete)
+    validate(data, problems)
+    if problems:
+        raise source.error(problems.found)
+    recipe = msgspec.convert(data, Recipe)
+    compiled = CompiledRecipe(recipe, CompileContext(problems, recipe.pages.keys()))
+    if problems:
+        raise source.error(problems.found)
+    return compiled
+
+
+def _place_of_start(recipe: Recipe, place: int) -> tuple[str | int, ...]:
+    return ("start",) if isinstance(recipe.start, str) else ("start", place)

@@ -1,0 +1,76 @@
+"""The fields of a recipe's requests: page, data, language, cookies, and each combination of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from skitter.frontends.recipe.model import Range
+from skitter.links import Links
+from skitter.request import Request
+from skitter.response import Response
+from skitter.web.urls import host_of, join_all
+
+LANGUAGE = "language"
+"""Key of ``meta`` for the language in which a page is requested. Part of the request's fingerprint."""
+
+
+def fields_for(
+    page: str,
+    data: Mapping[str, Any],
+    parent: Request | None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    priority: int = 0,
+    queue: str = "",
+) -> dict[str, Any]:
+    """Return the fields of a request for a kind of page. The request keeps the language of its parent."""
+    arguments: dict[str, Any] = {"page": page}
+    if data:
+        arguments["data"] = dict(data)
+    fields: dict[str, Any] = {"cb_kwargs": arguments}
+    language = None if parent is None else parent.meta.get(LANGUAGE)
+    if language is not None:
+        fields |= in_language(language)
+    if headers:
+        fields["headers"] = {**fields.get("headers", {}), **headers}
+    if priority:
+        fields["priority"] = priority
+    if queue:
+        fields["queue"] = queue
+    return fields
+
+
+def in_language(language: str) -> dict[str, Any]:
+    """Return the fields of a request for a page in a language."""
+    return {
+        "headers": {"Accept-Language": language},
+        "meta": {LANGUAGE: language},
+        "fingerprint_keys": (LANGUAGE,),
+    }
+
+
+def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) -> list[Links]:
+    """Return links of a page as batches. Only links to the same host get the cookies of a login."""
+    base = response.base_url
+    cookies = {} if response.request is None else response.request.cookies
+    if not cookies:
+        return [Links(base, hrefs, fields)]
+    host = host_of(response.url)
+    own: list[str] = []
+    other: list[str] = []
+    for href, url in zip(hrefs, join_all(base, hrefs), strict=True):
+        (own if url is not None and host_of(url) == host else other).append(href)
+    found = [Links(base, own, {**fields, "cookies": cookies})] if own else []
+    return [*found, Links(base, other, fields)] if other else found
+
+
+def combinations(lists: Mapping[str, Sequence[Any] | Range]) -> Iterator[dict[str, Any]]:
+    """Yield each combination of one value per list; the last list changes fastest. No lists: one empty combination."""
+    for values in product(*(_values(one) for one in lists.values())):
+        yield dict(zip(lists, values, strict=True))
+
+
+def _values(one: Sequence[Any] | Range) -> Sequence[Any]:
+    return range(one.from_, one.to + 1, one.step) if isinstance(one, Range) else one

@@ -1,0 +1,104 @@
+"""ScriptRule: pages that a script reads, and start requests that a script makes, instead of selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from skitter.errors import did_you_mean
+from skitter.frontends.recipe.page_context import PageContext, PageError
+from skitter.frontends.recipe.request_data import batches, fields_for
+from skitter.frontends.scripting.engine import ScriptEngine, ScriptPage
+from skitter.links import Links
+from skitter.request import Request
+from skitter.response import Response
+from skitter.web.media_types import is_json
+
+
+class ScriptRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A request from a script: ``ctx.follow(url, {page: "book", data: {...}})``."""
+
+    url: str
+    page: str = ""
+    rule: str = ""
+    """Another name for ``page``."""
+    data: dict[str, Any] = {}
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    body: str = ""
+    priority: int = 0
+    queue: str = ""
+
+
+class ScriptOutput(msgspec.Struct):
+    """The items and requests from a script."""
+
+    items: list[dict[str, Any]]
+    requests: list[ScriptRequest]
+
+
+class ScriptRule:
+    """Reads a page, or makes start requests, with a script."""
+
+    def __init__(self, script: str, pages: Collection[str]) -> None:
+        self._script = script
+        self._pages = pages
+
+    def read(self, context: PageContext) -> Iterator[dict[str, Any] | Links | Request]:
+        """Yield items and requests.
+
+        Raises :class:`~skitter.frontends.recipe.page_context.PageError` for an invalid result, or the script's error.
+        """
+        assert context.scripts is not None, "a recipe with scripts has a script engine"
+        variables = {**context.variables(), "rule": context.page}
+        given = self._run(context.scripts, script_page(context.response), variables)
+        yield from given.items
+        parent = context.response.request
+        for wanted in given.requests:
+            page = self._page(wanted, context.page)
+            data = {**context.data, **wanted.data}
+            fields = fields_for(
+                page, data, parent, headers=wanted.headers, priority=wanted.priority, queue=wanted.queue
+            )
+            fields |= {"method": wanted.method, "body": wanted.body.encode()}
+            yield from batches(context.response, [wanted.url], fields)
+
+    def begin(self, scripts: ScriptEngine, page: str, variables: Mapping[str, Any]) -> Iterator[Request]:
+        """Yield the start requests."""
+        for wanted in self._run(
+            scripts, ScriptPage("", ""), {**variables, "data": {}, "rule": page}
+        ).requests:
+            fields = fields_for(
+                self._page(wanted, page),
+                wanted.data,
+                None,
+                headers=wanted.headers,
+                priority=wanted.priority,
+                queue=wanted.queue,
+            )
+            yield Request(wanted.url, method=wanted.method, body=wanted.body.encode(), **fields)
+
+    def _run(self, scripts: ScriptEngine, page: ScriptPage, variables: Mapping[str, Any]) -> ScriptOutput:
+        given = scripts.run_rule(self._script, page, variables)
+        try:
+            return msgspec.convert(given, ScriptOutput)
+        except msgspec.ValidationError as error:
+            raise PageError(
+                f"invalid result of a script: {error}", remedy="see the guide on recipes", field="script"
+            ) from None
+
+    def _page(self, wanted: ScriptRequest, own: str) -> str:
+        name = wanted.page or wanted.rule or own
+        if name not in self._pages:
+            raise PageError(
+                f"unknown page {name!r} in a script", remedy=did_you_mean(name, self._pages), field="script"
+            )
+        return name
+
+
+def script_page(response: Response) -> ScriptPage:
+    """Return a response in the form in which a script receives it."""
+    kind = "xml" if response.is_xml else "json" if is_json(response.content_type) else "html"
+    return ScriptPage(response.url, response.text, response.status, kind)

@@ -1,0 +1,120 @@
+"""The process that runs scripts: ``python -m skitter.frontends.scripting.sandbox SECONDS BYTES``.
+
+The process ends at the end of its standard input. The kernel kills it when a script has used up its CPU time.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+import quickjs
+
+from skitter.errors import SkitterError
+from skitter.frontends.scripting.engine import ScriptCall, ScriptPage, ScriptResult, read_frame, write_frame
+
+_STACK = 512 * 1024
+_EXPRESSION = "(function({names}) {{\n return (\n{code}\n); }})"
+_BODY = "(function({names}) {{\n{code}\n}})"
+
+
+class Sandbox:
+    """Runs each call in a new engine."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._prelude = (files("skitter.frontends.scripting") / "prelude.js").read_text("utf-8")
+
+    def run(self, call: ScriptCall) -> ScriptResult:
+        """Run a script. An exception in it becomes the error of the result."""
+        context = quickjs.Context()
+        context.set_memory_limit(self._memory)
+        context.set_max_stack_size(_STACK)
+        try:
+            return ScriptResult(self._run(context, call))
+        except quickjs.JSException as error:
+            return ScriptResult(error=_describe(error))
+
+    def _run(self, context: Any, call: ScriptCall) -> Any:
+        variables = dict(call.variables)
+        if call.page is not None:
+            context.add_callable("__select", _PageSelector(call.page).select)
+            context.eval(self._prelude)
+            variables["__page"] = msgspec.to_builtins(call.page)
+        names = [*variables]
+        values = msgspec.json.encode([variables[name] for name in names]).decode()
+        function = _compile(context, call, names)
+        context.set("__function", function)
+        context.set("__values", values)
+        if call.page is None:
+            text = context.eval("JSON.stringify(__function(...JSON.parse(__values)))")
+        else:
+            context.set("__names", msgspec.json.encode(names).decode())
+            text = context.eval("__run(__function, JSON.parse(__names), JSON.parse(__values))")
+        return None if text is None else msgspec.json.decode(text)
+
+
+def _compile(context: Any, call: ScriptCall, names: list[str]) -> Any:
+    given = "ctx" if call.page is not None else ", ".join(names)
+    if call.page is None:
+        try:
+            return context.eval(_EXPRESSION.format(names=given, code=call.code))
+        except quickjs.JSException as error:
+            if not str(error).startswith("SyntaxError"):
+                raise
+    return context.eval(_BODY.format(names=given, code=call.code))
+
+
+class _PageSelector:
+    """Selectors for the page of a rule: the only function of ours that a script can call."""
+
+    def __init__(self, page: ScriptPage) -> None:
+        self._page = page
+        self._selector: Any = None
+
+    def select(self, kind: str, query: str) -> str:
+        """Return the matches of a query, or an error, as JSON."""
+        from skitter.html.selector import Selector, parsel_backed_selector  # noqa: PLC0415 - expressions do not need it
+
+        try:
+            if self._selector is None:
+                html = self._page.kind == "html"
+                text = self._page.text
+                self._selector = Selector(text) if html else parsel_backed_selector(text, self._page.kind)
+            if kind not in {"css", "xpath", "jmespath"}:
+                return '{"error": "unknown selector"}'
+            found = getattr(self._selector, kind)(query).getall()
+        except SkitterError as error:
+            return msgspec.json.encode({"error": str(error)}).decode()
+        return msgspec.json.encode({"found": found}).decode()
+
+
+def _describe(error: Exception) -> str:
+    """Return an exception of a script as one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() not in {"", "undefined"}]
+    if not lines or "out of memory" in lines[0] or lines[0] == "null":
+        return "ran out of memory"
+    return lines[0][:500]
+
+
+def main() -> None:
+    """Run calls until the end of the input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the crawl, which then ends this process
+    seconds, sandbox = float(sys.argv[1]), Sandbox(int(sys.argv[2]))
+    decode = msgspec.json.Decoder(ScriptCall).decode
+    calls, results = sys.stdin.buffer, sys.stdout.buffer
+    while (frame := read_frame(calls)) is not None:
+        call = decode(frame)
+        if call.page is not None:
+            import skitter.html.selector  # noqa: F401, PLC0415 - not to be counted as time of the script
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        result = sandbox.run(call)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        write_frame(results, result)
+
+
+if __name__ == "__main__":
+    main()

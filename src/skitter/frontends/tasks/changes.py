@@ -1,0 +1,151 @@
+"""The lines of a task file, the state of each task that follows from them, and the cron schedules of recrawls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+
+from skitter.errors import UsageError
+from skitter.plugins import need
+
+ChangeKind = Literal["pause", "resume", "close"]
+
+_CRON_FIELDS = 5
+_MINUTE = 60
+
+
+class TaskChange(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One line of a task file: a task is added, paused, resumed or closed, or a recrawl of it starts."""
+
+    task: str
+    file: str = ""
+    """Name of the recipe's file, for messages."""
+    text: str = ""
+    """The recipe. Empty if the line does not add a task."""
+    variables: dict[str, Any] = {}
+    outputs: list[str] = []
+    """Outputs of the task's items. Empty: the outputs of the job."""
+    reload: float | None = None
+    """Length of a period in seconds. A recrawl starts in each period."""
+    schedule: str = ""
+    """Times of the recrawls: five cron fields, in UTC."""
+    closed: bool = False
+    paused: bool | None = None
+    """``True`` pauses the task, ``False`` resumes it."""
+    recrawl: int | None = msgspec.field(default=None, name="round")
+    """Number of the recrawl that starts. The stored name is ``round``."""
+    at: float = 0.0
+    """Unix time of the line; 0 where the time has no meaning."""
+
+
+class TaskState(msgspec.Struct, kw_only=True):
+    """The state of a task after all changes to it."""
+
+    task: str
+    file: str
+    variables: dict[str, Any]
+    outputs: list[str]
+    reload: float | None
+    schedule: str
+    state: Literal["open", "paused", "closed"] = "open"
+    since: float = 0.0
+    """Unix time from which the schedule applies: when the task was added, or last resumed."""
+    recrawls: set[int] = set()
+
+    def due_recrawl(self, now: float) -> int | None:
+        """Return the recrawl that is due, or ``None``. Recrawls that were missed earlier are skipped."""
+        number = None
+        if self.reload is not None:
+            number = int(now // self.reload)
+        elif self.schedule and (moment := last_scheduled(self.schedule, now)) > self.since:
+            number = int(moment)
+        return number if self.state == "open" and number not in self.recrawls else None
+
+
+def task_states(changes: Iterable[TaskChange]) -> dict[str, TaskState]:
+    """Return the state of each task by name, in the order in which the tasks were added."""
+    states: dict[str, TaskState] = {}
+    for change in changes:
+        if change.text:
+            states[change.task] = TaskState(
+                task=change.task, file=change.file, variables=change.variables, outputs=change.outputs,
+                reload=change.reload, schedule=change.schedule, since=change.at,
+            )  # fmt: skip
+        elif change.task in states:
+            _apply(change, states[change.task])
+    return states
+
+
+def _apply(change: TaskChange, state: TaskState) -> None:
+    if change.recrawl is not None:
+        state.recrawls.add(change.recrawl)
+    if change.closed:
+        state.state = "closed"
+    elif change.paused is not None and state.state != "closed":
+        state.state = "paused" if change.paused else "open"
+        if not change.paused:
+            state.since = change.at
+
+
+def change_for(task: str, changes: Iterable[TaskChange], kind: ChangeKind, now: float) -> TaskChange | None:
+    """Return the line that pauses, resumes or closes a task, or ``None`` if the task is in that state already.
+
+    Raises :class:`KeyError` for an unknown task, and :class:`ValueError` for a closed one.
+    """
+    state = task_states(changes)[task].state
+    target = {"pause": "paused", "resume": "open", "close": "closed"}[kind]
+    if state == target:
+        return None
+    if state == "closed":
+        raise ValueError(task)
+    if kind == "close":
+        return TaskChange(task=task, closed=True, at=now)
+    return TaskChange(task=task, paused=kind == "pause", at=now)
+
+
+class Schedule:
+    """Points in time given by five cron fields, in UTC.
+
+    Raises :class:`~skitter.errors.UsageError` for an invalid schedule.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.next(0.0)
+
+    def next(self, after: float) -> float:
+        """Return the first scheduled Unix time after ``after``."""
+        return self._step(after, reverse=False)
+
+    def last(self, until: float) -> float:
+        """Return the last scheduled Unix time that is not after ``until``."""
+        return self._step(int(until) + 1, reverse=True)
+
+    def _step(self, moment: float, *, reverse: bool) -> float:
+        cronsim: Any = need("cronsim", "service", "schedules")
+        try:
+            if len(self._text.split()) != _CRON_FIELDS:
+                raise cronsim.CronSimError("expected five fields")  # noqa: TRY301 - reported like any other error
+            moments = cronsim.CronSim(self._text, datetime.fromtimestamp(moment, UTC), reverse=reverse)
+            found: float = next(moments).timestamp()
+        except (cronsim.CronSimError, StopIteration, ValueError) as error:
+            raise UsageError(
+                f"invalid schedule {self._text!r:.100}: {error or 'it has no time'}",
+                remedy="write five cron fields (UTC), such as 30 4 * * 1-5",
+                field="schedule",
+            ) from None
+        return found
+
+
+def last_scheduled(text: str, now: float) -> float:
+    """Return the last time of a schedule that is not after ``now``. Cached, so it can be called often."""
+    return _last_by_minute(text, int(now // _MINUTE))
+
+
+@lru_cache(maxsize=10_000)
+def _last_by_minute(text: str, minute: int) -> float:
+    return Schedule(text).last(minute * _MINUTE)

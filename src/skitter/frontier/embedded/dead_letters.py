@@ -1,0 +1,112 @@
+"""Dead letters and notes of an embedded frontier."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from skitter.frontier.embedded.job import JobRecord
+from skitter.frontier.embedded.journal import Journal
+from skitter.frontier.embedded.requests import RequestTable
+from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow
+from skitter.frontier.records import DeadLetter
+
+MIN_CLEANUP_SIZE = 1_000
+
+
+class EmbeddedDeadLetters:
+    """Requests that were given up. The methods are those of :class:`~skitter.frontier.contract.DeadLetters`."""
+
+    def __init__(self, journal: Journal, job: JobRecord, requests: RequestTable) -> None:
+        self._journal = journal
+        self._job = job
+        self._requests = requests
+
+    async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """List dead letters, oldest first."""
+        keys = self._requests.slot_keys
+        return await self._journal.read(lambda tables: tables.dead_letters(keys, after, limit))
+
+    async def replay(self, ids: Sequence[int] | None = None) -> int:
+        """Put dead letters back in the queue."""
+        rows = await self._take(ids)
+        now = self._job.clock()
+        async with self._requests.adding:
+            await self._requests.seen.keys.prepare(
+                [row.fingerprint for row in rows if row.dedup == FORGOTTEN]
+            )
+            replayed = sum(self._requests.revive(row, now) for row in rows)
+        self._job.write()
+        await self._journal.flush()
+        return replayed
+
+    async def drop(self, ids: Sequence[int] | None = None) -> int:
+        """Delete dead letters."""
+        rows = await self._take(ids)
+        self._job.added -= len(rows)
+        self._job.write()
+        await self._journal.flush()
+        return len(rows)
+
+    async def _take(self, ids: Sequence[int] | None) -> Sequence[RequestRow]:
+        """Remove dead letters and return their requests."""
+        async with self._requests.adding:  # a concurrent call must not take the same ones
+            found = await self._journal.read(lambda tables: tables.find_dead(ids))
+            self._job.failed -= len(found)
+            for letter_id, _ in found:
+                self._journal.append("remove_dead", (letter_id,))
+        return [row for _, row in found]
+
+
+class EmbeddedNotes:
+    """Small values that the workers share. The methods are those of :class:`~skitter.frontier.contract.Notes`."""
+
+    def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._cleanup = CleanupSchedule()
+        self._swapping = asyncio.Lock()
+
+    async def get(self, key: str) -> bytes | None:
+        """Return a note."""
+        return await self._journal.read(lambda tables: tables.note(key, self._clock()))
+
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        """Store a note."""
+        self._journal.put("put_note", key, (key, value, self._clock() + ttl))
+        await self._journal.flush()
+        if self._cleanup.is_due():
+            await self.clean_up()
+
+    async def compare_and_swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
+        """Replace a note if its value is ``old``."""
+        async with self._swapping:  # this process is the only owner, so no one else writes in between
+            if await self.get(key) != old:
+                return False
+            await self.put(key, new, ttl)
+            return True
+
+    async def clean_up(self) -> None:
+        """Remove expired notes."""
+        now = self._clock()
+        self._cleanup.done(0)  # so that concurrent calls do not clean up, too
+        self._cleanup.done(await self._journal.read(lambda tables: tables.remove_expired_notes(now)))
+
+
+class CleanupSchedule:
+    """Decides when to remove expired entries: after as many additions as the last cleanup kept, and at least 1,000.
+
+    A table then holds at most twice the valid entries (and 1,000), and an addition costs at most two looks at entries.
+    """
+
+    def __init__(self) -> None:
+        self._additions_left = MIN_CLEANUP_SIZE
+
+    def is_due(self) -> bool:
+        """Count one addition. Return whether a cleanup is due."""
+        self._additions_left -= 1
+        return self._additions_left <= 0
+
+    def done(self, kept: int) -> None:
+        """Record a cleanup and the number of entries that it kept."""
+        self._additions_left = max(MIN_CLEANUP_SIZE, kept)

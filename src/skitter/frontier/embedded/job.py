@@ -1,0 +1,111 @@
+"""The job record: the state, totals, settings and seeds of one job."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from skitter.frontier.embedded.journal import Journal
+from skitter.frontier.embedded.leases import SeedLoading
+from skitter.frontier.embedded.tables import StoredJob
+from skitter.frontier.options import FrontierOptions, SettingsChanges
+from skitter.frontier.records import JobState
+from skitter.queues import without_queue
+from skitter.request import FINGERPRINT_VERSION
+
+SKIPPED_NUMBERS = 1 << 20
+"""Numbers skipped after a crash: the last ones may not be in the file, and no number is given twice."""
+
+
+class JobRecord:
+    """The facts about a job as a whole. Its counts of requests are kept by the request table."""
+
+    def __init__(self, journal: Journal, options: FrontierOptions, clock: Callable[[], float]) -> None:
+        self._journal = journal
+        self._initial_options = options
+        self.options = options
+        """The options in force, with the changes made during the job."""
+        self.clock = clock
+        self.changes = SettingsChanges()
+        self.revision = 0
+        self.state = JobState.RUNNING
+        """The state that was set. See :meth:`state_now` for the state in force."""
+        self.added = self.queued = self.delayed = self.done = self.failed = 0
+        self.counters: Counter[str] = Counter()
+        self.seeds = SeedLoading(options.lease_seconds)
+        self.banned: set[str] = set()
+        self.fingerprint_seed = secrets.randbits(64)
+        self.seen_on_disk = False
+        self._last_number = 0
+        self._active_at = clock()
+
+    def restore(self, stored: StoredJob) -> None:
+        """Continue where an earlier run ended."""
+        self.fingerprint_seed = stored.fingerprint_seed
+        self.state = stored.state
+        self.added, self.done, self.failed = stored.added, stored.done, stored.failed
+        self.delayed = stored.delayed
+        self._last_number = stored.sequence + (SKIPPED_NUMBERS if stored.killed else 0)
+        self.seeds.position, self.seeds.is_done = stored.seed_position, stored.seeds_done
+        self.counters = stored.counters
+        self.banned = stored.banned
+        self.seen_on_disk = stored.seen_on_disk
+
+    @property
+    def last_number(self) -> int:
+        """The last number that was given to a request, lease or dead letter."""
+        return self._last_number
+
+    def next_number(self) -> int:
+        """Return a number that no request, lease or dead letter of the job has had."""
+        self._last_number += 1
+        return self._last_number
+
+    def touch(self, now: float) -> None:
+        """Record that a request was added, or a lease ended."""
+        self._active_at = now
+
+    def count(self, counters: Mapping[str, int]) -> None:
+        """Add to the job's counters."""
+        for name, amount in counters.items():
+            self.counters[name] += amount
+            self._journal.put("set_counter", name, (name, self.counters[name]))
+
+    def apply(self, changes: SettingsChanges) -> None:
+        """Put changed settings into force."""
+        self.changes = changes
+        self.options = changes.of_options(self._initial_options)
+        self.revision += 1
+
+    def is_banned(self, slot: str) -> bool:
+        """Return whether a slot is banned: by itself, or as a host in all queues."""
+        return slot in self.banned or without_queue(slot) in self.banned
+
+    def state_now(self, leased: int) -> JobState:
+        """Return the state in force. ``leased``: the number of leases."""
+        if self.seeds.is_done and not (self.queued or self.delayed or leased):
+            wait = self.options.wait_for_seeds
+            if not wait or self.clock() - self._active_at >= wait:
+                return JobState.FINISHED
+        return JobState.STOPPING if self.limit_reached() else self.state
+
+    def limit_reached(self) -> str:
+        """Name the limit that stops the job; empty if none was reached."""
+        return self.options.limits.reached(self.counters, self.failed)
+
+    def leasable(self, leased: int, wanted: int) -> int:
+        """Return how many of ``wanted`` requests may be leased, by the job's state and limits."""
+        if self.state_now(leased) is not JobState.RUNNING:
+            return 0
+        return self.options.limits.remaining(self.counters, leased, wanted)
+
+    def write(self) -> None:
+        """Write the record to the journal."""
+        seed = self.fingerprint_seed
+        signed = seed - 2**64 if seed >= 2**63 else seed
+        row = (
+            1, self.state.value, self.added, self.done, self._last_number, self.seeds.position,
+            int(self.seeds.is_done), signed, FINGERPRINT_VERSION, int(self.seen_on_disk),
+        )  # fmt: skip
+        self._journal.put("put_job", 1, row)

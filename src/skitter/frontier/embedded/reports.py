@@ -1,0 +1,73 @@
+"""Reports of an embedded frontier: counts per worker, host and group, committed outputs, live workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from skitter.frontier.embedded.journal import Journal
+from skitter.frontier.embedded.tables import StoredJob
+from skitter.frontier.records import Outcome
+from skitter.frontier.scheduling import extend_ranges
+from skitter.frontier.stats import OTHERS, StatsGroup, StatsKey, StatsRow, StatsTable
+from skitter.frontier.workers import WorkerRegistry, WorkerReport, WorkerStatus
+from skitter.item import OutputRange
+
+
+class EmbeddedReports:
+    """What a job counts and who works on it. The methods are those of :class:`~skitter.frontier.contract.Reports`."""
+
+    def __init__(self, journal: Journal, clock: Callable[[], float], stats_max_keys: int) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._stats = StatsTable(stats_max_keys)
+        self._outputs: dict[str, list[tuple[int, int]]] = {}
+        self._workers = WorkerRegistry()
+
+    def restore(self, stored: StoredJob) -> None:
+        """Load the counts and outputs of earlier runs."""
+        self._stats.load(stored.stats)
+        self._outputs = stored.outputs
+
+    async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
+        """Return the counts per worker, host or request group."""
+        return self._stats.read(group, limit)
+
+    def count(self, worker: str, slot: str, outcome: Outcome) -> list[StatsKey]:
+        """Count an outcome. Return the keys that changed, for :meth:`write_stats`."""
+        return self._stats.count(worker, slot, outcome)
+
+    def write_stats(self, changed: Iterable[StatsKey]) -> None:
+        """Write changed counts, after those with the fewest pages were added up if there are too many."""
+        folded = self._stats.fold()
+        for key in folded:
+            self._journal.withdraw("put_stats", key)
+            self._journal.append("remove_stats", key)
+        for key in {*changed, *((group, OTHERS) for group, _ in folded)}:
+            row = self._stats.row(key)
+            if row is not None:
+                self._journal.put("put_stats", key, row)
+
+    async def outputs(self) -> dict[str, list[tuple[int, int]]]:
+        """Return the committed byte ranges of each part file that are durable, and no later ones."""
+        ranges = {part: sorted(known) for part, known in self._outputs.items()}
+        await self._journal.flush()
+        return ranges
+
+    def extend_output(self, written: OutputRange) -> None:
+        """Add a committed range."""
+        ranges = self._outputs.setdefault(written.part, [])
+        extend_ranges(ranges, written)
+        start, stop = ranges[-1]
+        self._journal.put("extend_output", (written.part, start), (written.part, start, stop))
+
+    async def announce(self, report: WorkerReport, ttl: float) -> None:
+        """Register a worker as alive."""
+        self._workers.announce(report, ttl, self._clock())
+
+    async def workers(self) -> list[WorkerStatus]:
+        """List the live workers."""
+        return self._workers.read(self._clock())
+
+    def forget_worker(self, worker: str) -> None:
+        """Remove a dead worker."""
+        self._workers.forget(worker)

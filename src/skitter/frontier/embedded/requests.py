@@ -1,0 +1,408 @@
+"""The requests of a job: in memory, in the journal, and their transitions from state to state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
+from skitter.frontier.embedded.job import JobRecord
+from skitter.frontier.embedded.journal import Journal, SqliteJournal
+from skitter.frontier.embedded.leases import HeldLease, LeaseTable
+from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
+from skitter.frontier.embedded.seen import SeenSet
+from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow, SqliteTables, StoredJob
+from skitter.frontier.group_filter import GroupFilter
+from skitter.frontier.records import AddResult, Entry, JobState, Lease, Outcome, Resolution
+from skitter.frontier.scheduling import lost_error, rank_of, retry_delay_after_loss
+from skitter.queues import without_queue
+
+DUE_BATCH_SIZE = 1_000
+REMOVE_BATCH_SIZE = 5_000
+SEARCH_BATCH_SIZE = 20_000
+"""Requests that are searched for a group in one step, so that other calls do not wait long."""
+OWNER = 0
+"""Id of the empty lease batch that is in the file while an owner has it open."""
+
+
+class LeaseBatch:
+    """Leases that were granted together. They share one row in the file."""
+
+    __slots__ = ("id", "members")
+
+    def __init__(self, batch_id: int, rows: Sequence[RequestRow]) -> None:
+        self.id = batch_id
+        self.members = {row.seq: (row.seq, row.attempt, row.lost) for row in rows}
+
+
+class LeasedRequest(msgspec.Struct):
+    """A request on lease."""
+
+    row: RequestRow
+    batch: LeaseBatch | None = None
+
+
+class RequestTable:
+    """The requests of one job, each of them queued, delayed, leased, done or failed."""
+
+    def __init__(
+        self, journal: Journal, file: SqliteJournal | None, job: JobRecord, slots: SlotScheduler
+    ) -> None:
+        self._journal = journal
+        self._file = file
+        """``None``: all requests stay in memory."""
+        self._job = job
+        self._slots = slots
+        self.backlog = Backlog(file, slots)
+        self.leases: LeaseTable[LeasedRequest] = LeaseTable(slots, job.options.lease_seconds)
+        self.seen = SeenSet(journal, file, job.options)
+        self.adding = asyncio.Lock()
+        """Held from the look-up of fingerprints until the decision which requests are new."""
+        self._moving_delayed = asyncio.Lock()
+        self._slot_numbers: dict[str, int] = {}
+        self.slot_keys: dict[int, str] = {}
+        """The key of each slot by its number in the file."""
+        self.next_due = float("inf")
+        """When the first delayed request is due."""
+
+    async def restore(self, stored: StoredJob) -> None:
+        """Load the requests of an earlier run."""
+        self.next_due = stored.next_due
+        self._journal.put("put_leases", OWNER, (OWNER, msgspec.msgpack.encode([])))
+        await self.seen.restore(on_disk=stored.seen_on_disk)
+        now = self._job.clock()
+        for number, kept in stored.slots.items():
+            self._slot_numbers[kept.key], self.slot_keys[number] = number, kept.key
+            slot = self._slots.get(kept.key)
+            slot.min_delay, slot.paused_until = kept.min_delay, kept.paused_until
+            for grants, stored_grants in zip(slot.grants, kept.grants, strict=False):
+                grants.extend(stored_grants)
+            if (grace := slot.start_within) is not None:
+                slot.next_at = now + slot.delay + grace  # the last fetch of the earlier run may be just past
+            if kept.queued:
+                self._job.queued += kept.queued
+                self.backlog.restore(slot, number, kept.queued)
+
+    def write_end(self) -> None:
+        """Record in the journal that the owner has closed the job."""
+        self._journal.append("remove_leases", (OWNER,))
+
+    # --- adding ------------------------------------------------------------------------------------------
+
+    def add(self, entries: Sequence[Entry], now: float, accepted: list[bool] | None = None) -> AddResult:
+        """Add the new requests among some entries. ``accepted`` receives which entries were added."""
+        new: list[bytes] = []
+        added = known = banned = 0
+        job, seen = self._job, self.seen.keys
+        is_known = seen.known
+        job.touch(now)
+        for entry in entries:
+            is_new = True
+            if job.banned and job.is_banned(entry.slot):
+                banned += 1
+                is_new = False
+            elif entry.dedup:
+                if is_known(entry.fingerprint, now):
+                    known += 1
+                    is_new = False
+                else:
+                    seen.add(entry.fingerprint)
+                    new.append(entry.fingerprint)
+            if accepted is not None:
+                accepted.append(is_new)
+            if not is_new:
+                continue
+            sequence = job.next_number()
+            number = self.slot_number(entry.slot)
+            rank = rank_of(job.options.order, entry.priority, sequence)
+            row = RequestRow(
+                sequence, number, rank, entry.fingerprint, entry.url, entry.record,
+                entry.priority, int(entry.dedup), 0, 0,
+            )  # fmt: skip
+            self._place(row, max(entry.not_before, now + entry.delay), now)
+            added += 1
+        job.added += added
+        if known:
+            job.count({"refused/duplicate": known})
+        if new:
+            self.seen.log_added(new, now)
+        if banned:
+            job.count({"refused/banned": banned})
+        return AddResult(added, known, banned)
+
+    async def move_seen_if_large(self) -> None:
+        """Move the seen set to disk once it is larger than ``seen_memory_limit``."""
+        if self._job.last_number < self._job.options.seen_memory_limit or not self.seen.is_too_large:
+            return
+        async with self.adding:
+            if self.seen.is_too_large:
+                await self.seen.move_to_disk()
+                self._job.seen_on_disk = True
+                self._job.write()
+                await self._journal.flush()
+
+    def slot_number(self, key: str) -> int:
+        """Return the number of a slot in the file."""
+        number = self._slot_numbers.get(key)
+        if number is None:
+            number = len(self._slot_numbers) + 1
+            self._slot_numbers[key], self.slot_keys[number] = number, key
+            self._journal.append("add_slot", (number, key))
+        return number
+
+    def write_limits(self, slot: Slot) -> None:
+        """Write the minimum delay and the pause of a slot."""
+        number = self.slot_number(slot.key)
+        self._journal.put("set_slot_limits", number, (number, slot.key, slot.min_delay, slot.paused_until))
+
+    def _place(self, row: RequestRow, at: float, now: float) -> None:
+        """Queue a request, or delay it until its time."""
+        if at > now:
+            self._journal.append("delay", (at, *row))
+            self._job.delayed += 1
+            self.next_due = min(self.next_due, at)
+            return
+        self._journal.put("enqueue", row.seq, row)
+        self._enqueue(row)
+
+    def _enqueue(self, row: RequestRow) -> None:
+        self._job.queued += 1
+        self.backlog.add(self._slots.get(self.slot_keys[row.slot]), row)
+
+    # --- leases ------------------------------------------------------------------------------------------
+
+    def grant(self, slot: Slot, row: RequestRow, worker: str, now: float) -> HeldLease[LeasedRequest]:
+        """Lease a request that was taken from its slot."""
+        self.backlog.note_empty_head(slot, row.slot)
+        self.backlog.leased.add(row.seq)
+        self._job.queued -= 1
+        held = self.leases.grant(self._job.next_number(), LeasedRequest(row), slot, worker, now)
+        if slot.grants:
+            packed = msgspec.msgpack.encode([list(grants) for grants in slot.grants])
+            self._journal.put("set_slot_grants", row.slot, (row.slot, slot.key, packed))
+        return held
+
+    def write_leases(self, leases: Sequence[HeldLease[LeasedRequest]]) -> None:
+        """Write leases that were granted together."""
+        if self._file is None:
+            return
+        batch = LeaseBatch(self._job.next_number(), [held.request.row for held in leases])
+        for held in leases:
+            held.request.batch = batch
+        self._write_batch(batch)
+
+    def _write_batch(self, batch: LeaseBatch) -> None:
+        members = msgspec.msgpack.encode(list(batch.members.values()))
+        self._journal.put("put_leases", batch.id, (batch.id, members))
+
+    def _end_lease(self, lease_id: int, now: float, *, may_return: bool = False) -> RequestRow | None:
+        """End a lease and return its request, which then has no state until it is placed.
+
+        ``may_return``: the request may be queued again with the same counts. The lease must then be removed from the
+        file, because a restart would take the request for leased.
+        """
+        held = self.leases.end(lease_id)
+        if held is None:
+            return None
+        self._job.touch(now)
+        batch = held.request.batch
+        if batch is not None:
+            del batch.members[held.request.row.seq]
+            if not batch.members:
+                self._journal.append("remove_leases", (batch.id,))
+            elif may_return:
+                self._write_batch(batch)
+        self.backlog.leased.discard(held.request.row.seq)
+        return held.request.row
+
+    def release(self, lease_id: int, now: float) -> None:
+        """Return a leased request to its place in the queue."""
+        row = self._end_lease(lease_id, now, may_return=True)
+        if row is not None and not self.drop_if_banned(row):
+            self._enqueue(row)
+
+    def apply_outcome(self, outcome: Outcome, now: float, accepted: list[bool] | None = None) -> bool:
+        """End a lease with an outcome, and add its new requests. Return ``False`` if the lease is not in force."""
+        may_return = outcome.free or outcome.resolution is Resolution.FAILED
+        row = self._end_lease(outcome.lease_id, now, may_return=may_return)
+        if row is None:
+            return False
+        if outcome.resolution is Resolution.DONE:
+            self._mark_done(row, now)
+        elif outcome.resolution is Resolution.FAILED:
+            self._mark_dead(row, outcome.error, now)
+        else:
+            record = row.record if outcome.record is None else outcome.record
+            row = row._replace(attempt=row.attempt + (not outcome.free), record=record)
+            self._requeue(row, now + outcome.after, now)
+        if outcome.entries:
+            self.add(outcome.entries, now, accepted)
+        return True
+
+    async def requeue_due(self, now: float) -> None:
+        """Queue the requests of expired leases, and the delayed requests that are due."""
+        for lease_id in self.leases.expired(now):
+            self.requeue_lost(lease_id, now)
+        if self.next_due <= now:
+            async with self._moving_delayed:
+                await self._enqueue_due(now)
+
+    async def _enqueue_due(self, now: float) -> None:
+        while self.next_due <= now:
+            self.next_due = float("inf")
+            rows, following = await self._journal.read(lambda tables: tables.take_due(now, DUE_BATCH_SIZE))
+            self._job.delayed -= len(rows)
+            for row in rows:
+                self._enqueue(row)
+            self.next_due = min(self.next_due, following)
+
+    def requeue_lost(self, lease_id: int, now: float) -> None:
+        """Queue a request whose lease expired or whose worker died. One that was lost too often becomes a dead letter."""
+        row = self._end_lease(lease_id, now)
+        if row is None:
+            return
+        self._job.count({"leases/lost": 1})
+        row = row._replace(lost=row.lost + 1)
+        if row.lost > self._job.options.max_worker_crashes:
+            self._mark_dead(row, lost_error(row.lost), now)
+        else:
+            self._requeue(row, now + retry_delay_after_loss(row.lost), now)
+
+    def _requeue(self, row: RequestRow, at: float, now: float) -> None:
+        """Place a request that already has a row in the queue."""
+        if self.drop_if_banned(row):
+            return
+        if at > now:
+            self._remove(row.seq)
+        self._place(row, at, now)
+
+    def _remove(self, seq: int) -> None:
+        """Remove the row of a queued or leased request."""
+        self._journal.withdraw("enqueue", seq)  # because a group runs it after the removal
+        self._journal.append("dequeue", (seq,))
+
+    def drop_if_banned(self, row: RequestRow) -> bool:
+        """Drop a request whose slot was banned while it was leased or dead. Return ``False`` if the slot is not banned."""
+        if not self._job.banned or not self._job.is_banned(self.slot_keys[row.slot]):
+            return False
+        self._remove(row.seq)
+        self._job.added -= 1
+        self._job.count({"refused/banned": 1})
+        self._job.write()
+        return True
+
+    def _mark_done(self, row: RequestRow, now: float) -> None:
+        self._job.done += 1
+        self._remove(row.seq)
+        if row.dedup:
+            self.seen.visit(row.fingerprint, now)
+
+    def _mark_dead(self, row: RequestRow, error: str, now: float) -> None:
+        self._job.failed += 1
+        self._remove(row.seq)
+        is_forgotten = bool(row.dedup) and not self._job.options.failed_stay_known
+        dead = row._replace(attempt=row.attempt + 1, dedup=FORGOTTEN if is_forgotten else row.dedup)
+        self._journal.append("add_dead", (self._job.next_number(), *dead, error, now))
+        if is_forgotten:
+            self.seen.forget(row.fingerprint, now)
+        self._job.write()
+
+    def revive(self, row: RequestRow, now: float) -> bool:
+        """Queue the request of a dead letter with fresh attempts. Return ``False`` if its URL was added again since."""
+        if row.dedup == FORGOTTEN and self.seen.keys.known(row.fingerprint, now):
+            self._job.added -= 1
+            self._job.count({"refused/duplicate": 1})
+            return False
+        if not self.drop_if_banned(row):
+            if row.dedup:
+                self.seen.keys.add(row.fingerprint)
+                self.seen.log_added([row.fingerprint], now)
+            self._place(row._replace(attempt=0, lost=0, dedup=min(row.dedup, 1)), now, now)
+        return True
+
+    # --- dropping ----------------------------------------------------------------------------------------
+
+    async def drop_slot(self, slot: str) -> int:
+        """Drop the waiting requests of a slot, or of a host in all queues. Return their number."""
+        found = [
+            (key, number) for key, number in self._slot_numbers.items() if slot in {key, without_queue(key)}
+        ]
+        dropped = sum([await self._drop_slot(key, number) for key, number in found])
+        if dropped:
+            self._job.count({"refused/dropped": dropped})
+        self._job.write()
+        await self._journal.flush()
+        return dropped
+
+    async def _drop_slot(self, key: str, number: int) -> int:
+        async with self._moving_delayed:
+            dropped = self.backlog.drop(self._slots.get(key))
+            self._job.queued -= dropped
+            self._job.added -= dropped
+            last, leased = self._job.last_number, [held.request.row.seq for held in self.leases]
+            delayed, following = await self._journal.read(
+                lambda tables: tables.drop_slot(number, last, leased)
+            )
+            self._job.delayed -= delayed
+            self._job.added -= delayed
+            self.next_due = min(self.next_due, following)
+        return dropped + delayed
+
+    async def drop_group(self, group: GroupFilter) -> int:
+        """Drop the waiting requests of a group: search the file, then remove them from it, some at a time."""
+        async with self._moving_delayed, self.backlog.reading:
+            dropped = await self._search(group)
+            for start in range(0, len(dropped), REMOVE_BATCH_SIZE):
+                batch = dropped[start : start + REMOVE_BATCH_SIZE]
+                for seq in batch:
+                    self._remove(seq)
+                self._job.queued -= len(batch)
+                await self._count_dropped(len(batch))
+            delayed, following = await self._journal.read(lambda tables: tables.drop_delayed(group))
+            self._job.delayed -= delayed
+            self.next_due = min(self.next_due, following)
+            await self._count_dropped(delayed)
+        return len(dropped) + delayed
+
+    async def _search(self, group: GroupFilter) -> list[int]:
+        """Drop the waiting requests of a group from the backlog. Return the numbers of the rows to remove."""
+        search = BacklogSearch(self.backlog, self._slots)
+        after, last = 0, self._job.last_number
+        while self._file is not None:
+            rows, after = await self._file.read(
+                partial(
+                    SqliteTables.find_waiting,
+                    pattern=group.trace,
+                    after=after,
+                    last=last,
+                    limit=SEARCH_BATCH_SIZE,
+                )
+            )
+            for seq, number, rank, record in rows:
+                if group.is_on(record):
+                    search.add(self.slot_keys[number], rank, seq)
+            if not after:
+                break
+        return search.drop(lambda row: group.is_on(row.record), self._slot_numbers)
+
+    async def _count_dropped(self, count: int) -> None:
+        if count:
+            self._job.added -= count
+            self._job.count({"refused/dropped": count})
+        self._job.write()
+        await self._journal.flush()
+
+    def current_state(self) -> JobState:
+        """Return the state in force."""
+        return self._job.state_now(len(self.leases))
+
+    def lease_of(self, held: HeldLease[LeasedRequest]) -> Lease:
+        """Return the record of a lease for its worker."""
+        row, slot = held.request.row, held.slot
+        return Lease(
+            held.id, row.fingerprint, slot.key, row.url, row.record, row.attempt, row.lost,
+            held.deadline, slot.start_within,
+        )  # fmt: skip

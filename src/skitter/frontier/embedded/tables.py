@@ -1,0 +1,492 @@
+"""The tables of a frontier file: how a file is recognized, and what the frontier reads from it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from skitter.errors import FrontierError
+from skitter.frontier.embedded.lock import OwnerLock
+from skitter.frontier.group_filter import GroupFilter
+from skitter.frontier.options import FrontierOptions
+from skitter.frontier.records import DeadLetter, JobState
+from skitter.frontier.scheduling import lost_error, retry_delay_after_loss
+from skitter.request import FINGERPRINT_VERSION
+
+APPLICATION_ID = 0x736B6974
+"""``skit``: identifies a frontier file, also for ``file(1)``."""
+FORMAT_VERSION = 3
+
+FORGOTTEN = 2
+"""Value of ``dedup`` in a dead letter whose fingerprint was forgotten, so that its URL may have been added again."""
+
+_COLUMNS = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt, lost"
+_SEEN_BATCH_SIZE = 500
+
+
+class RequestRow(NamedTuple):
+    """A request as it is stored in the file."""
+
+    seq: int
+    slot: int
+    """The slot's number in the file."""
+    rank: int
+    fingerprint: bytes
+    url: str
+    record: bytes
+    priority: int
+    dedup: int
+    attempt: int
+    lost: int
+
+
+class StoredSlot(msgspec.Struct):
+    """A slot as an earlier run left it."""
+
+    key: str
+    min_delay: float
+    paused_until: float
+    grants: list[list[float]]
+    queued: int = 0
+
+
+class StoredJob(msgspec.Struct):
+    """The state of a job as an earlier run left it."""
+
+    state: JobState
+    added: int
+    done: int
+    sequence: int
+    seed_position: int
+    seeds_done: bool
+    fingerprint_seed: int
+    failed: int
+    delayed: int
+    next_due: float
+    """When the first delayed request is due; infinity if there is none."""
+    slots: dict[int, StoredSlot]
+    outputs: dict[str, list[tuple[int, int]]]
+    counters: Counter[str]
+    seen_on_disk: bool
+    banned: set[str]
+    stats: list[tuple[str, str, int, int, int, int, int]]
+    settings_changes: bytes
+    """MessagePack; empty: no changes."""
+    killed: bool
+    """Whether the last owner ended without closing the file."""
+
+
+class Tables(Protocol):
+    """What every embedded frontier reads back, from a file or from memory."""
+
+    def restore(self, options: FrontierOptions, now: float) -> StoredJob | None:
+        """Take back the leases of the last run and read the whole state; ``None``: nothing was stored."""
+        ...
+
+    def take_due(self, now: float, limit: int) -> tuple[list[RequestRow], float]:
+        """Move due requests to the queue. Return them, and when the next one is due."""
+        ...
+
+    def drop_slot(self, slot: int, last: int, leased: Sequence[int]) -> tuple[int, float]:
+        """Remove the waiting requests of a slot with a number up to ``last``, except the leased ones.
+
+        Return how many of them were delayed, and when the next delayed request is due.
+        """
+        ...
+
+    def drop_delayed(self, group: GroupFilter) -> tuple[int, float]:
+        """Remove the delayed requests of a group. Return their number, and when the next one is due."""
+        ...
+
+    def note(self, key: str, now: float) -> bytes | None:
+        """Return a note that has not expired."""
+        ...
+
+    def remove_expired_notes(self, now: float) -> int:
+        """Remove expired notes. Return the number of the others."""
+        ...
+
+    def dead_letters(self, slot_keys: Mapping[int, str], after: int, limit: int) -> list[DeadLetter]:
+        """List dead letters by id."""
+        ...
+
+    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow]]:
+        """Return dead letters by id (all for ``None``), each with its request."""
+        ...
+
+    def forget_visits(self) -> None:
+        """Make every fingerprint unknown, those of dead letters included."""
+        ...
+
+
+class SqliteTables:
+    """Reads and changes the tables of a file."""
+
+    def __init__(self, file: sqlite3.Connection) -> None:
+        self.file = file
+
+    # --- starting a run ----------------------------------------------------------------------------------
+
+    def restore(self, options: FrontierOptions, now: float) -> StoredJob:
+        """Take back the leases of the last run and read the whole state.
+
+        Raises :class:`~skitter.errors.FrontierError` for fingerprints of another version.
+        """
+        state, done, sequence, position, seeds_done, seed, version, seen_on_disk = self._job()
+        if version != FINGERPRINT_VERSION:
+            raise FrontierError(
+                f"the job has fingerprints of version {version}, but this skitter uses version {FINGERPRINT_VERSION}",
+                remedy="finish the job with the skitter version that started it, or start again with --fresh",
+                field="fingerprint_version",
+            )
+        killed = self.count("leases") > 0
+        new_dead = self._take_back_leases(options, now)
+        failed, delayed = self.count("dead"), self.count("delayed")
+        return StoredJob(
+            # A stop ends with the run that it stopped; a pause holds until it is lifted.
+            state=JobState.RUNNING if state == JobState.STOPPING else JobState(state),
+            # Counted and not read: a kill may have come between the removal of rows and the update of the total.
+            added=self.count("queue") + delayed + done + failed,
+            done=done, sequence=sequence + new_dead, seed_position=position, seeds_done=bool(seeds_done),
+            fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self._next_due(),
+            slots=self._slots(), outputs=self.outputs(), counters=Counter(self.counters()),
+            seen_on_disk=bool(seen_on_disk), banned=set(self.banned()),
+            stats=list(self.file.execute('SELECT "group", key, pages, items, bytes, failed, retried FROM stats')),
+            settings_changes=self.settings_changes(), killed=killed,
+        )  # fmt: skip
+
+    def _job(self) -> tuple[str, int, int, int, int, int, int, int]:
+        query = (
+            "SELECT state, done, sequence, seed_position, seeds_done,"
+            " fingerprint_seed, fingerprint_version, seen_on_disk FROM job"
+        )
+        found: tuple[str, int, int, int, int, int, int, int] | None = self.file.execute(query).fetchone()
+        if found is None:
+            return (JobState.RUNNING, 0, 0, 0, 0, secrets.randbits(64), FINGERPRINT_VERSION, 0)
+        return found
+
+    def _take_back_leases(self, options: FrontierOptions, now: float) -> int:
+        """Count a loss for each request that was leased. Return the number of those that became dead letters."""
+        lost = dead = 0
+        self.file.execute("BEGIN IMMEDIATE")
+        (last,) = self.file.execute("SELECT coalesce(max(sequence), 0) FROM job").fetchone()
+        for seq, attempt, losses in self._lease_members():
+            held = self.file.execute(
+                "UPDATE queue SET lost = lost + 1 WHERE seq = ? AND attempt = ? AND lost = ? RETURNING lost",
+                (seq, attempt, losses),
+            ).fetchone()
+            if held is None:
+                continue
+            lost += 1
+            if held[0] > options.max_worker_crashes:
+                dead += 1
+                self._mark_dead(seq, last + dead, lost_error(held[0]), now)
+            elif held[0] > 1:
+                self._delay(seq, now + retry_delay_after_loss(held[0]))
+        self.file.execute("DELETE FROM leases")
+        if lost:
+            self.file.execute(
+                "INSERT INTO counters VALUES ('leases/lost', ?)"
+                " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+                (lost,),
+            )
+        self.file.execute("UPDATE job SET sequence = sequence + ?", (dead,))
+        self.file.execute("COMMIT")
+        return dead
+
+    def _lease_members(self) -> list[tuple[int, int, int]]:
+        return [
+            (seq, attempt, lost)
+            for (members,) in self.file.execute("SELECT members FROM leases ORDER BY id").fetchall()
+            for seq, attempt, lost in msgspec.msgpack.decode(members)
+        ]
+
+    def _mark_dead(self, seq: int, letter_id: int, error: str, now: float) -> None:
+        self.file.execute(
+            "INSERT INTO dead SELECT ?, seq, slot, rank, fingerprint, url, record, priority, dedup, attempt + 1,"
+            " lost, ?, ? FROM queue WHERE seq = ?",
+            (letter_id, error, now, seq),
+        )
+        self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
+
+    def _delay(self, seq: int, at: float) -> None:
+        self.file.execute(f"INSERT INTO delayed SELECT ?, {_COLUMNS} FROM queue WHERE seq = ?", (at, seq))  # noqa: S608 - constants
+        self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
+
+    def _slots(self) -> dict[int, StoredSlot]:
+        slots = {
+            number: StoredSlot(key, min_delay, until, msgspec.msgpack.decode(grants) if grants else [])
+            for number, key, min_delay, until, grants in self.file.execute(
+                "SELECT id, key, min_delay, paused_until, grants FROM slots"
+            )
+        }
+        for number, count in self.file.execute("SELECT slot, count(*) FROM queue GROUP BY slot"):
+            slots[number].queued = count
+        return slots
+
+    def count(self, table: str) -> int:
+        """Return the number of rows of a table."""
+        (count,) = self.file.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - our own table names
+        return int(count)
+
+    def counters(self) -> dict[str, int]:
+        """Return the counters of the job."""
+        return dict(self.file.execute("SELECT name, value FROM counters"))
+
+    def outputs(self) -> dict[str, list[tuple[int, int]]]:
+        """Return the committed ranges of each part file, in order."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for part, start, stop in self.file.execute(
+            "SELECT part, start, stop FROM outputs ORDER BY part, start"
+        ):
+            found.setdefault(part, []).append((start, stop))
+        return found
+
+    def banned(self) -> list[str]:
+        """Return the banned slots, sorted."""
+        return [key for (key,) in self.file.execute("SELECT key FROM bans WHERE banned ORDER BY key")]
+
+    def settings_changes(self) -> bytes:
+        """Return the settings that were changed during runs, as MessagePack; empty: none."""
+        found = self.file.execute("SELECT packed FROM settings_changes").fetchone()
+        return bytes(found[0]) if found else b""
+
+    def leased(self) -> int:
+        """Return the number of leased requests: those listed whose row is still as it was when it was leased."""
+        query = "SELECT count(*) FROM queue WHERE seq = ? AND attempt = ? AND lost = ?"
+        return sum(self.file.execute(query, member).fetchone()[0] for member in set(self._lease_members()))
+
+    # --- queued and delayed requests ---------------------------------------------------------------------
+
+    def read_heads(self, starts: Sequence[tuple[int, int, int, int]]) -> list[list[RequestRow]]:
+        """Return the next requests of some slots: for each slot number, rank, number and limit those that follow."""
+        query = (
+            f"SELECT {_COLUMNS} FROM queue WHERE slot = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?"  # noqa: S608 - constants
+        )
+        return [[RequestRow(*row) for row in self.file.execute(query, start)] for start in starts]
+
+    def take_due(self, now: float, limit: int) -> tuple[list[RequestRow], float]:
+        """Move due requests to the queue."""
+        self.file.execute("BEGIN IMMEDIATE")
+        due = f"FROM delayed WHERE at <= ? ORDER BY at, seq LIMIT {limit:d}"
+        rows = [RequestRow(*row) for row in self.file.execute(f"SELECT {_COLUMNS} {due}", (now,))]
+        self.file.execute(f"INSERT OR REPLACE INTO queue SELECT {_COLUMNS} {due}", (now,))
+        self.file.execute(f"DELETE FROM delayed WHERE (at, seq) IN (SELECT at, seq {due})", (now,))  # noqa: S608 - a number
+        self.file.execute("COMMIT")
+        return rows, self._next_due()
+
+    def drop_slot(self, slot: int, last: int, leased: Sequence[int]) -> tuple[int, float]:
+        """Remove the waiting requests of a slot."""
+        self.file.execute("BEGIN IMMEDIATE")
+        self.file.execute(
+            "DELETE FROM queue WHERE slot = ? AND seq <= ? AND seq NOT IN (SELECT value FROM json_each(?))",
+            (slot, last, json.dumps(leased)),
+        )
+        removed = self.file.execute("DELETE FROM delayed WHERE slot = ? AND seq <= ?", (slot, last)).rowcount
+        self.file.execute("COMMIT")
+        return removed, self._next_due()
+
+    def find_waiting(
+        self, pattern: bytes, after: int, last: int, limit: int
+    ) -> tuple[list[tuple[int, int, int, bytes]], int]:
+        """Search up to ``limit`` queued requests, by number, for records that contain a pattern.
+
+        Return number, slot, rank and record of each match, and the number after which to continue; 0 at the end.
+        """
+        page = "SELECT seq FROM queue WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1 OFFSET ?"
+        bound = self.file.execute(page, (after, last, limit - 1)).fetchone()
+        until = last if bound is None else bound[0]
+        rows = self.file.execute(
+            "SELECT seq, slot, rank, record FROM queue WHERE seq > ? AND seq <= ? AND instr(record, ?)",
+            (after, until, pattern),
+        )
+        return rows.fetchall(), 0 if bound is None else until
+
+    def drop_delayed(self, group: GroupFilter) -> tuple[int, float]:
+        """Remove the delayed requests of a group."""
+        rows = self.file.execute("SELECT at, seq, record FROM delayed WHERE instr(record, ?)", (group.trace,))
+        matches = [(at, seq) for at, seq, record in rows if group.is_on(record)]
+        self.file.execute("BEGIN IMMEDIATE")
+        self.file.executemany("DELETE FROM delayed WHERE at = ? AND seq = ?", matches)
+        self.file.execute("COMMIT")
+        return len(matches), self._next_due()
+
+    def _next_due(self) -> float:
+        (at,) = self.file.execute("SELECT min(at) FROM delayed").fetchone()
+        return float("inf") if at is None else float(at)
+
+    # --- notes and dead letters --------------------------------------------------------------------------
+
+    def note(self, key: str, now: float) -> bytes | None:
+        """Return a note that has not expired."""
+        found = self.file.execute(
+            "SELECT value FROM notes WHERE key = ? AND until > ?", (key, now)
+        ).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def remove_expired_notes(self, now: float) -> int:
+        """Remove expired notes. Return the number of the others."""
+        self.file.execute("BEGIN IMMEDIATE")
+        self.file.execute("DELETE FROM notes WHERE until <= ?", (now,))
+        left = self.count("notes")
+        self.file.execute("COMMIT")
+        return left
+
+    def dead_letters(self, slot_keys: Mapping[int, str], after: int, limit: int) -> list[DeadLetter]:
+        """List dead letters by id."""
+        rows = self.file.execute(
+            "SELECT id, fingerprint, slot, url, record, error, attempt, lost, failed_at FROM dead"
+            " WHERE id > ? ORDER BY id LIMIT ?",
+            (after, limit),
+        )
+        return [
+            DeadLetter(number, fingerprint, slot_keys[slot], url, record, error, attempt, lost, at)
+            for number, fingerprint, slot, url, record, error, attempt, lost, at in rows
+        ]
+
+    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow]]:
+        """Return dead letters by id, each with its request."""
+        if ids is None:
+            rows = list(self.file.execute(f"SELECT id, {_COLUMNS} FROM dead ORDER BY id"))  # noqa: S608 - constants
+        else:
+            query = f"SELECT id, {_COLUMNS} FROM dead WHERE id = ?"  # noqa: S608 - constants
+            rows = [row for number in dict.fromkeys(ids) for row in self.file.execute(query, (number,))]
+        return [(row[0], RequestRow(*row[1:])) for row in rows]
+
+    # --- fingerprints ------------------------------------------------------------------------------------
+
+    def forget_visits(self) -> None:
+        """Make every fingerprint unknown."""
+        self.file.execute("BEGIN IMMEDIATE")
+        self.file.execute("DELETE FROM seen_log")
+        self.file.execute("DELETE FROM seen_keys")
+        self.file.execute("UPDATE dead SET dedup = ? WHERE dedup <> 0", (FORGOTTEN,))
+        self.file.execute("COMMIT")
+
+    def seen_log(self) -> Iterator[tuple[str, float, bytes]]:
+        """Return the log of fingerprints: kind of event, time, fingerprints."""
+        return self.file.execute("SELECT kind, at, fingerprints FROM seen_log ORDER BY id")
+
+    def seen_keys(self) -> Iterator[bytes]:
+        """Return all fingerprints of the table of seen keys."""
+        return (key for (key,) in self.file.execute("SELECT fingerprint FROM seen_keys"))
+
+    def find_seen(self, keys: Sequence[bytes]) -> dict[bytes, float]:
+        """Return which fingerprints are in the table of seen keys, with the times until which they are known."""
+        found: dict[bytes, float] = {}
+        for start in range(0, len(keys), _SEEN_BATCH_SIZE):
+            batch = keys[start : start + _SEEN_BATCH_SIZE]
+            marks = ", ".join("?" * len(batch))
+            query = f"SELECT fingerprint, until FROM seen_keys WHERE fingerprint IN ({marks})"  # noqa: S608 - marks
+            found.update(self.file.execute(query, batch))
+        return found
+
+    def move_seen_to_disk(self, shards: Iterator[list[tuple[bytes, float]]]) -> None:
+        """Replace the log of fingerprints by the table of seen keys, in one transaction."""
+        self.file.execute("BEGIN IMMEDIATE")
+        for keys in shards:
+            self.file.executemany("INSERT OR REPLACE INTO seen_keys VALUES (?, ?)", keys)
+        self.file.execute("DELETE FROM seen_log")
+        self.file.execute("UPDATE job SET seen_on_disk = 1")
+        self.file.execute("COMMIT")
+
+
+# --- the file ----------------------------------------------------------------------------------------------
+
+
+def file_of(url: str, directory: str | Path) -> Path:
+    """Return the file that ``sqlite:`` (in the job's folder) or ``sqlite:PATH`` names."""
+    name = url.partition(":")[2]
+    return Path(name) if name else Path(directory) / "frontier.db"
+
+
+def check_format(connection: sqlite3.Connection, path: Path) -> bool:
+    """Check that a file can be used as a frontier. Return whether it is new and empty.
+
+    Raises :class:`~skitter.errors.FrontierError` for a database of another program or of another format version.
+    """
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not (application or version or tables):
+        return True
+    if application != APPLICATION_ID:
+        raise FrontierError(
+            f"{path} is a database, but not a frontier of skitter",
+            remedy="choose another frontier file, or move this one away",
+        )
+    if version != FORMAT_VERSION:
+        raise FrontierError(
+            f"{path} has frontier format {version}, but this skitter reads format {FORMAT_VERSION}",
+            remedy="use the skitter version that wrote the file, or start again with --fresh",
+        )
+    return False
+
+
+def explain_error(error: sqlite3.Error | ValueError | OverflowError, path: Path) -> FrontierError:
+    """Return an error that says what is wrong with the file, and what to do."""
+    text = str(error)
+    if not isinstance(error, sqlite3.Error):
+        return FrontierError(
+            f"{path} cannot store a value of a request or an outcome: {text}",
+            remedy="see the log for the page; priorities must be 64-bit integers, texts valid Unicode",
+        )
+    if "full" in text or "disk I/O" in text:
+        return FrontierError(
+            f"{path} cannot be written: {text}",
+            remedy="free some disk space and run the same command again; all committed work is kept",
+        )
+    if "not a database" in text or "malformed" in text:
+        return FrontierError(
+            f"{path} is not a frontier: {text}",
+            remedy="choose another frontier file, or start again with --fresh",
+        )
+    if "unable to open" in text or "readonly" in text:
+        return FrontierError(
+            f"{path} cannot be opened: {text}",
+            remedy="check the folder and its permissions, or choose another with --frontier",
+        )
+    return FrontierError(f"{path}: {text}", remedy="check whether another process uses the file")
+
+
+def remove_file(path: Path) -> None:
+    """Delete a frontier file and its write-ahead log, if they exist.
+
+    Raises :class:`~skitter.errors.FrontierError` if another process owns the file, or if it is not a frontier: a
+    mistyped name must not delete a foreign file.
+    """
+    lock = OwnerLock(path)
+    lock.acquire()
+    try:
+        if path.exists():
+            _check_is_frontier(path)
+            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                path.with_name(name).unlink(missing_ok=True)
+    except OSError as error:
+        raise FrontierError(
+            f"{path} cannot be removed: {error.strerror}", remedy="check the folder and its permissions"
+        ) from error
+    finally:
+        lock.release()
+
+
+def _check_is_frontier(path: Path) -> None:
+    try:
+        with closing(sqlite3.connect(path)) as file:
+            (application,) = file.execute("PRAGMA application_id").fetchone()
+            (tables,) = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.Error:
+        application, tables = 0, 1
+    if application != APPLICATION_ID and tables:
+        raise FrontierError(
+            f"{path} is not a frontier of skitter",
+            remedy="choose another file with --frontier, or remove this one yourself",
+        )

@@ -1,0 +1,262 @@
+"""The ASGI application of a node, with the routes of recipes and jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Body, FastAPI, Query, Request, Response, Security
+from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.security import HTTPBearer
+
+from skitter._version import VERSION
+from skitter.errors import SkitterError
+from skitter.service.api.auth import ApiTokens, AsgiApp, AuthMiddleware
+from skitter.service.api.problems import add_handlers
+from skitter.service.api.requests import (
+    AfterQuery,
+    FailuresRequest,
+    JobRequest,
+    LimitQuery,
+    NamePath,
+    ProblemDocument,
+    RunQuery,
+    ScheduleRequest,
+    SeedsRequest,
+    SettingsRequest,
+)
+from skitter.service.api.routes import JSON_LINES, add_log_routes, add_task_routes, item_lines
+from skitter.service.errors import Refusal
+from skitter.service.jobs import JobService
+from skitter.service.models import JobRecord, StoredRecipe
+from skitter.service.node import Node
+from skitter.service.queries import JobQueries, view
+
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ProblemDocument, "description": text, "content": {"application/problem+json": {}}}
+    for status, text in {
+        400: "The body is not valid", 401: "No valid token", 404: "Not found", 409: "Conflict with the current state",
+        413: "The body is too large", 422: "The request is invalid", 503: "The store is unavailable",
+    }.items()
+}  # fmt: skip
+_RECIPE_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            kind: {"schema": {"type": "string"}}
+            for kind in ("application/yaml", "application/toml", "text/plain")
+        },
+    }
+}
+
+
+def make_app(jobs: JobService, node: Node, tokens: ApiTokens, *, max_body: int) -> AsgiApp:
+    """Return the application of a node. The node works while the application runs; the store is open already.
+
+    :param max_body: largest body of a request, in bytes
+    """
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        stopping = asyncio.Event()
+        work = asyncio.create_task(node.work(stopping))
+        try:
+            yield
+        finally:
+            stopping.set()
+            with suppress(asyncio.CancelledError):
+                await work
+
+    app = FastAPI(
+        title="skitter", version=VERSION, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False,
+        description="Jobs, recipes and tasks of a service. Every node answers in the same way."
+        " Every call except /health needs a token.",
+        dependencies=[Security(HTTPBearer(auto_error=False, description="A token from the operator."))],
+        responses=_PROBLEMS,
+    )  # fmt: skip
+    add_handlers(app)
+    queries = JobQueries(jobs)
+    _add_general_routes(app, jobs)
+    _add_recipe_routes(app, jobs)
+    _add_job_routes(app, jobs, queries)
+    _add_control_routes(app, jobs)
+    _add_crawl_routes(app, jobs, queries)
+    add_task_routes(app, jobs, queries)
+    add_log_routes(app, jobs, node.leaving)
+    return AuthMiddleware(app, tokens, max_body)
+
+
+def _add_general_routes(app: FastAPI, jobs: JobService) -> None:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Report whether this node can reach its store. Needs no token."""
+        try:
+            await jobs.store.get("recipes", "")
+        except SkitterError:
+            return JSONResponse({"status": "the store is unavailable"}, 503)  # type: ignore[return-value]
+        return {"status": "ok"}
+
+    @app.get("/nodes")
+    async def nodes() -> dict[str, Any]:
+        """List the live nodes with the runs on them. A node that dies disappears after ten seconds."""
+        found = []
+        for name, status in (await jobs.records.nodes()).items():
+            shown = msgspec.to_builtins(status)
+            del shown["format"]
+            found.append({"name": name, **shown})
+        return {"nodes": found}
+
+
+def _add_recipe_routes(app: FastAPI, jobs: JobService) -> None:
+    @app.get("/recipes")
+    async def recipes() -> dict[str, Any]:
+        """List the recipes."""
+        return {"recipes": [_without_text(recipe) for recipe in await jobs.records.recipes()]}
+
+    @app.put(
+        "/recipes/{name}",
+        status_code=201,
+        openapi_extra=_RECIPE_BODY,
+        responses={200: {"description": "Replaced"}},
+    )
+    async def put_recipe(name: NamePath, request: Request, response: Response) -> dict[str, Any]:
+        """Upload or replace a recipe. The body is its text: TOML if the content type says so, otherwise YAML."""
+        try:
+            text = (await request.body()).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise Refusal(
+                f"the recipe is not encoded in UTF-8: {error.reason}", remedy="send UTF-8", field="body"
+            ) from None
+        is_toml = "toml" in request.headers.get("content-type", "")
+        recipe = StoredRecipe(name=name, text=text, syntax="toml" if is_toml else "yaml")
+        response.status_code = 201 if await jobs.put_recipe(recipe) else 200
+        return _without_text(recipe)
+
+    @app.get("/recipes/{name}")
+    async def recipe(name: NamePath) -> dict[str, Any]:
+        """Return a recipe with its text."""
+        found = await jobs.records.recipe(name)
+        return {**_without_text(found), "text": found.text}
+
+    @app.delete("/recipes/{name}", status_code=204)
+    async def delete_recipe(name: NamePath) -> None:
+        """Delete a recipe that no job uses."""
+        await jobs.delete_recipe(name)
+
+
+def _add_job_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None:
+    @app.get("/jobs")
+    async def list_jobs() -> dict[str, Any]:
+        """List the jobs."""
+        nodes = await jobs.records.nodes()
+        return {"jobs": [view(job, nodes) for job in await jobs.records.jobs()]}
+
+    @app.post("/jobs", status_code=201)
+    async def add_job(body: JobRequest) -> dict[str, Any]:
+        """Create a job, and start its first run, unless it has a schedule."""
+        job = JobRecord(
+            name=body.name, recipe=body.recipe or "", spider=body.spider or "", tasks=body.tasks,
+            arguments=body.arguments, settings=body.settings, workers=body.workers,
+            queues=body.queues, schedule=body.schedule,
+        )  # fmt: skip
+        start = not body.schedule if body.start is None else body.start
+        return await _shown(jobs, await jobs.add_job(job, start=start))
+
+    @app.get("/jobs/{name}")
+    async def job(name: NamePath) -> dict[str, Any]:
+        """Return a job with its counts, its workers on all nodes and its changed settings."""
+        return await queries.status(await jobs.records.job(name))
+
+    @app.delete("/jobs/{name}", status_code=204)
+    async def delete_job(name: NamePath) -> None:
+        """Delete a job with its frontier, items and logs. The nodes stop working on it within seconds."""
+        await jobs.delete(name)
+
+
+def _add_control_routes(app: FastAPI, jobs: JobService) -> None:
+    @app.put("/jobs/{name}/schedule")
+    async def schedule(name: NamePath, body: ScheduleRequest) -> dict[str, Any]:
+        """Change the schedule of new runs. With an empty schedule, runs start only on request. The current run continues."""
+        return await _shown(jobs, await jobs.reschedule(name, body.schedule))
+
+    @app.post("/jobs/{name}/start")
+    async def start(name: NamePath) -> dict[str, Any]:
+        """Start a new run. The items of the previous run are kept; those of the run before it are erased."""
+        return await _shown(jobs, await jobs.start(name))
+
+    @app.post("/jobs/{name}/pause")
+    async def pause(name: NamePath) -> dict[str, Any]:
+        """Pause a job: it fetches nothing and starts no scheduled run until it is resumed."""
+        return await _shown(jobs, await jobs.pause(name))
+
+    @app.post("/jobs/{name}/resume")
+    async def resume(name: NamePath) -> dict[str, Any]:
+        """Continue a run that was paused or stopped, or that has new requests since it ended."""
+        return await _shown(jobs, await jobs.resume(name))
+
+    @app.post("/jobs/{name}/stop")
+    async def stop(name: NamePath) -> dict[str, Any]:
+        """Stop the current run before its end. Scheduled runs still start."""
+        return await _shown(jobs, await jobs.stop(name))
+
+
+def _add_crawl_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None:
+    @app.get("/jobs/{name}/items")
+    async def items(
+        name: NamePath, after: AfterQuery = None, limit: LimitQuery = 100, run: RunQuery = None
+    ) -> Response:
+        """Return items in the order in which their pages first arrived. `next` is null if there are no more items now."""
+        page = await queries.items(await jobs.records.job(name), run, after, limit)
+        return Response(msgspec.json.encode(page), media_type="application/json")
+
+    @app.get("/jobs/{name}/items.jsonl", response_class=StreamingResponse, responses=JSON_LINES)
+    async def all_items(name: NamePath, run: RunQuery = None) -> StreamingResponse:
+        """Return all items available now, one JSON text per line."""
+        return await item_lines(partial(queries.items, await jobs.records.job(name), run))
+
+    @app.get("/jobs/{name}/failures")
+    async def failures(
+        name: NamePath,
+        after: Annotated[int, Query(ge=0, lt=2**53, description="Only failures with higher ids.")] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of failures.")] = 100,
+        kind: Annotated[
+            str | None, Query(max_length=100, description="Kind of error, such as timeout or status/404.")
+        ] = None,
+    ) -> dict[str, Any]:
+        """List failed requests, sorted by id."""
+        found = await queries.failures(await jobs.records.job(name), after, limit, kind)
+        return {"failures": msgspec.to_builtins(found)}
+
+    @app.post("/jobs/{name}/failures/retry")
+    async def retry(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
+        """Queue failed requests again. If the run has ended, resume the job to fetch them."""
+        return {"queued": await queries.settle(await jobs.records.job(name), body.ids, again=True)}
+
+    @app.post("/jobs/{name}/failures/drop")
+    async def drop(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
+        """Drop failed requests. Their URLs stay known, so they are not fetched again."""
+        return {"dropped": await queries.settle(await jobs.records.job(name), body.ids, again=False)}
+
+    @app.post("/jobs/{name}/seeds")
+    async def seeds(name: NamePath, body: SeedsRequest) -> dict[str, int]:
+        """Add seeds: all of them, or none if one is invalid or out of scope. If the run has ended, resume the job."""
+        result = await queries.add(await jobs.records.job(name), body.seeds, body.priority, body.callback)
+        return {"added": result.added, "known": result.known, "banned": result.banned}
+
+    @app.patch("/jobs/{name}/settings")
+    async def change(name: NamePath, body: SettingsRequest) -> dict[str, Any]:
+        """Change limits of the current run on all nodes. Returns all changes in effect."""
+        job = await jobs.records.job(name)
+        return {"changes": await queries.change(job, body.settings, reset=body.reset)}
+
+
+async def _shown(jobs: JobService, job: JobRecord) -> dict[str, Any]:
+    return view(job, await jobs.records.nodes())
+
+
+def _without_text(recipe: StoredRecipe) -> dict[str, Any]:
+    return {"name": recipe.name, "syntax": recipe.syntax, "stored": recipe.stored}

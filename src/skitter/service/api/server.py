@@ -1,0 +1,85 @@
+"""The HTTP server of a node: serves the application on a port until the process is asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from skitter.errors import UsageError
+from skitter.service.api.auth import AsgiApp
+
+
+async def serve_app(
+    app: AsgiApp, host: str, port: int, on_ready: Callable[[str], None], leaving: asyncio.Event
+) -> None:
+    """Serve until SIGINT or SIGTERM, which sets ``leaving``. ``on_ready`` is called with the URL once the server accepts requests.
+
+    Raises :class:`~skitter.errors.UsageError` if the address cannot be used, and if the application fails to start.
+    """
+    config = uvicorn.Config(
+        app, host=host, port=port, log_config=None, access_log=False, server_header=False, lifespan="on",
+        timeout_graceful_shutdown=10,
+    )  # fmt: skip
+    try:
+        listener = _listen(host, port)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}",
+            remedy="choose another --port",
+            field="port",
+        ) from None
+    shown = f"[{host}]" if ":" in host else host
+    server = _Server(config, lambda: on_ready(f"http://{shown}:{listener.getsockname()[1]}"), leaving)
+    try:
+        await server.serve([listener])
+    finally:
+        listener.close()
+    if not server.started:
+        raise UsageError("the service failed to start", remedy="see the log for the reason")
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], leaving: asyncio.Event) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+        self._leaving = leaving
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Let endless responses end; the server waits for the others."""
+        self._leaving.set()
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Shut down gracefully at the first signal, and then exit normally, not by the signal."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,230 @@
+"""The configuration of a node: its folder, its storage, the outputs of jobs, and the code that may be run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from skitter.errors import UsageError
+from skitter.frontier.redis.connect import SCHEMES
+from skitter.run.job import JobFolder, JobSpec
+from skitter.service.errors import Refusal
+from skitter.service.items import file_location, open_items, run_target, task_target
+from skitter.service.models import JobRecord, JobRun, is_name
+from skitter.service.storage import AppendLog, KeyValueStore
+from skitter.service.storage.redis import RedisAppendLog, RedisKeyValueStore
+from skitter.service.storage.sqlite import SqliteAppendLog, SqliteKeyValueStore
+
+SAFE_SETTINGS = frozenset({
+    "concurrency", "concurrency_per_slot", "delay", "jitter", "rates", "slot", "limit_rules", "robots", "robots_ttl",
+    "crawl_delay_cap", "user_agent", "headers", "connect_timeout", "read_timeout", "timeout", "max_body",
+    "keep_alive", "http2", "max_redirects", "allowed_statuses", "max_retries", "max_throttled", "retry_delay",
+    "retry_delay_cap", "retry_failed_at_end", "fingerprint_keys", "item_meta_fields", "depth_limit",
+    "max_url_length", "allow", "deny", "scope", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit",
+    "queue_order", "visited_ttl", "failed_stay_known", "lease_seconds", "max_worker_crashes", "max_queued", "wait_for_seeds",
+    "group_key", "queues",
+})  # fmt: skip
+"""Settings that a caller of the API, or a recipe that came from one, may set. The others name files, code, proxies or
+keys on servers: they belong to whoever runs the nodes."""
+
+
+AUTH_VARIABLE = "SKITTER_SERVE_TOKEN"
+"""Environment variable with the token of the API; it is not passed on to the processes of runs."""
+TASK_ITEMS = "items"
+"""Name of the task output that every service has: a list of the task's items, readable through the API."""
+_LARGEST_INTEGER = 2**53
+"""Limit of the integers that every JSON reader represents exactly."""
+
+
+class RunFolder(JobFolder):
+    """The folder of a run on this node. The run is described by the storage of the service, so the folder may be absent."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        super().__init__(spec.job, spec.home)
+        self._spec = spec
+
+    def read(self) -> JobSpec:
+        """Return the description of the run."""
+        return self._spec
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the frontier of the run is a file of this node."""
+        return self._spec.frontier.startswith("sqlite:")
+
+    def is_being_run(self) -> bool:
+        """Return whether a process of this node runs it."""
+        return self.exists() and super().is_being_run()
+
+
+class ServiceConfig(msgspec.Struct, frozen=True):
+    """The configuration of a node."""
+
+    folder: Path
+    """Folder of this node, as an absolute path. Nodes do not share folders."""
+    store: str = "sqlite:"
+    """Storage: ``sqlite:`` for files in the folder (one node), or the URL of a Valkey or Redis server (any number of nodes)."""
+    spiders: Path | None = None
+    """Folder of the Python spiders that may be run; ``None`` allows no Python spiders."""
+    outputs: tuple[str, ...] = ()
+    """Additional outputs of every job. ``{job}`` and ``{run}`` are replaced by names."""
+    task_outputs: dict[str, str] = {}
+    """Outputs that callers may choose for a task, by name. ``{task}`` is replaced as well."""
+    log_size: int = 1 << 20
+    """Approximate size of the log of a run, in bytes. The oldest lines are dropped."""
+    log_runs: int = 5
+    """Number of runs of a job whose logs are kept."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several nodes can share the storage."""
+        return not self.store.startswith("sqlite:")
+
+    def key_value_store(self) -> KeyValueStore:
+        """Return the store of records, not yet open. Raises :class:`~skitter.errors.SkitterError` for an invalid URL."""
+        if self.store == "sqlite:":
+            return SqliteKeyValueStore(self.folder / "service.db")
+        scheme = self.store.partition(":")[0]
+        if scheme.lower() not in SCHEMES:
+            raise UsageError(
+                f"unknown kind of store: {scheme!r}",
+                remedy="omit --store for a single node, or use redis://HOST/0 or redis+cluster://HOST:PORT/",
+                field="store",
+            )
+        return RedisKeyValueStore(self.store)
+
+    def items(self, run: str) -> AppendLog:
+        """Return the log with the items of a run. Tasks with a list of their own are its groups."""
+        return open_items(self.items_location(run), run)
+
+    def items_location(self, run: str) -> str:
+        """Return where the items of a run are stored, for its processes."""
+        return self.store if self.is_shared else file_location(self.runs / run / "items.log")
+
+    def log(self, run: str, writer: str = "") -> AppendLog:
+        """Return the log of a run. ``writer`` is the node that appends to it."""
+        if self.is_shared:  # without patience: a writer tries again by itself, and a reader gets the error
+            return RedisAppendLog(
+                self.store, run, "log", max_bytes=self.log_size, writer=writer, patience=0.0
+            )
+        return SqliteAppendLog(self.logs / f"{run}.log", self.log_size)
+
+    def spec(self, job: JobRecord, run: JobRun) -> JobSpec:
+        """Return the description of a run for its processes. Raises :class:`Refusal` for a spider that is not allowed."""
+        outputs = [run_target(self.items_location(run.id))]
+        outputs += [_with_names(output, job, run) for output in self.outputs]
+        return JobSpec(
+            job=run.id, spider=self._spider(job, run), arguments=self._arguments(job, run), settings=job.settings,
+            outputs=outputs, frontier=self.store, workers=job.workers, queues=job.queues, home=str(self.runs),
+        )  # fmt: skip
+
+    @property
+    def runs(self) -> Path:
+        """Folder with the folders of the runs."""
+        return self.folder / "runs"
+
+    @property
+    def logs(self) -> Path:
+        """Folder with the logs of the runs, if the storage is not shared."""
+        return self.folder / "logs"
+
+    @property
+    def sources(self) -> Path:
+        """Folder with the recipes and task files that the processes of a run read."""
+        return self.folder / "sources"
+
+    def task_file(self, run: JobRun) -> Path:
+        """Return the path of the task file of a run."""
+        return self.sources / f"{run.id}.book"
+
+    def recipe_file(self, run: JobRun) -> Path:
+        """Return the path of the recipe of a run."""
+        assert run.recipe is not None
+        return self.sources / f"{run.id}.{run.recipe.syntax}"
+
+    def outputs_of_task(
+        self, task: str, names: Sequence[str], job: JobRecord, run: JobRun | None
+    ) -> list[str]:
+        """Return the outputs of a task that chose outputs by name: its own list, and outputs of the operator.
+
+        Without a run, the names are only checked. Raises :class:`Refusal` for a name that this node does not have, and
+        for a task whose name is unsafe as part of an output.
+        """
+        found = [task_target(task)] if names else []
+        for name in names:
+            if name == TASK_ITEMS:
+                continue
+            if name not in self.task_outputs:
+                raise Refusal(
+                    f"this node has no task output named {name!r:.80}",
+                    remedy=f"choose one of: {', '.join([TASK_ITEMS, *sorted(self.task_outputs)])}",
+                    field="outputs",
+                )
+            output = self.task_outputs[name]
+            if "{task}" in output and not is_name(task):
+                raise Refusal(
+                    f"task {task!r:.80} cannot use output {name}, because the name of the task is part of it",
+                    remedy="use only letters, digits, dashes and underscores in the name of the recipe",
+                    field="outputs",
+                )
+            if run is not None:
+                found.append(_with_names(output, job, run).replace("{task}", task))
+        return found
+
+    def _spider(self, job: JobRecord, run: JobRun) -> str:
+        if run.recipe is not None:
+            return f"{self.recipe_file(run)}:Recipe"
+        if job.spider:
+            return self.allowed_spider(job.spider)
+        return "skitter.frontends.tasks:TaskFileSpider"
+
+    def _arguments(self, job: JobRecord, run: JobRun) -> dict[str, object]:
+        if job.tasks:
+            return {"task_file": str(self.task_file(run)), "watch": "yes", "recrawls": "given"}
+        return job.arguments
+
+    def allowed_spider(self, name: str) -> str:
+        """Return the full name of a spider in the allowed folder. Raises :class:`Refusal` for any other name."""
+        if self.spiders is None:
+            raise Refusal(
+                "this node runs no Python spiders",
+                remedy="use a recipe, or start the node with --spiders",
+                field="spider",
+            )
+        file, colon, kind = name.partition(":")
+        folder = self.spiders.resolve()
+        try:
+            path = (folder / file).resolve(strict=True)
+            is_allowed = path.is_file() and path.is_relative_to(folder) and path.suffix == ".py"
+        except (OSError, ValueError, RuntimeError):
+            is_allowed = False
+        if not is_allowed or (colon and not kind.isidentifier()) or Path(file).is_absolute():
+            raise Refusal(
+                f"not a spider in the allowed folder: {name!r:.200}",
+                remedy="name a file below the folder, such as shop.py or shop.py:Shop",
+                field="spider",
+            )
+        return f"{path}{colon}{kind}"
+
+
+def _with_names(output: str, job: JobRecord, run: JobRun) -> str:
+    return output.replace("{job}", job.name).replace("{run}", run.id)
+
+
+def check_settings(settings: Mapping[str, object], field: str) -> None:
+    """Check that callers may set these settings. Raises :class:`Refusal`."""
+    for name, value in settings.items():
+        if name not in SAFE_SETTINGS:
+            raise Refusal(
+                f"setting {name!r:.80} cannot be set through the API",
+                remedy=f"use one of: {', '.join(sorted(SAFE_SETTINGS))}",
+                field=f"{field}.{name}"[:100],
+            )
+        if isinstance(value, int) and abs(value) >= _LARGEST_INTEGER:
+            raise Refusal(
+                f"setting {name} is too large: {value}",
+                remedy=f"use a number below {_LARGEST_INTEGER}",
+                field=f"{field}.{name}",
+            )

@@ -1,0 +1,273 @@
+"""Operations on jobs and recipes. They change records; the nodes act on the records."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from skitter.frontends.tasks.changes import TaskChange
+from skitter.service.config import ServiceConfig, check_settings
+from skitter.service.errors import Conflict, Missing, Refusal, too_busy
+from skitter.service.models import JobRecord, JobRun, Records, StoredRecipe, decode, new_run
+from skitter.service.storage import KeyValueStore
+from skitter.service.tasks import MAX_TRIES, TaskService, check_recipe, naming_field, next_start
+from skitter.settings import build_settings
+
+_MAX_PROCESSES = 64
+
+
+class JobService:
+    """The operations of the API on jobs and recipes, and the changes that nodes make."""
+
+    def __init__(self, config: ServiceConfig, store: KeyValueStore) -> None:
+        self.config = config
+        self.store = store
+        self.records = Records(store)
+        self.tasks = TaskService(config, self.records)
+        self._files_lock = asyncio.Lock()
+        """The node and the callers of its API write the same files."""
+
+    # --- recipes -----------------------------------------------------------------------------------------
+
+    async def put_recipe(self, recipe: StoredRecipe) -> bool:
+        """Store a recipe and return whether it is new. Current runs keep the text that they started with.
+
+        Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all mistakes in the recipe.
+        """
+        await asyncio.to_thread(check_recipe, recipe, None)
+        recipe.stored = time.time()
+        for _ in range(MAX_TRIES):
+            old = await self.store.get("recipes", recipe.name)
+            if await self.store.compare_and_swap("recipes", recipe.name, old, msgspec.json.encode(recipe)):
+                return old is None
+        raise too_busy(recipe.name)
+
+    async def delete_recipe(self, name: str) -> None:
+        """Delete a recipe. Raises :class:`Conflict` while a job uses it."""
+        data = msgspec.json.encode(await self.records.recipe(name))
+        if users := [job.name for job in await self.records.jobs() if job.recipe == name]:
+            raise Conflict(f"job {users[0]!r} uses recipe {name!r}", remedy="delete the job first")
+        if not await self.store.compare_and_swap("recipes", name, data, None):
+            raise too_busy(name)
+
+    # --- jobs --------------------------------------------------------------------------------------------
+
+    async def add_job(self, job: JobRecord, *, start: bool) -> JobRecord:
+        """Create a job, and start its first run if ``start`` is set. Raises :class:`Refusal` or :class:`Conflict`."""
+        await self._check(job)
+        job.created = time.time()
+        job.due = next_start(job.schedule, job.created)
+        if start:
+            await self._start_run(job)
+        if not await self.store.compare_and_swap("jobs", job.name, None, msgspec.json.encode(job)):
+            raise Conflict(f"job {job.name!r} already exists", remedy="choose another name", field="name")
+        return job
+
+    async def _check(self, job: JobRecord) -> None:
+        kinds = [name for name, value in (("recipe", job.recipe), ("spider", job.spider), ("tasks", job.tasks)) if value]  # fmt: skip
+        if len(kinds) != 1:
+            raise Refusal(
+                f"a job needs exactly one of recipe, spider and tasks; this job has {' and '.join(kinds) or 'no such field'}",
+                remedy="give exactly one of them",
+                field="recipe",
+            )
+        check_settings(job.settings, "settings")
+        for name, value in job.settings.items():
+            naming_field(f"settings.{name}", lambda one={name: value}: _check_limits(one))  # type: ignore[misc]
+        if (processes := sum(job.queues.values())) > _MAX_PROCESSES:
+            raise Refusal(
+                f"the queues have {processes} processes in total",
+                remedy=f"use at most {_MAX_PROCESSES} on each node",
+                field="queues",
+            )
+        _check_schedule(job, job.schedule)
+        if job.tasks and job.arguments:
+            raise Refusal(
+                "a job with tasks takes no arguments",
+                remedy="give the arguments to its tasks",
+                field="arguments",
+            )
+        if job.spider:
+            await asyncio.to_thread(self.config.allowed_spider, job.spider)
+        if job.recipe:
+            recipe = await self.records.recipe(job.recipe, "recipe")
+            await asyncio.to_thread(check_recipe, recipe, job.arguments)
+
+    async def reschedule(self, name: str, schedule: str) -> JobRecord:
+        """Change the schedule of new runs. With an empty schedule, runs start only on request."""
+
+        async def edit(job: JobRecord) -> None:
+            _check_schedule(job, schedule)
+            job.schedule = schedule
+            job.due = next_start(schedule, time.time())
+
+        return await self._change(name, edit)
+
+    async def start(self, name: str) -> JobRecord:
+        """Start a new run. Raises :class:`Conflict` while a run is active."""
+
+        async def edit(job: JobRecord) -> None:
+            if job.is_active:
+                raise Conflict(f"job {name!r} is running", remedy="stop it first")
+            await self._start_run(job)
+
+        return await self._change(name, edit)
+
+    async def _start_run(self, job: JobRecord) -> None:
+        """Give a job a new run; the run before the previous one is discarded."""
+        recipe = await self.records.recipe(job.recipe, "recipe") if job.recipe else None
+        if job.previous is not None:
+            await self._discard_run(job.previous.id)
+        if job.run is not None:
+            job.previous = job.run
+        job.run = new_run(job.name, recipe)
+        logs = [job.run.id, *job.logs]
+        job.logs = logs[: self.config.log_runs]
+        for run in logs[self.config.log_runs :]:
+            await self._discard_log(run)
+        job.wanted = "running"
+
+    async def _discard_run(self, run: str) -> None:
+        """Mark a run for removal. A node erases it once no job refers to it and no node runs it."""
+        await self.store.compare_and_swap("garbage", run, None, b"{}")
+
+    async def _discard_log(self, run: str) -> None:
+        """Mark a log for removal. A node erases it once no job refers to it and no node writes to it."""
+        await self.store.compare_and_swap("old-logs", run, None, b"{}")
+
+    async def pause(self, name: str) -> JobRecord:
+        """Pause a job: nothing is fetched and no scheduled run starts until it is resumed."""
+        return await self._set_wanted(name, "paused")
+
+    async def stop(self, name: str) -> JobRecord:
+        """Stop the current run, which can be resumed. Scheduled runs still start. Raises :class:`Missing`."""
+        return await self._set_wanted(name, "stopped")
+
+    async def _set_wanted(self, name: str, wanted: Literal["paused", "stopped"]) -> JobRecord:
+        async def edit(job: JobRecord) -> None:
+            job.wanted = wanted
+
+        return await self._change(name, edit)
+
+    async def resume(self, name: str) -> JobRecord:
+        """Continue the current run, also a finished run that has new requests (retried failures, seeds)."""
+
+        async def edit(job: JobRecord) -> None:
+            if job.run is None and job.schedule:
+                job.wanted = "stopped"
+                return
+            if job.run is None:
+                await self._start_run(job)
+            assert job.run is not None
+            job.wanted = "running"
+            job.run.ended, job.run.reason, job.run.ended_at = "", "", 0.0
+            job.run.attempt += 1
+
+        return await self._change(name, edit)
+
+    async def delete(self, name: str) -> None:
+        """Delete a job. Its frontier, items and logs are erased after the nodes have stopped. Raises :class:`Missing`."""
+        for _ in range(MAX_TRIES):
+            job, data = await self.records.stored_job(name)
+            for run in (job.run, job.previous):
+                if run is not None:
+                    await self._discard_run(run.id)
+            for log in job.logs:
+                await self._discard_log(log)
+            if await self.store.compare_and_swap("jobs", name, data, None):
+                tasks = await self.store.get("tasks", name)
+                await self.store.compare_and_swap("tasks", name, tasks, None)
+                return
+        raise too_busy(name)
+
+    async def _change(self, name: str, edit: Callable[[JobRecord], Any]) -> JobRecord:
+        for _ in range(MAX_TRIES):
+            job, data = await self.records.stored_job(name)
+            await edit(job)
+            if await self.store.compare_and_swap("jobs", name, data, msgspec.json.encode(job)):
+                return job
+        raise too_busy(name)
+
+    # --- changes by nodes --------------------------------------------------------------------------------
+
+    async def change_run(
+        self, name: str, run: str, attempt: int, edit: Callable[[JobRecord, JobRun], None]
+    ) -> bool:
+        """Change the record of a run. Returns ``False`` if the job has another run, another attempt, or is deleted."""
+
+        async def checked(job: JobRecord) -> None:
+            if job.run is None or (job.run.id, job.run.attempt) != (run, attempt):
+                raise Missing(run)
+            edit(job, job.run)
+
+        try:
+            await self._change(name, checked)
+        except Missing:
+            return False
+        return True
+
+    async def start_due(self, now: float) -> list[str]:
+        """Start the runs that are due, each once, even if several nodes call this. Returns the names of the jobs."""
+        started = []
+        for name, data in (await self.store.all("jobs")).items():
+            job = decode(data, JobRecord)
+            if job.tasks and job.is_active:
+                await self.tasks.start_due_rounds(name, now)
+            if job.due is None or job.due > now:
+                continue
+            starts = not job.is_active and job.wanted != "paused"
+            job.due = next_start(job.schedule, now)
+            if starts:
+                try:
+                    await self._start_run(job)
+                except Refusal:  # its recipe is deleted
+                    starts = False
+            if not starts:
+                job.skipped += 1
+            if await self.store.compare_and_swap("jobs", name, data, msgspec.json.encode(job)) and starts:
+                started.append(name)
+        return started
+
+    # --- files of this node ------------------------------------------------------------------------------
+
+    async def prepare(self, job: JobRecord, run: JobRun) -> None:
+        """Write the files that the processes of a run read: its recipe, or its task file with all tasks added so far."""
+        entries = (await self.records.tasks(job.name))[0].entries if job.tasks else []
+        async with self._files_lock:
+            await asyncio.to_thread(self._write_files, job, run, entries)
+
+    def _write_files(self, job: JobRecord, run: JobRun, entries: list[TaskChange]) -> None:
+        self.config.sources.mkdir(parents=True, exist_ok=True)
+        if run.recipe is not None:
+            path = self.config.recipe_file(run)
+            if not path.exists():
+                draft = path.with_suffix(".tmp")
+                draft.write_text(run.recipe.text, "utf-8")
+                draft.replace(path)
+        if job.tasks:
+            with self.config.task_file(run).open("ab+") as file:
+                file.seek(0)
+                known = file.read().count(b"\n")
+                for entry in entries[known:]:
+                    outputs = self.config.outputs_of_task(entry.task, entry.outputs, job, run)
+                    line = msgspec.structs.replace(entry, outputs=outputs)
+                    file.write(msgspec.json.encode(line) + b"\n")
+
+
+def _check_schedule(job: JobRecord, schedule: str) -> None:
+    if job.tasks and schedule:
+        raise Refusal(
+            "a job with tasks takes no schedule", remedy="give a schedule to its tasks", field="schedule"
+        )
+    naming_field("schedule", lambda: next_start(schedule, time.time()))
+
+
+def _check_limits(settings: dict[str, Any]) -> None:
+    """Check the values of settings. Raises :class:`~skitter.errors.SettingsError`."""
+    read = build_settings(settings)
+    read.politeness()
+    read.queue_sizes()

@@ -1,0 +1,199 @@
+"""The records of a service: jobs, their runs, recipes, tasks, and the status of nodes."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from skitter.errors import FrontierError, did_you_mean
+from skitter.frontends.tasks.changes import TaskChange
+from skitter.service.errors import Missing, Refusal
+from skitter.service.storage import KeyValueStore
+
+FORMAT = 2
+NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+"""Pattern of the names of jobs and recipes, also part of the OpenAPI description."""
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """Base of everything that is stored: the version of its format."""
+
+    format: int = FORMAT
+
+
+_T = TypeVar("_T", bound=Record)
+
+
+class StoredRecipe(Record, kw_only=True):
+    """An uploaded recipe."""
+
+    name: str
+    text: str
+    syntax: Literal["yaml", "toml"] = "yaml"
+    stored: float = 0.0
+    """Unix time of the upload."""
+
+
+class JobRun(msgspec.Struct, kw_only=True):
+    """One crawl of a job. On the frontier it is a job of its own, named ``id``."""
+
+    id: str
+    began: float
+    """Unix time of the start."""
+    attempt: int = 0
+    """Incremented whenever the run is resumed, so that the end of an earlier process is not taken for the end of this attempt."""
+    recipe: StoredRecipe | None = None
+    """The recipe when the run started: every node runs the same text."""
+    ended: Literal["", "finished", "failed"] = ""
+    """Whether the run is over. A stopped run is not over. A finished run continues when it gets more requests."""
+    ended_at: float = 0.0
+    """Unix time of the end."""
+    reason: str = ""
+    """Why the run failed, or which limit stopped it."""
+
+
+class JobRecord(Record, kw_only=True):
+    """A job and its wanted state. Its progress is stored in the frontier of its run; nodes announce what they run."""
+
+    name: str
+    recipe: str = ""
+    spider: str = ""
+    tasks: bool = False
+    """Exactly one of ``recipe``, ``spider`` and ``tasks`` says what the job runs."""
+    arguments: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    workers: int = 1
+    """Number of processes on each node."""
+    queues: dict[str, int] = {}
+    """Number of processes for certain queues, as in :class:`~skitter.run.job.JobSpec`."""
+    schedule: str = ""
+    """Five cron fields, in UTC."""
+    wanted: Literal["running", "paused", "stopped"] = "stopped"
+    run: JobRun | None = None
+    """The newest run."""
+    previous: JobRun | None = None
+    """The run before it."""
+    logs: list[str] = []
+    """Ids of the runs whose logs are kept, newest first."""
+    due: float | None = None
+    """Unix time of the next scheduled start."""
+    skipped: int = 0
+    """Number of scheduled starts that were skipped because the job was running or paused."""
+    created: float = 0.0
+    """Unix time of the creation."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether nodes should run the job."""
+        return self.wanted == "running" and self.run is not None and not self.run.ended
+
+
+class TaskList(Record, kw_only=True):
+    """The lines of a job's task file. Lines are only added."""
+
+    entries: list[TaskChange] = []
+
+
+class NodeError(msgspec.Struct, kw_only=True):
+    """Why a node cannot run a job. The node tries again."""
+
+    error: str
+    remedy: str = ""
+    at: float = 0.0
+    """Unix time."""
+
+
+class NodeStatus(Record, kw_only=True):
+    """What a node announces about itself."""
+
+    host: str
+    pid: int
+    version: str
+    began: float
+    """Unix time of its start."""
+    running: list[str] = []
+    """Ids of the runs that it runs or is about to run."""
+    errors: dict[str, NodeError] = {}
+    """Errors by the id of the run."""
+    spiders: bool = False
+    """Whether it has a folder of spiders."""
+
+
+class Records:
+    """Typed access to the records in a key-value store."""
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self.store = store
+
+    async def job(self, name: str) -> JobRecord:
+        """Return a job. Raises :class:`~skitter.service.errors.Missing` if it does not exist."""
+        return (await self.stored_job(name))[0]
+
+    async def stored_job(self, name: str) -> tuple[JobRecord, bytes]:
+        """Return a job and its record, for a comparison. Raises :class:`~skitter.service.errors.Missing`."""
+        data = await self.store.get("jobs", name)
+        if data is None:
+            raise Missing(f"job {name!r} does not exist", remedy="list the jobs with GET /jobs")
+        return decode(data, JobRecord), data
+
+    async def jobs(self) -> list[JobRecord]:
+        """Return all jobs, sorted by name."""
+        return [decode(data, JobRecord) for data in (await self.store.all("jobs")).values()]
+
+    async def recipe(self, name: str, field: str = "") -> StoredRecipe:
+        """Return a recipe.
+
+        Raises :class:`~skitter.service.errors.Missing` if it does not exist, or, if a ``field`` of a request names it,
+        :class:`~skitter.service.errors.Refusal`.
+        """
+        data = await self.store.get("recipes", name)
+        if data is None:
+            known = list(await self.store.all("recipes"))
+            remedy = did_you_mean(name, known) if known else "upload it with PUT /recipes/NAME"
+            kind = Refusal if field else Missing
+            raise kind(f"recipe {name!r} does not exist", remedy=remedy, field=field)
+        return decode(data, StoredRecipe)
+
+    async def recipes(self) -> list[StoredRecipe]:
+        """Return all recipes, sorted by name."""
+        return [decode(data, StoredRecipe) for data in (await self.store.all("recipes")).values()]
+
+    async def tasks(self, job: str) -> tuple[TaskList, bytes | None]:
+        """Return the tasks of a job and their record, for a comparison."""
+        data = await self.store.get("tasks", job)
+        return (TaskList() if data is None else decode(data, TaskList)), data
+
+    async def nodes(self) -> dict[str, NodeStatus]:
+        """Return the live nodes."""
+        return {name: decode(status, NodeStatus) for name, status in (await self.store.nodes()).items()}
+
+
+def new_run(job: str, recipe: StoredRecipe | None) -> JobRun:
+    """Return a new run with a unique id."""
+    return JobRun(id=f"{job}.{secrets.token_hex(6)}", began=time.time(), recipe=recipe)
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can be the name of a job or a recipe."""
+    return re.fullmatch(NAME, text) is not None
+
+
+def decode(data: bytes, kind: type[_T]) -> _T:
+    """Decode a record. Raises :class:`~skitter.errors.FrontierError` for the record of another version."""
+    try:
+        found = msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise FrontierError(
+            f"cannot read a record of the service: {error}", remedy="use the version of skitter that wrote it"
+        ) from error
+    if found.format != FORMAT:
+        raise FrontierError(
+            f"a record of the service has format {found.format}; this version of skitter reads format {FORMAT}",
+            remedy="use the version of skitter that wrote it, or start with an empty store",
+            field="format",
+        )
+    return found

@@ -1,0 +1,255 @@
+"""Requests to the frontier of a run: its progress, failures and items; seeds to add, settings to change."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from skitter.errors import SkitterError
+from skitter.frontends.tasks.changes import TaskState
+from skitter.frontier.contract import NoSuchJob
+from skitter.frontier.records import AddResult, Entry
+from skitter.frontier.workers import unserved
+from skitter.observe.letters import letter_fields
+from skitter.run.control import (
+    OpenFrontier,
+    change_settings,
+    changes_of,
+    dead_letters,
+    job_status,
+    open_frontier,
+)
+from skitter.run.seeding import SeedParser
+from skitter.service.config import TASK_ITEMS, RunFolder, check_settings
+from skitter.service.errors import Conflict, Missing, Refusal
+from skitter.service.items import ItemPage, read_items
+from skitter.service.jobs import JobService
+from skitter.service.models import JobRecord, JobRun, NodeStatus
+
+_BATCH_SIZE = 500
+"""Dead letters in one read."""
+_T = TypeVar("_T")
+
+
+class JobQueries:
+    """Reads the progress of jobs from their frontiers, and changes what the frontiers hold."""
+
+    def __init__(self, jobs: JobService) -> None:
+        self._jobs = jobs
+
+    async def _folder(self, job: JobRecord) -> RunFolder:
+        if job.run is None:
+            raise Conflict(f"job {job.name!r} has no run yet", remedy="start it, or wait for its schedule")
+        await self._jobs.prepare(job, job.run)
+        return RunFolder(await asyncio.to_thread(self._jobs.config.spec, job, job.run))
+
+    async def _on_frontier(self, job: JobRecord, act: Callable[[OpenFrontier], Awaitable[_T]]) -> _T:
+        """Open the frontier of the current run and act on it. Raises :class:`Conflict` if no node has started the run."""
+        folder = await self._folder(job)
+
+        async def open_and_act() -> _T:
+            async with _started(job, folder), open_frontier(folder) as opened:
+                return await act(opened)
+
+        return await _in_thread(open_and_act())
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    async def status(self, job: JobRecord) -> dict[str, Any]:
+        """Return everything known about a job. Counts are missing until a node has started the run."""
+        shown = view(job, await self._jobs.records.nodes())
+        if job.run is None:
+            return shown
+        try:
+            found = await _in_thread(job_status(await self._folder(job)))
+        except (NoSuchJob, Refusal):
+            return shown
+        shown["counts"] = msgspec.to_builtins(found.counts)
+        shown["fleet"] = msgspec.to_builtins(found.workers)
+        shown["changes"] = _changes_view(found.changes)
+        shown["banned"] = found.banned
+        shown["unserved"] = {} if found.counts is None else unserved(found.counts.queues, found.workers)
+        return shown
+
+    async def items(
+        self, job: JobRecord, run: str | None, after: str | None, limit: int, task: TaskState | None = None
+    ) -> ItemPage:
+        """Return items of the current or the previous run, in the order in which their pages first arrived.
+
+        :param task: return only items of this task. Raises :class:`Conflict` if it has no list of its own.
+        """
+        if task is not None and not task.outputs:
+            raise Conflict(
+                f"task {task.task!r} was added without outputs, so its items are among those of the job",
+                remedy=f'add a task with "outputs": ["{TASK_ITEMS}"] to get a list of its own',
+            )
+        known = {kept.id for kept in (job.run, job.previous) if kept is not None}
+        chosen = run or (job.run.id if job.run is not None else "")
+        if not chosen:
+            raise Missing(f"job {job.name!r} has no run yet", remedy="start it, or wait for its schedule")
+        if chosen not in known:
+            raise Missing(
+                f"job {job.name!r} has no run {chosen!r}",
+                remedy="see `run` and `previous` in GET /jobs/NAME",
+                field="run",
+            )
+        number, _, index = (after or "0.0").partition(".")
+        log = self._jobs.config.items(chosen)
+        try:
+            return await read_items(log, (int(number), int(index)), limit, "" if task is None else task.task)
+        finally:
+            await log.close()
+
+    async def failures(
+        self, job: JobRecord, after: int, limit: int, kind: str | None
+    ) -> list[dict[str, Any]]:
+        """Return failed requests with ids above ``after``, sorted by id."""
+        folder = await self._folder(job)
+
+        async def read() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = []
+            start = after
+            async with _started(job, folder):
+                while len(found) < limit and (letters := await dead_letters(folder, start, _BATCH_SIZE)):
+                    start = letters[-1].id
+                    found += [letter_fields(letter) for letter in letters if _is_of_kind(letter.error, kind)]
+            return found[:limit]
+
+        return await _in_thread(read())
+
+    # --- changing ----------------------------------------------------------------------------------------
+
+    async def settle(self, job: JobRecord, ids: Sequence[int] | None, *, again: bool) -> int:
+        """Queue failed requests again, or drop them; ``None`` means all. Returns their number."""
+
+        async def act(opened: OpenFrontier) -> int:
+            letters = opened.frontier.dead_letters
+            return await (letters.replay if again else letters.drop)(ids)
+
+        return await self._on_frontier(job, act)
+
+    async def add(
+        self, job: JobRecord, seeds: Sequence[str | Mapping[str, Any]], priority: int, callback: str | None
+    ) -> AddResult:
+        """Add seeds: all of them, or none, with a :class:`Refusal` that names the first invalid one."""
+        folder = await self._folder(job)
+
+        async def act(opened: OpenFrontier) -> AddResult:
+            parser = SeedParser(folder, opened, priority=priority, callback=callback)
+            entries: list[Entry] = []
+            for number, seed in enumerate(seeds):
+                field = f"seeds[{number}]"
+                text = seed if isinstance(seed, str) else msgspec.json.encode(seed)
+                try:
+                    entry = parser.entry(text)
+                except SkitterError as error:
+                    raise Refusal(str(error), remedy=error.remedy, field=field) from None
+                except (ValueError, OverflowError, TypeError) as error:  # while encoding a huge number
+                    raise Refusal(
+                        f"cannot store the seed: {error}", remedy="correct it", field=field
+                    ) from None
+                if isinstance(entry, str):
+                    raise Refusal(entry, remedy="remove or correct the seed", field=field)
+                entries.append(entry)
+            return await opened.frontier.add(entries)
+
+        return await self._on_frontier(job, act)
+
+    async def drop_task(self, job: JobRecord, task: str) -> None:
+        """Drop the queued requests of a task, whether the job is running or not."""
+        with suppress(Conflict):  # no node has started a run: nothing is queued
+            await self._on_frontier(job, lambda opened: opened.frontier.control.drop_group(task))
+
+    async def change(self, job: JobRecord, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
+        """Change settings for all workers; return all changes in effect.
+
+        Raises :class:`Refusal` for a setting that cannot be changed, or an invalid value.
+        """
+        check_settings(limits, "settings")
+        try:
+            changes = changes_of(limits)
+        except SkitterError as error:
+            raise Refusal(str(error), remedy=error.remedy, field="settings") from None
+
+        async def act(opened: OpenFrontier) -> dict[str, Any]:
+            changed = await change_settings(opened.frontier, changes, reset=reset)
+            return _changes_view(msgspec.to_builtins(changed))
+
+        return await self._on_frontier(job, act)
+
+
+def _changes_view(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes as JSON, which has no infinity: waiting without limit is shown as ``true``."""
+    return {name: True if value == math.inf else value for name, value in changes.items()}
+
+
+async def _in_thread(call: Coroutine[Any, Any, _T]) -> _T:
+    """Run code that reads disks and imports spiders on an event loop of its own, so that other callers do not wait."""
+    return await asyncio.to_thread(_on_own_loop, call)
+
+
+def _on_own_loop(call: Coroutine[Any, Any, _T]) -> _T:
+    return asyncio.run(call)
+
+
+@asynccontextmanager
+async def _started(job: JobRecord, folder: RunFolder) -> AsyncIterator[None]:
+    """Raise :class:`Conflict` if no node has started the run, so that it has no frontier."""
+    conflict = Conflict(f"no node has started job {job.name!r} yet", remedy="try again in a moment")
+    if folder.is_local and not folder.exists():
+        raise conflict
+    try:
+        yield
+    except NoSuchJob:
+        raise conflict from None
+
+
+def view(job: JobRecord, nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
+    """Return a job as the API shows it."""
+    run = job.run
+    running, errors = [], {}
+    if run is not None:
+        running = [name for name, status in nodes.items() if run.id in status.running]
+        errors = {name: status.errors[run.id] for name, status in nodes.items() if run.id in status.errors}
+    shown: dict[str, Any] = msgspec.to_builtins(job)
+    del shown["format"]
+    return shown | {
+        "state": state_of(job, running=bool(running)),
+        "run": _run_view(run),
+        "previous": _run_view(job.previous),
+        "nodes": running,
+        "node_errors": msgspec.to_builtins(errors),
+    }
+
+
+def _run_view(run: JobRun | None) -> dict[str, Any] | None:
+    if run is None:
+        return None
+    return {
+        "id": run.id,
+        "began": run.began,
+        "ended": run.ended,
+        "ended_at": run.ended_at,
+        "reason": run.reason,
+    }
+
+
+def state_of(job: JobRecord, *, running: bool) -> str:
+    """Return the state of a job in one word. ``running``: whether a node runs it."""
+    if job.run is None:
+        return "paused" if job.wanted == "paused" else "scheduled" if job.due is not None else "new"
+    if job.run.ended:
+        return job.run.ended
+    if job.wanted == "running":
+        return "running" if running else "waiting"
+    return {"paused": ("paused", "pausing"), "stopped": ("stopped", "stopping")}[job.wanted][running]
+
+
+def _is_of_kind(error: str, kind: str | None) -> bool:
+    found = error.partition(":")[0]
+    return kind is None or found == kind or found.startswith(f"{kind}/")

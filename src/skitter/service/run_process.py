@@ -1,0 +1,139 @@
+"""The process that runs a job on this node, as the node controls it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from skitter.run.job import JobSpec
+from skitter.run.log_frames import LogLine
+from skitter.service.config import AUTH_VARIABLE
+from skitter.service.items import ITEMS_VARIABLE
+from skitter.service.log_collector import LogPipe
+from skitter.service.runner import RunEnd, RunOrder
+from skitter.worker import DRAIN_SECONDS
+
+_STOP_TIMEOUT = DRAIN_SECONDS + 15.0
+"""How long a process may take to stop before it is killed, in seconds. Its leases expire."""
+
+
+class RunStart(msgspec.Struct):
+    """What the process should run."""
+
+    job: str
+    attempt: int
+    spec: JobSpec
+    items: str
+    """Location of its items; see :data:`~skitter.service.items.ITEMS_VARIABLE`."""
+    log_level: str
+    """Lowest level that the process and its workers send."""
+
+
+class RunProcess:
+    """One process. Create it with :meth:`start`."""
+
+    def __init__(
+        self, order: RunStart, process: asyncio.subprocess.Process, result_pipe: int, log_pipe: LogPipe
+    ) -> None:
+        self.job = order.job
+        self.attempt = order.attempt
+        self._process = process
+        self._result_pipe = result_pipe
+        self._log_pipe = log_pipe
+        self._stopped_at = 0.0
+        self._end: RunEnd | None = None
+
+    @classmethod
+    async def start(cls, order: RunStart, take: Callable[[LogLine], None]) -> RunProcess:
+        """Start the process; ``take`` receives each log line of the process and its workers."""
+        runner_order = RunOrder(order.spec, os.getpid(), order.log_level)
+        log_pipe = LogPipe(take)
+        reader, writer = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "skitter.service.runner", str(writer),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=log_pipe.writer,
+                pass_fds=(writer,), start_new_session=True, env=_environment(order.items),
+            )  # fmt: skip
+        except BaseException:
+            os.close(reader)
+            log_pipe.discard()
+            raise
+        finally:
+            os.close(writer)
+        log_pipe.listen()
+        assert process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            process.stdin.write(msgspec.json.encode(runner_order))
+            await process.stdin.drain()
+        process.stdin.close()
+        return cls(order, process, reader, log_pipe)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.returncode is not None
+
+    @property
+    def status(self) -> int | None:
+        """The exit status; negative if a signal ended the process; ``None`` while it runs."""
+        return self._process.returncode
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._stopped_at > 0
+
+    def stop(self) -> None:
+        """Ask the process to finish its requests in progress and end."""
+        if not self._stopped_at:
+            self._stopped_at = time.monotonic()
+            self._signal(signal.SIGTERM)
+
+    def kill_if_overdue(self) -> None:
+        """Kill the process if it was asked to stop too long ago."""
+        if self._stopped_at and time.monotonic() - self._stopped_at > _STOP_TIMEOUT:
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def wait(self) -> RunEnd | None:
+        """Wait for the end and return the result; ``None`` if the process was killed. A process that takes too long is killed."""
+        try:
+            await asyncio.wait_for(self._process.wait(), _STOP_TIMEOUT)
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            await self._process.wait()
+        if self._result_pipe >= 0:
+            self._log_pipe.close()
+            data, self._result_pipe = _read_all(self._result_pipe), -1
+            with contextlib.suppress(msgspec.MsgspecError):
+                self._end = msgspec.json.decode(data, type=RunEnd)
+        return self._end
+
+
+def _environment(items: str) -> dict[str, str]:
+    """Return the environment of a run, without the tokens of the API."""
+    return {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE} | {
+        ITEMS_VARIABLE: items
+    }
+
+
+def _read_all(pipe: int) -> bytes:
+    """Read what an ended process has written, in one piece, to a pipe."""
+    os.set_blocking(pipe, False)
+    try:
+        return os.read(pipe, 1 << 16)
+    except BlockingIOError:  # a child of the process holds the pipe open
+        return b""
+    finally:
+        os.close(pipe)
