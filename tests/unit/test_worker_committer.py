@@ -85,7 +85,7 @@ async def test_a_page_that_another_worker_took_over_is_told_and_nothing_of_it_is
             # As if the worker had been stopped for longer than its lease holds.
             frontier = crawl.frontier
             if response.url.endswith("/3") and not taken:
-                (held,) = [one for one in frontier._leases if one.request.entry.url == response.url]
+                (held,) = [one for one in frontier._leases if one.request.row.url == response.url]
                 taken.append(await frontier.commit([Outcome(held.id, Resolution.RETRY, error="lost: away")]))
                 while (await frontier.status()).counters.get("pages", 0) < 10:
                     await asyncio.sleep(0.01)
