@@ -144,7 +144,7 @@ def test_output_that_holds_something_else_is_not_replaced(here):
 
 
 def test_unwritable_summary(here):
-    assert "summary nowhere/s.json cannot be written" in complaint(
+    assert "cannot write summary nowhere/s.json" in complaint(
         "crawl", URL, "--summary", "nowhere/s.json", cwd=here
     )
 
