@@ -22,7 +22,7 @@ from services import nats_servers, nsq_servers, redis_servers
 from skitter.frontier.options import FrontierContext, FrontierOptions
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.frontier.registry import make_frontier
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 from skitter.run.process import run_async
 
 GOAL = 0.6
@@ -45,7 +45,7 @@ async def work(url, pages, links):
     context = FrontierContext(
         f"bench{uuid.uuid4().hex}",
         "",
-        Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=8)),
+        Politeness(HostLimits(delay=0.0, concurrency_per_slot=8)),
         FrontierOptions(),
     )
     frontier = make_frontier(url, context)

@@ -17,7 +17,7 @@ from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, JobState, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.item import OutputRange
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 from skitter.request import Request, encode_request, fingerprint_of_url
 
 PER_HOST = 50
@@ -130,7 +130,7 @@ async def measure(kind, queued, options, append, links, batch):
         frontier = RedisFrontier(
             server.url,
             "bench",
-            Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100)),
+            Politeness(HostLimits(delay=0.0, concurrency_per_slot=100)),
             FrontierOptions(**options),
         )
         await frontier.open()

@@ -17,7 +17,7 @@ import xxhash
 from skitter.frontier.embedded.scheduler import SlotScheduler
 from skitter.frontier.records import FetchReport
 from skitter.frontier.scheduling import MAX_WAIT
-from skitter.politeness import SlotPolicy
+from skitter.politeness import HostLimits
 
 BATCH_US, PAGE_US, EMPTY_US = 500.0, 95.0, 130.0
 """CPU of a server: for a batch of pages from its lease to its commit, for each page in it, and for a question for work
@@ -187,7 +187,7 @@ class Simulation:
     def __init__(self, web, fleet, seed=1):
         self._web, self._fleet = web, fleet
         self._rng = random.Random(seed)
-        self._partitions = [Partition(SlotPolicy(delay=fleet.delay)) for _ in range(fleet.partitions)]
+        self._partitions = [Partition(HostLimits(delay=fleet.delay)) for _ in range(fleet.partitions)]
         self._ranks = list(range(1, web.hosts + 1))
         self._rng.shuffle(self._ranks)
         self._pages = web.pages

@@ -31,7 +31,7 @@ async def main(site):
             downloaders=[Downloader(id="one"), Downloader(id="two")],
             analyzers=[Analyzer(titles, links)],
             pipelines=[Pipeline(tidy, untitled, fail_fast=True)],
-            max_depth=2,
+            depth_limit=2,
             outputs=["managed.jsonl"],
             frontier="sqlite:",
             settings={"max_errors": 100},

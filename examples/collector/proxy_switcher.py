@@ -8,7 +8,7 @@ import sys
 
 from skitter import Collector
 
-crawler = Collector(max_depth=2, settings={"proxies": sys.argv[2:]})
+crawler = Collector(depth_limit=1, settings={"proxies": sys.argv[2:]})
 
 
 @crawler.on_html("a[href]")

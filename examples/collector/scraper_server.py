@@ -14,7 +14,7 @@ from skitter import Collector, SkitterError
 async def links_of(url):
     """Crawl one page."""
     page = {"status": 0, "links": {}}
-    crawler = Collector(max_depth=1)
+    crawler = Collector(depth_limit=0)
 
     @crawler.on_response
     def arrived(response):

@@ -7,9 +7,9 @@ if TYPE_CHECKING:
     from skitter.errors import SkitterError
     from skitter.frontends.collector import Collector
     from skitter.frontends.tasks.spider import TaskSpider
-    from skitter.frontends.tasks.task import Limits, Task
+    from skitter.frontends.tasks.task import Task
     from skitter.links import Links, SkippedLinks
-    from skitter.politeness import LimitRule, Rate
+    from skitter.politeness import HostLimits, LimitRule
     from skitter.request import Request
     from skitter.response import Response
     from skitter.run.crawl import Crawl, RunResult
@@ -23,11 +23,10 @@ __all__ = [
     "Crawl",
     "HookAction",
     "Hooks",
+    "HostLimits",
     "JobSpec",
     "LimitRule",
-    "Limits",
     "Links",
-    "Rate",
     "Request",
     "Response",
     "RunResult",
@@ -43,11 +42,10 @@ _HOMES = {
     "Collector": "frontends.collector",
     "Crawl": "run.crawl",
     "Hooks": "worker.hooks",
+    "HostLimits": "politeness",
     "JobSpec": "run.job",
     "LimitRule": "politeness",
-    "Limits": "frontends.tasks.task",
     "Links": "links",
-    "Rate": "politeness",
     "SkippedLinks": "links",
     "Request": "request",
     "Response": "response",

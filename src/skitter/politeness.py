@@ -26,86 +26,109 @@ DEFAULT_CONCURRENCY_PER_SLOT = 4
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most ``count`` fetches begin in any window of ``per`` seconds.
-
-    Several rates of one slot must all agree (layered limits). Written ``"20/60s"``, ``"1/2s"``,
-    ``"500/h"`` in settings.
-    """
+    """At most ``count`` fetches start in any window of ``per`` seconds. Settings write it as ``20/60s`` or ``500/h``."""
 
     count: int
     per: float
 
-    def __post_init__(self) -> None:
-        if self.count < 1 or self.per <= 0:
-            raise SettingsError(
-                f"rate {self.count}/{self.per}s is not positive", remedy="write a rate like 20/60s"
-            )
-
     @classmethod
+    @lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Rate:
-        """Read ``COUNT/[NUMBER]UNIT`` with unit ``s``, ``m`` or ``h``.
+        """Read ``COUNT/[NUMBER]UNIT`` with the unit ``s``, ``m`` or ``h``.
 
-        Raises :class:`~skitter.errors.SettingsError` for anything else.
+        Raises :class:`~skitter.errors.SettingsError` for any other text.
         """
         match = _RATE.fullmatch(text.strip())
-        if match is None:
-            raise SettingsError(f"rate {text!r} is not understood", remedy="write a rate like 20/60s")
-        count, number, unit = match.groups()
-        return cls(int(count), float(number or 1) * _SECONDS[unit])
+        if match is None or int(match[1]) < 1 or float(match[2] or 1) <= 0:
+            raise SettingsError(f"invalid rate {text!r}", remedy="write a rate like 20/60s", field="rates")
+        return cls(int(match[1]), float(match[2] or 1) * _SECONDS[match[3]])
 
 
 _RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class SlotPolicy(msgspec.Struct, frozen=True):
-    """The limits of one slot."""
+class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one slot (host), of the hosts of a queue, a task or a domain.
+
+    A limit that is not set comes from the more general limits, in the end from the settings of the job. Raises
+    :class:`~skitter.errors.SettingsError` for a negative number or an invalid rate.
+    """
 
     delay: float | None = None
-    """Seconds between two requests. ``None``: adapt to the server's latency."""
-    jitter: float = 0.0
-    """Up to so many seconds more, uniformly random, at each fetch."""
-    concurrency_per_slot: int = DEFAULT_CONCURRENCY_PER_SLOT
-    """Fetches in flight at once."""
-    rates: tuple[Rate, ...] = ()
-    """Layered limits beside the delay; all must agree."""
+    """Minimum seconds between the starts of two fetches. If no limit sets it, it adapts to the server's latency."""
+    jitter: float | None = None
+    """Maximum random extra delay per fetch, in seconds (uniform distribution)."""
+    concurrency_per_slot: int | None = None
+    """Number of concurrent fetches."""
+    rates: tuple[str, ...] = ()
+    """Rate limits such as ``("1/2s", "20/60s")``. A fetch must satisfy all of them."""
 
     def __post_init__(self) -> None:
-        if (self.delay is not None and self.delay < 0) or self.jitter < 0:
-            raise SettingsError("delay and jitter cannot be negative", remedy="use 0 for no delay")
-        if self.concurrency_per_slot < 1:
-            raise SettingsError(
-                f"concurrency_per_slot is {self.concurrency_per_slot}",
-                remedy="let at least one fetch be in flight",
-            )
+        for name, value, least in (
+            ("delay", self.delay, 0), ("jitter", self.jitter, 0),
+            ("concurrency_per_slot", self.concurrency_per_slot, 1),
+        ):  # fmt: skip
+            if value is not None and value < least:
+                raise SettingsError(f"{name} is {value}", remedy=f"give {least} or more", field=name)
+        msgspec.structs.force_setattr(self, "rates", tuple(self.rates))  # a list is accepted, too
+        self.parsed_rates()
+
+    def parsed_rates(self) -> tuple[Rate, ...]:
+        """Return the rate limits as numbers."""
+        return tuple(map(Rate.parse, self.rates))
+
+    def over(self, general: HostLimits) -> HostLimits:
+        """Return these limits, completed by more general ones."""
+        return HostLimits(
+            delay=general.delay if self.delay is None else self.delay,
+            jitter=general.jitter if self.jitter is None else self.jitter,
+            concurrency_per_slot=general.concurrency_per_slot
+            if self.concurrency_per_slot is None
+            else self.concurrency_per_slot,
+            rates=self.rates or general.rates,
+        )
+
+    def strictest(self, other: HostLimits) -> HostLimits:
+        """Return limits that satisfy both."""
+
+        def both(choose: Callable[[list[Any]], Any], name: str) -> Any:
+            given = [value for limits in (self, other) if (value := getattr(limits, name)) is not None]
+            return choose(given) if given else None
+
+        return HostLimits(
+            delay=both(max, "delay"),
+            jitter=both(max, "jitter"),
+            concurrency_per_slot=both(min, "concurrency_per_slot"),
+            rates=tuple(dict.fromkeys((*self.rates, *other.rates))),
+        )
 
 
-class LimitRule(msgspec.Struct, frozen=True):
-    """Limits for the hosts that a pattern matches; of several rules the first match wins.
+_NO_LIMITS = HostLimits()
+_DEFAULT_LIMITS = HostLimits(jitter=0.0, concurrency_per_slot=DEFAULT_CONCURRENCY_PER_SLOT)
 
-    ``domain_glob`` (``*.example.com``) or ``domain_regexp`` has to match the whole host name, alone or with
-    its port. What the rule leaves out comes from the job's policy.
+
+class LimitRule(HostLimits, frozen=True, kw_only=True):
+    """Limits for the hosts that a pattern matches. The first rule that matches wins.
+
+    ``domain_glob`` (``*.example.com``) or ``domain_regexp`` must match the whole host name, with or without its port.
     """
 
     domain_glob: str | None = None
     domain_regexp: str | None = None
-    delay: float | None = None
-    jitter: float | None = None
-    """Jitter in seconds."""
-    concurrency_per_slot: int | None = None
-    rates: tuple[Rate, ...] = ()
     unit: SlotUnit = "host"
-    """``host``: each host by itself; ``domain``: each registered domain (Public Suffix List);
-    ``rule``: one pool for all that the rule matches."""
+    """``host``: each host has the limits to itself; ``domain``: each registered domain (Public Suffix List);
+    ``rule``: all hosts that match share them."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.domain_glob is None) == (self.domain_regexp is None):
             raise SettingsError(
                 "a limit rule needs either domain_glob or domain_regexp",
-                remedy='for example {"domain_glob": "*.example.com", "delay": 2}',
+                remedy='write a rule like {"domain_glob": "*.example.com", "delay": 2}',
+                field="limit_rules",
             )
         self.pattern()
-        self.policy(SlotPolicy())
 
     def pattern(self) -> re.Pattern[str]:
         """Return the compiled pattern. Raises :class:`~skitter.errors.SettingsError`."""
@@ -114,57 +137,10 @@ class LimitRule(msgspec.Struct, frozen=True):
             return re.compile(source or "", re.IGNORECASE)
         except re.error as error:
             raise SettingsError(
-                f"limit rule pattern {self.domain_regexp!r} is no regular expression: {error}",
+                f"invalid regular expression {self.domain_regexp!r} in a limit rule: {error}",
                 remedy="correct domain_regexp, or use domain_glob",
+                field="limit_rules",
             ) from error
-
-    def policy(self, default: SlotPolicy) -> SlotPolicy:
-        """Return the limits of a slot under this rule."""
-        return SlotPolicy(
-            delay=default.delay if self.delay is None else self.delay,
-            jitter=default.jitter if self.jitter is None else self.jitter,
-            concurrency_per_slot=default.concurrency_per_slot
-            if self.concurrency_per_slot is None
-            else self.concurrency_per_slot,
-            rates=self.rates or default.rates,
-        )
-
-
-class QueueLimits(msgspec.Struct, frozen=True):
-    """Limits of the slots of one named queue, or of one domain. What is ``None`` or empty comes from the job's policy."""
-
-    delay: float | None = None
-    jitter: float | None = None
-    concurrency_per_slot: int | None = None
-    rates: tuple[Rate, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.policy(SlotPolicy())
-
-    def strictest(self, other: QueueLimits) -> QueueLimits:
-        """Return limits under which both hold."""
-
-        def both(choose: Callable[[list[Any]], Any], name: str) -> Any:
-            return choose(
-                [value for one in (self, other) if (value := getattr(one, name)) is not None] or [None]
-            )
-
-        rates = tuple(dict.fromkeys((*self.rates, *other.rates)))
-        return QueueLimits(both(max, "delay"), both(max, "jitter"), both(min, "concurrency_per_slot"), rates)
-
-    def policy(self, default: SlotPolicy) -> SlotPolicy:
-        """Return the limits of a slot of the queue under no rule."""
-        return SlotPolicy(
-            delay=default.delay if self.delay is None else self.delay,
-            jitter=default.jitter if self.jitter is None else self.jitter,
-            concurrency_per_slot=default.concurrency_per_slot
-            if self.concurrency_per_slot is None
-            else self.concurrency_per_slot,
-            rates=self.rates or default.rates,
-        )
-
-
-_NO_LIMITS_OF_ITS_OWN = QueueLimits()
 
 
 class Politeness:
@@ -177,22 +153,22 @@ class Politeness:
 
     def __init__(
         self,
-        default: SlotPolicy | None = None,
+        default: HostLimits | None = None,
         rules: Sequence[LimitRule] = (),
         unit: SlotUnit = "host",
-        queues: Mapping[str, QueueLimits] | None = None,
-        domains: Mapping[str, QueueLimits] | None = None,
+        queues: Mapping[str, HostLimits] | None = None,
+        domains: Mapping[str, HostLimits] | None = None,
     ) -> None:
-        self.default = default if default is not None else SlotPolicy()
+        self.default = _DEFAULT_LIMITS if default is None else default.over(_DEFAULT_LIMITS)
         self.rules = tuple(rules)
         self.queues = dict(queues or {})
         self._patterns = [rule.pattern() for rule in self.rules]
         self._unit = unit
-        self.domains: dict[str, QueueLimits] = {}
+        self.domains: dict[str, HostLimits] = {}
         for domain, limits in (domains or {}).items():
             name = _without_port(domain.lower())
             key = registered_domain(name) if unit == "domain" else name
-            self.domains[key] = limits.strictest(self.domains.get(key, _NO_LIMITS_OF_ITS_OWN))
+            self.domains[key] = limits.strictest(self.domains.get(key, _NO_LIMITS))
         self.slot_of = lru_cache(maxsize=65_536)(self._slot_of)
         """Slot key of a host (``name`` or ``name:port``); remembered for the hosts met last."""
 
@@ -212,7 +188,7 @@ class Politeness:
                 return index
         return None
 
-    def changed(self, default: SlotPolicy, domains: Mapping[str, QueueLimits]) -> Politeness:
+    def changed(self, default: HostLimits, domains: Mapping[str, HostLimits]) -> Politeness:
         """Return the same rules with other limits where none of them says otherwise."""
         return Politeness(default, self.rules, self._unit, self.queues, domains)
 
@@ -221,23 +197,23 @@ class Politeness:
         """What a slot is where no rule says otherwise."""
         return self._unit
 
-    def policy_of(self, slot: str) -> SlotPolicy:
+    def policy_of(self, slot: str) -> HostLimits:
         """Return the limits of a slot by its key."""
         index = self.rule_of_slot(slot)
         default = self.default_of(queue_of(slot)) if self.queues else self.default
         if index is not None:
-            return self.rules[index].policy(default)
+            return self.rules[index].over(default)
         own = self._limits_of_domain(without_queue(slot)) if self.domains else None
-        return default if own is None else own.policy(default)
+        return default if own is None else own.over(default)
 
-    def _limits_of_domain(self, host: str) -> QueueLimits | None:
+    def _limits_of_domain(self, host: str) -> HostLimits | None:
         while host and host not in self.domains:
             host = host.partition(".")[2]
         return self.domains.get(host)
 
-    def default_of(self, queue: str) -> SlotPolicy:
+    def default_of(self, queue: str) -> HostLimits:
         """Return the limits of the slots of a queue that are under no rule."""
-        return self.queues.get(queue, _NO_LIMITS_OF_ITS_OWN).policy(self.default)
+        return self.queues.get(queue, _NO_LIMITS).over(self.default)
 
     def rule_of_slot(self, slot: str) -> int | None:
         """Return the number of the rule that a slot is under; ``None``: the job's own limits hold."""

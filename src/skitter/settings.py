@@ -1,7 +1,9 @@
-"""Settings: everything about a job that is not its spider, with types, units and defaults.
+"""Declares the settings of a job: type, unit, bounds, default, help, command-line option, and who may change them when.
 
-They come, the later the stronger, from the defaults here, the spider's ``custom_settings``, and the command
-line (``-s NAME=VALUE`` and the named options).
+A setting is declared here and nowhere else. Validation, the options of ``skitter run`` and ``skitter crawl``, the settings
+that API users may set, those that ``skitter config`` changes during a run, and the reference page are derived from it.
+
+Values come from the defaults, the spider's ``custom_settings`` and the command line. Later sources override earlier ones.
 """
 
 from __future__ import annotations
@@ -9,290 +11,503 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from skitter._version import VERSION
 from skitter.errors import SettingsError
-from skitter.politeness import LimitRule, Politeness, Rate, SlotPolicy, SlotUnit
-from skitter.queue_settings import read_limits, read_size
+from skitter.politeness import HostLimits, LimitRule, Politeness, SlotUnit
+from skitter.queues import NAME_RULE, is_queue_name
+
+QueueOrder = Literal["priority", "fifo", "lifo", "random"]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a job. Times are seconds, sizes bytes."""
+class Setting(msgspec.Struct, frozen=True):
+    """The declaration of a setting, beside its name, type and default."""
 
-    # how much at once, and how gently
-    concurrency: int = 32
-    """Fetches in flight in one worker process."""
-    concurrency_per_slot: int = 4
-    """Fetches in flight per slot (host) over all workers."""
-    delay: float | None = None
-    """Between two fetches of a slot; ``None``: adapt to the server's latency."""
-    jitter: float = 0.0
-    """Up to so much more at each fetch, uniformly random."""
-    rates: tuple[str, ...] = ()
-    """Layered limits of a slot, such as ``["1/2s", "20/60s"]``; all must agree."""
-    slot: SlotUnit = "host"
-    """Unit of politeness: ``host`` or ``domain`` (registered domain)."""
-    limit_rules: tuple[dict[str, Any], ...] = ()
-    """Other limits for some hosts; see :class:`~skitter.politeness.LimitRule`. First match wins."""
-    queues: dict[str, dict[str, Any]] = {}
-    """Sizes and limits of named queues: by name, any of ``concurrency``, ``delay``, ``jitter``, ``concurrency_per_slot`` and
-    ``rates``, which mean for the queue what they mean for the job."""
-    robots: bool = True
-    """Obey robots.txt (RFC 9309), Crawl-delay included."""
-    robots_ttl: float = 86_400.0
-    """How long a robots.txt is believed; RFC 9309 allows a day."""
-    crawl_delay_cap: float = 300.0
-    """A longer Crawl-delay is cut to this."""
+    help: str
+    """Meaning of the setting: a phrase for the command line and the reference page, in Markdown."""
+    section: str = ""
+    """Heading of the reference page that starts with this setting."""
+    unit: str = ""
+    """``s`` (seconds), ``bytes``, ``pages`` ... Empty for a plain number or a value of another kind."""
+    min: float | None = None
+    """Smallest allowed number."""
+    above: float | None = None
+    """The number must be larger than this."""
+    max: float | None = None
+    """Largest allowed number."""
+    cli: str = ""
+    """Option of ``skitter run`` and ``skitter crawl``, with the name of its value: ``--delay SECONDS``. Most settings have
+    none: ``--setting NAME=VALUE`` sets any."""
+    live: bool = False
+    """Whether the setting can change during a run."""
+    api: bool = False
+    """Whether API users may set it. Never true for names of files, code, proxies or keys on servers: these belong to
+    whoever runs the nodes."""
 
-    # the request
-    user_agent: str = f"skitter/{VERSION} (+https://pypi.org/project/skitter/)"
-    headers: dict[str, str] = {}
-    """Sent with every request, besides what a request brings itself."""
-    connect_timeout: float = 10.0
-    read_timeout: float = 30.0
-    """Longest wait for the next byte."""
-    timeout: float = 120.0
-    """Longest whole transfer."""
-    max_body: int = 32 * 1024 * 1024
-    """A body that passes this, on the wire or unpacked, is given up."""
-    keep_alive: bool = True
-    """``False``: a fresh connection for each request."""
-    http2: bool = True
-    verify_tls: bool = True
-    proxy: str | None = None
-    """Proxy URL for all requests that name none themselves."""
-    dns_cache_ttl: float = 60.0
-    fetcher: Any = "http"
-    """What fetches: a name, ``package.module:Name``, or an object. See :mod:`skitter.fetch.contract`."""
 
-    cache_dir: str | None = None
-    """Folder in which answers are kept and found again: to try a spider out. ``None``: no cache."""
-    cache_ttl: float | None = None
-    """How long they are kept; ``None``: for ever."""
+class Declaration(msgspec.Struct, frozen=True):
+    """A setting as declared: its name, type, default and :class:`Setting`."""
 
-    # as whom (docs/identity.md); each ``Any`` is a name, ``package.module:Name``, values, or an object
-    user_agents: Any = None
-    """Whose headers are sent: ``random``, ``file:PATH``, or a list of texts and header sets."""
-    proxies: Any = None
-    """Proxies to go through: URLs, ``file:PATH`` or ``url:URL``."""
-    proxy_rotation: Literal["round-robin", "random", "session", "host"] = "round-robin"
-    proxy_refresh: float = 300.0
-    """Between two readings of a list of proxies that may change."""
-    proxy_cooldown: float = 30.0
-    """How long a proxy that failed is left alone; doubled at each failure in a row."""
-    sessions: Any = None
-    """Sessions that bind user agent, proxy and cookies: their number in each worker, or a mapping of options."""
-    cookies: Any = "session"
-    """Where cookies are kept: ``session``, ``proxy``, ``shared`` or ``none``."""
-    cookie_file: str | None = None
-    """Cookies that every session begins with: a ``cookies.txt``, or the database of a browser."""
+    name: str
+    type: Any
+    default: Any
+    setting: Setting
 
-    # what becomes of an answer
-    max_redirects: int = 20
-    allowed_statuses: tuple[int, ...] = ()
-    """Statuses outside 2xx that are given to the callback like a page."""
-    max_retries: int = 3
-    """Tries again after a failure that may pass (5xx, time-outs, broken connections)."""
-    max_throttled: int = 10
-    """Tries again after 429 and 503 answers."""
-    retry_delay: float = 1.0
-    """Wait before the first retry; doubled at each further one, with jitter."""
-    retry_delay_cap: float = 300.0
-    retry_failed_at_end: bool = False
-    """When all else is done, put what was given up back in the queue, once a run."""
+    @property
+    def is_list(self) -> bool:
+        """Whether the value is a list."""
+        return "tuple" in str(self.type)
 
-    # what belongs to the crawl
-    fingerprint_keys: tuple[str, ...] = ()
-    """Names of ``meta`` keys that are part of the identity of every request."""
-    item_meta_fields: tuple[str, ...] = ()
-    """Names in ``meta`` and ``cb_kwargs`` whose values are added to each item that has no such field; ``*``: all."""
-    depth_limit: int | None = None
-    """Links followed from a seed at most; 0: the seeds only."""
-    max_url_length: int = 4096
-    allow: tuple[str, ...] = ()
-    """Regular expressions; a URL that none of them is found in is refused. Empty: all pass."""
-    deny: tuple[str, ...] = ()
-    """Regular expressions; a URL that one of them is found in is refused."""
-    scope: Literal["any", "host", "domain", "prefix"] = "any"
-    """How far to follow links, seen from the seeds: their host, registered domain or URL prefix."""
+    @property
+    def is_optional(self) -> bool:
+        """Whether the value may be ``None``."""
+        return "None" in str(self.type) or self.type is Any
 
-    # when to stop
-    max_pages: int | None = None
-    max_items: int | None = None
-    max_errors: int | None = None
-    """Dead letters."""
-    max_bytes: int | None = None
-    """Body bytes fetched."""
-    time_limit: float | None = None
-
-    # the frontier
-    queue_order: Literal["priority", "fifo", "lifo", "random"] = "priority"
-    visited_ttl: float | None = None
-    """How long a visited page is not visited again; ``None``: never again, 0: no memory of visits."""
-    failed_stay_known: bool = True
-    lease_seconds: float = 60.0
-    max_worker_crashes: int = 5
-    durability: Literal["process", "machine"] = "process"
-    """What a crash may not take: ``process`` survives SIGKILL, ``machine`` power loss too."""
-    seen_memory_limit: int = 20_000_000
-    """Known URLs kept in memory (0.1 GB a million) before they move to disk."""
-    max_queued: int | None = None
-    """Requests waiting or at work from which on workers keep the links of further pages on their own disks."""
-    seen_filter: Literal["exact", "compact"] = "exact"
-    """``compact``: a Redis frontier keeps half as many bytes of a known URL, and takes a new one for known, which
-    loses it, with the probability ``seen_error_rate``. Not with a ``visited_ttl``."""
-    seen_error_rate: float = 1e-6
-
-    # seeds from outside, and what is counted
-    wait_for_seeds: bool | float = False
-    """Do not end, but wait for more seeds (``skitter add``, ``seed_keys``); a number: end after so many seconds
-    in which there was nothing to do."""
-    seed_keys: tuple[str, ...] = ()
-    """Keys on the Redis server of the frontier from which seeds are taken: lists, sets or sorted sets."""
-    group_key: str | None = None
-    """Key of ``meta`` by whose values pages and items are counted; what follows from a page inherits it."""
-    group_counter_prefix: str | None = None
-    """Redis frontier: also count the items of each task under this prefix and the task, as a plain number."""
-    group_counter_ttl: float | None = None
-    """How long such a number lives after it was last raised; ``None``: for ever."""
-    stats_max_keys: int = 10_000
-    """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
-
-    def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise SettingsError(f"setting {name} is {value}", remedy="give a number above zero")
-        for name in _NOT_NEGATIVE:
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise SettingsError(f"setting {name} is {value}", remedy="give zero or more")
-        for name in _POSITIVE + _NOT_NEGATIVE:
-            value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise SettingsError(
-                    f"setting {name} is {value}", remedy="give a number, or none for no limit"
-                )
-        if self.seen_error_rate > _WORST_ERROR_RATE:
-            raise SettingsError(
-                f"setting seen_error_rate is {self.seen_error_rate}", remedy="0.1 is the most"
-            )
-        if self.seen_filter == "compact" and self.visited_ttl is not None:
-            raise SettingsError(
-                "a compact seen_filter cannot tell when a page was visited",
-                remedy="set no visited_ttl with it",
+    def check(self, value: Any) -> None:
+        """Raise :class:`~skitter.errors.SettingsError` for a number outside the bounds."""
+        rule = self.setting
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return
+        if (rule.min, rule.above, rule.max) == (None, None, None):
+            return
+        if rule.above is not None and value <= rule.above:
+            self._refuse(value, f"give a number above {rule.above:g}")
+        if rule.min is not None and value < rule.min:
+            self._refuse(value, f"give {rule.min:g} or more")
+        if rule.max is not None and value > rule.max:
+            self._refuse(value, f"give {rule.max:g} or less")
+        if not math.isfinite(value):
+            self._refuse(
+                value, "give a finite number" + (", or none for no limit" if self.is_optional else "")
             )
 
-    def seconds_to_wait(self) -> float:
-        """Return for how long an idle job waits for seeds: 0 not at all, infinity for ever."""
-        wait = self.wait_for_seeds
-        return (math.inf if wait else 0.0) if isinstance(wait, bool) else wait
+    def _refuse(self, value: Any, remedy: str) -> None:
+        raise SettingsError(f"setting {self.name} is {value}", remedy=remedy, field=self.name)
 
-    def politeness(self) -> Politeness:
-        """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""
-        default = SlotPolicy(self.delay, self.jitter, self.concurrency_per_slot, _rates(self.rates))
-        queues = {name: read_limits(name, fields) for name, fields in self.queues.items()}
-        return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot, queues)
+    def convert(self, value: Any) -> Any:
+        """Return a value, or its text from a command line, as the declared type.
 
-    def queue_sizes(self) -> dict[str, int]:
-        """Return ``concurrency`` of each queue that has its own. Raises :class:`~skitter.errors.SettingsError`."""
-        sizes = {name: read_size(name, fields) for name, fields in self.queues.items()}
-        return {name: size for name, size in sizes.items() if size is not None}
-
-
-_WORST_ERROR_RATE = 0.1
-_POSITIVE = (
-    "concurrency", "concurrency_per_slot", "connect_timeout", "read_timeout", "timeout", "max_body",
-    "max_url_length", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit", "lease_seconds",
-    "seen_error_rate", "max_queued", "group_counter_ttl", "stats_max_keys", "proxy_refresh", "proxy_cooldown",
-    "cache_ttl",
-)  # fmt: skip
-_NOT_NEGATIVE = (
-    "delay", "jitter", "robots_ttl", "crawl_delay_cap", "dns_cache_ttl", "max_redirects", "max_retries",
-    "max_throttled", "retry_delay", "retry_delay_cap", "depth_limit", "visited_ttl", "max_worker_crashes",
-    "seen_memory_limit", "wait_for_seeds",
-)  # fmt: skip
-
-
-def _rates(texts: tuple[str, ...]) -> tuple[Rate, ...]:
-    return tuple(Rate.parse(text) for text in texts)
-
-
-def _rule(fields: Mapping[str, Any]) -> LimitRule:
-    given = dict(fields)
-    rates = given.pop("rates", ())
-    try:
-        rule = msgspec.convert(given, LimitRule, strict=False)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"limit rule {given}: {error}", remedy="see LimitRule in the manual") from error
-    if unknown := set(given) - set(LimitRule.__struct_fields__):
-        raise SettingsError(
-            f"limit rule {given} has no field {min(unknown)!r}",
-            remedy=f"its fields are {', '.join(LimitRule.__struct_fields__)}",
-        )
-    return msgspec.structs.replace(rule, rates=_rates(tuple(rates)))
-
-
-def build_settings(*layers: Mapping[str, Any]) -> Settings:
-    """Build settings from layers, the later the stronger.
-
-    Values may be text (from a command line); a list is text separated by commas or a JSON array.
-    Raises :class:`~skitter.errors.SettingsError` naming the setting, and the nearest known name for one
-    that does not exist.
-    """
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        for name, value in layer.items():
-            if name not in _TYPES:
-                raise _unknown(name)
-            merged[name] = _convert(name, value)
-    return Settings(**merged)
-
-
-_TYPES = {field.name: field.type for field in msgspec.structs.fields(Settings)}
-
-
-def _convert(name: str, value: Any) -> Any:
-    kind = _TYPES[name]
-    if isinstance(value, str):
-        value = _from_text(kind, value)
-    try:
-        return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise SettingsError(
-            f"setting {name} cannot be {value!r}: {error}", remedy=f"its type is {_type_name(kind)}"
-        ) from error
-
-
-def _from_text(kind: Any, text: str) -> Any:
-    name = str(kind)
-    if text.strip().lower() in {"none", "null"} and "None" in name:
-        return None
-    if (kind is Any or "tuple" in name or "dict" in name) and text.strip()[:1] in {"[", "{"}:
+        Raises :class:`~skitter.errors.SettingsError` for a value of another type. Bounds are not checked.
+        """
+        if isinstance(value, str):
+            value = self._from_text(value)
         try:
-            return msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise SettingsError(f"{text!r} is no JSON: {error}", remedy='write ["a", "b"]') from error
-    if "tuple" in name:
-        return [part.strip() for part in text.split(",") if part.strip()]
-    if kind == bool | float and text.strip().lower() in _WORDS:
-        return _WORDS[text.strip().lower()]
-    if kind is bool:
-        return {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(text.lower(), text.lower())
-    return text
+            return msgspec.convert(value, self.type, strict=False)
+        except msgspec.ValidationError as error:
+            raise SettingsError(
+                f"setting {self.name} cannot be {value!r}: {error}",
+                remedy=f"give a value of type {type_name(self.type)}",
+                field=self.name,
+            ) from error
+
+    def _from_text(self, text: str) -> Any:
+        kind, word = self.type, text.strip().lower()
+        if word in {"none", "null"} and "None" in str(kind):
+            return None
+        may_be_json = kind is Any or self.is_list or "dict" in str(kind)
+        if may_be_json and text.strip()[:1] in {"[", "{"}:
+            try:
+                return msgspec.json.decode(text)
+            except msgspec.DecodeError as error:
+                raise SettingsError(
+                    f"setting {self.name}: invalid JSON {text!r}: {error}",
+                    remedy='write a list like ["a", "b"]',
+                    field=self.name,
+                ) from error
+        if self.is_list:
+            return [part.strip() for part in text.split(",") if part.strip()]
+        if kind == bool | float and word in _WORDS:
+            return _WORDS[word]
+        if kind is bool:
+            return _WORDS.get(word, word)
+        return text
 
 
 _WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
 
-def _type_name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+@lru_cache
+def declarations(kind: type[FrontierOptions]) -> dict[str, Declaration]:
+    """Return the settings that a class declares, by name, in the order of their declaration."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        annotation = hints[field.name]
+        found[field.name] = Declaration(
+            field.name, annotation.__origin__, default, annotation.__metadata__[0]
+        )
+    return found
 
 
-def _unknown(name: str) -> SettingsError:
-    near = difflib.get_close_matches(name.lower(), _TYPES, n=1)
-    remedy = f"did you mean {near[0]}?" if near else "the manual lists all settings"
-    return SettingsError(f"there is no setting {name!r}", remedy=remedy)
+def type_name(kind: Any) -> str:
+    """Return a type as users write it."""
+    if get_origin(kind) is Literal:
+        return " | ".join(map(repr, get_args(kind)))
+    return (
+        kind.__name__
+        if isinstance(kind, type) and get_origin(kind) is None
+        else str(kind).replace("typing.", "")
+    )
+
+
+# A declaration takes one or two lines: the formatter would give each argument a line of its own.
+# fmt: off
+
+
+class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that a frontier obeys. A shared frontier stores them for processes that join without the spider."""
+
+    max_pages: Annotated[int | None, Setting(
+        "Stop after this number of pages. Counts responses that were passed to a callback, exactly.",
+        section="When to stop", unit="pages", above=0, cli="--limit PAGES", live=True, api=True,
+    )] = None
+    max_items: Annotated[int | None, Setting(
+        "Stop after this number of items.", above=0, live=True, api=True,
+    )] = None
+    max_errors: Annotated[int | None, Setting(
+        "Stop after this number of dead letters.", above=0, live=True, api=True,
+    )] = None
+    max_bytes: Annotated[int | None, Setting(
+        "Stop after this amount of fetched body data.", unit="bytes", above=0, live=True, api=True,
+    )] = None
+
+    queue_order: Annotated[QueueOrder, Setting(
+        "Order of requests within a slot: `priority` (highest first, then first come), `fifo`, `lifo` or `random`.",
+        section="Frontier", api=True,
+    )] = "priority"
+    visited_ttl: Annotated[float | None, Setting(
+        "Time after which a link to a visited page queues it again. `None`: never; `0`: always. A request that is queued,"
+        " delayed or leased is known whatever its age.",
+        unit="s", min=0, api=True,
+    )] = None
+    refetch_failed: Annotated[bool, Setting(
+        "Queue a failed request again when another link to it is found.", api=True,
+    )] = False
+    lease_seconds: Annotated[float, Setting(
+        "Time after which a lease that its worker does not renew returns to the queue.", unit="s", above=0, api=True,
+    )] = 60.0
+    max_worker_crashes: Annotated[int, Setting(
+        "Number of workers that may crash while they hold a request. One more crash makes it a dead letter.", min=0, api=True,
+    )] = 5
+    durability: Annotated[Literal["process", "machine"], Setting(
+        "What committed data survives: `process` survives SIGKILL, `machine` also survives power loss.",
+    )] = "process"
+    seen_memory_limit: Annotated[int, Setting(
+        "Number of known URLs kept in memory (0.1 GB per million) before they move to disk.", min=0,
+    )] = 20_000_000
+    max_queued: Annotated[int | None, Setting(
+        "Maximum number of queued requests. Beyond it, workers keep new links on their local disks.",
+        above=0, cli="--max-queued N", api=True,
+    )] = None
+    seen_filter: Annotated[Literal["exact", "compact"], Setting(
+        "How a Redis frontier stores known URLs. `compact` takes half the memory, but mistakes a new URL for a known one,"
+        " and loses it, with the probability `seen_error_rate`. `compact` excludes `visited_ttl`.",
+    )] = "exact"
+    seen_error_rate: Annotated[float, Setting(
+        "Probability that a `compact` filter loses a new URL.", above=0, max=0.1,
+    )] = 1e-6
+
+    wait_for_seeds: Annotated[bool | float, Setting(
+        "Wait for more seeds (`skitter add`, `seed_keys`) instead of finishing. A number: finish after this idle time.",
+        section="Seeds and statistics", unit="s", min=0, cli="--wait-for-seeds", live=True, api=True,
+    )] = False
+    seed_keys: Annotated[tuple[str, ...], Setting(
+        "Key on the Redis server of the frontier from which seeds are taken: a list, a set or a sorted set.",
+        cli="--seed-key KEY",
+    )] = ()
+    group_counter_prefix: Annotated[str | None, Setting(
+        "Prefix of the plain Redis keys in which the items of each group are counted too.",
+    )] = None
+    group_counter_ttl: Annotated[float | None, Setting(
+        "Lifetime of such a key after its last change. `None`: unlimited.", unit="s", above=0,
+    )] = None
+    stats_max_keys: Annotated[int, Setting(
+        "Number of workers, hosts and groups each that are counted one by one. The smallest others are counted together.",
+        above=0,
+    )] = 10_000
+
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        for declaration in declarations(type(self)).values():
+            declaration.check(getattr(self, declaration.name))
+        if self.seen_filter == "compact" and self.visited_ttl is not None:
+            raise SettingsError(
+                "seen_filter=compact cannot be combined with visited_ttl",
+                remedy="leave out visited_ttl, or use seen_filter=exact",
+                field="seen_filter",
+            )
+
+    def seconds_to_wait(self) -> float:
+        """Return the time an idle job waits for seeds: 0 for not at all, infinity for no limit."""
+        wait = self.wait_for_seeds
+        return (math.inf if wait else 0.0) if isinstance(wait, bool) else wait
+
+
+class Settings(FrontierOptions, frozen=True, kw_only=True):
+    """The settings of a job. Times are seconds, sizes are bytes.
+
+    Raises :class:`~skitter.errors.SettingsError` for a value outside its bounds.
+    """
+
+    # fmt: off
+    concurrency: Annotated[int, Setting(
+        "Number of concurrent fetches in each worker process.",
+        section="Concurrency and politeness", above=0, cli="--concurrency N", live=True, api=True,
+    )] = 32
+    concurrency_per_slot: Annotated[int, Setting(
+        "Number of concurrent fetches per slot (host), over all workers.",
+        above=0, cli="--concurrency-per-slot N", live=True, api=True,
+    )] = 4
+    delay: Annotated[float | None, Setting(
+        "Minimum time between the starts of two fetches of a slot. `None`: adapt to the server's latency.",
+        unit="s", min=0, cli="--delay SECONDS", live=True, api=True,
+    )] = None
+    jitter: Annotated[float, Setting(
+        "Maximum random extra delay per fetch (uniform distribution).", unit="s", min=0, live=True, api=True,
+    )] = 0.0
+    rates: Annotated[tuple[str, ...], Setting(
+        "Rate limits of a slot, such as `1/2s,20/60s`. A fetch must satisfy all of them.", live=True, api=True,
+    )] = ()
+    slot: Annotated[SlotUnit, Setting(
+        "Unit of politeness: `host`, or `domain` for the registered domain.", api=True,
+    )] = "host"
+    limit_rules: Annotated[tuple[dict[str, Any], ...], Setting(
+        "Limits for the hosts that a pattern matches; see `skitter.LimitRule`. The first match wins.", api=True,
+    )] = ()
+    queues: Annotated[dict[str, dict[str, Any]], Setting(
+        "Limits of named queues: for each name any of `concurrency`, `concurrency_per_slot`, `delay`, `jitter`, `rates`.",
+        api=True,
+    )] = {}
+    robots: Annotated[bool, Setting(
+        "Obey robots.txt (RFC 9309), including Crawl-delay.", cli="--robots/--no-robots", api=True,
+    )] = True
+    robots_ttl: Annotated[float, Setting(
+        "Time for which a robots.txt is cached. RFC 9309 allows a day.", unit="s", min=0, api=True,
+    )] = 86_400.0
+    crawl_delay_cap: Annotated[float, Setting(
+        "Maximum Crawl-delay that is obeyed. A longer one is shortened to this.", unit="s", min=0, api=True,
+    )] = 300.0
+
+    user_agent: Annotated[str, Setting(
+        "`User-Agent` of every request. Its product token selects the group in robots.txt.", section="Requests", api=True,
+    )] = f"skitter/{VERSION} (+https://pypi.org/project/skitter/)"
+    headers: Annotated[dict[str, str], Setting(
+        "Headers of every request, in this order. Headers of the request itself override them.", api=True,
+    )] = {}
+    connect_timeout: Annotated[float, Setting(
+        "Time limit for name resolution, TCP and TLS together.", unit="s", above=0, api=True,
+    )] = 10.0
+    read_timeout: Annotated[float, Setting(
+        "Maximum time without a single byte in either direction.", unit="s", above=0, api=True,
+    )] = 30.0
+    timeout: Annotated[float, Setting(
+        "Time limit for the whole transfer. `Request.timeout` overrides it.", unit="s", above=0, api=True,
+    )] = 120.0
+    max_body: Annotated[int, Setting(
+        "Maximum size of a body, both compressed and decompressed. A larger response fails.", unit="bytes", above=0, api=True,
+    )] = 32 * 1024 * 1024
+    reuse_connections: Annotated[bool, Setting(
+        "Reuse connections. `False`: open a new connection for each request.", api=True,
+    )] = True
+    max_connections: Annotated[int | None, Setting(
+        "Maximum number of open connections of a worker, busy and idle. `None`: twice `concurrency`, at least 64.", above=0,
+    )] = None
+    idle_timeout: Annotated[float, Setting(
+        "Time after which an unused connection is not reused.", unit="s", above=0,
+    )] = 60.0
+    http2: Annotated[bool, Setting("Offer HTTP/2 to https hosts.", api=True)] = True
+    verify_tls: Annotated[bool, Setting("Verify certificates and host names.")] = True
+    ca_file: Annotated[str, Setting(
+        "PEM file of trusted certificate authorities. Empty: the bundle of `certifi`.",
+    )] = ""
+    proxy: Annotated[str | None, Setting(
+        "Proxy URL (`http://`, `https://`, `socks5://`, `socks5h://`) for requests that do not name a proxy. `None`: as the"
+        " environment says (`https_proxy`, `no_proxy`). Empty: no proxy.",
+    )] = None
+    dns_cache_ttl: Annotated[float, Setting("Time for which a resolved name is cached.", unit="s", min=0)] = 60.0
+    fetcher: Annotated[Any, Setting(
+        "Fetcher: a name, `package.module:Name`, or an object. See `skitter.fetch.contract`.",
+    )] = "http"
+    cache_dir: Annotated[str | None, Setting(
+        "Folder of a cache of responses, for development. Only GET requests are cached, whatever the server says about"
+        " freshness. The folder may be deleted at any time. `None`: no cache.",
+    )] = None
+    cache_ttl: Annotated[float | None, Setting(
+        "Time for which a response is cached. `None`: unlimited.", unit="s", above=0,
+    )] = None
+
+    user_agents: Annotated[Any, Setting(
+        "Source of browser headers: `random`, `random:os=windows`, `file:PATH`, a list of texts and header sets, or a plugin.",
+        section="Identity",
+    )] = None
+    proxies: Annotated[Any, Setting("Proxies: a list of URLs, `file:PATH`, `url:URL`, or a plugin.")] = None
+    proxy_rotation: Annotated[Literal["round-robin", "random", "session", "host"], Setting(
+        "How a proxy is chosen: `round-robin`, `random`, `session` (one per session) or `host` (one per host).",
+    )] = "round-robin"
+    proxy_refresh: Annotated[float, Setting(
+        "Interval at which a file or URL of proxies is read again.", unit="s", above=0,
+    )] = 300.0
+    proxy_cooldown: Annotated[float, Setting(
+        "Time for which a failed proxy is not used. Doubles with each consecutive failure.", unit="s", above=0,
+    )] = 30.0
+    sessions: Annotated[Any, Setting(
+        "Sessions that bind a user agent, a proxy and cookies: their number in each worker, or an object of options.",
+    )] = None
+    cookies: Annotated[Any, Setting(
+        "Scope of cookies: `session` (a jar for each `Request.session` in each worker), `proxy` (also for each proxy),"
+        " `shared` (over all workers), `none`, or a plugin.",
+    )] = "session"
+    cookie_file: Annotated[str | None, Setting(
+        "File of initial cookies for every session: a `cookies.txt`, or the cookie database of a browser.",
+    )] = None
+
+    max_redirects: Annotated[int, Setting(
+        "Maximum number of redirects in a chain.", section="Responses and retries", min=0, api=True,
+    )] = 20
+    allowed_statuses: Annotated[tuple[int, ...], Setting(
+        "Statuses outside 2xx whose responses are passed to the callback.", api=True,
+    )] = ()
+    max_retries: Annotated[int, Setting(
+        "Maximum number of retries after a temporary failure (5xx, time-out, broken connection).", min=0, api=True,
+    )] = 3
+    max_throttled: Annotated[int, Setting("Maximum number of retries after 429 and 503.", min=0, api=True)] = 10
+    retry_delay: Annotated[float, Setting(
+        "Delay before the first retry. Doubles with each retry; jitter is added.", unit="s", min=0, api=True,
+    )] = 1.0
+    retry_delay_cap: Annotated[float, Setting("Maximum delay before a retry.", unit="s", min=0, api=True)] = 300.0
+    retry_failed_at_end: Annotated[bool, Setting(
+        "Queue the dead letters again, once per run, when everything else is done.", api=True,
+    )] = False
+
+    depth_limit: Annotated[int | None, Setting(
+        "Maximum number of links followed from a start URL. `0`: start URLs only.",
+        section="Scope and items", min=0, cli="--depth N", api=True,
+    )] = None
+    scope: Annotated[Literal["any", "host", "domain", "prefix"], Setting(
+        "Follow links only within the `host`, registered `domain` or URL `prefix` of the start URLs. `skitter crawl` uses"
+        " `host` unless told otherwise.",
+        cli="--scope", api=True,
+    )] = "any"
+    allow: Annotated[tuple[str, ...], Setting(
+        "Regular expression. Follow only URLs that match at least one.", cli="--allow PATTERN", api=True,
+    )] = ()
+    deny: Annotated[tuple[str, ...], Setting(
+        "Regular expression. Do not follow URLs that match it.", cli="--deny PATTERN", api=True,
+    )] = ()
+    max_url_length: Annotated[int, Setting("Maximum length of a URL.", above=0, api=True)] = 4096
+    fingerprint_keys: Annotated[tuple[str, ...], Setting(
+        "Keys of `meta` whose values are part of the identity of every request.", api=True,
+    )] = ()
+    item_meta_fields: Annotated[tuple[str, ...], Setting(
+        "Keys of `meta` and `cb_kwargs` that are copied to items that lack such a field. `*`: all.", api=True,
+    )] = ()
+    group_key: Annotated[str | None, Setting(
+        "Key of `meta` by whose values pages and items are counted. Requests from a page inherit its value.", api=True,
+    )] = None
+    time_limit: Annotated[float | None, Setting(
+        "Stop this run after this time. Unlike other limits it applies to one run, not to the job.",
+        unit="s", above=0, cli="--time-limit SECONDS", api=True,
+    )] = None
+
+    # fmt: on
+
+    def politeness(self) -> Politeness:
+        """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""
+        default = HostLimits(
+            delay=self.delay, jitter=self.jitter, concurrency_per_slot=self.concurrency_per_slot, rates=self.rates
+        )
+        queues = {name: _queue_limits(name, fields) for name, fields in self.queues.items()}
+        return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot, queues)
+
+    def queue_sizes(self) -> dict[str, int]:
+        """Return the concurrency of each queue that sets its own. Raises :class:`~skitter.errors.SettingsError`."""
+        sizes = {name: _queue_size(name, fields) for name, fields in self.queues.items()}
+        return {name: size for name, size in sizes.items() if size is not None}
+
+
+def build_settings(*layers: Mapping[str, Any]) -> Settings:
+    """Build settings from layers. Later layers override earlier ones.
+
+    A value may be text, as on a command line. A list is text with commas or a JSON array. Raises
+    :class:`~skitter.errors.SettingsError` for an unknown name (the remedy is the closest known one) or an invalid value.
+    """
+    return Settings(**{name: convert(name, value) for layer in layers for name, value in layer.items()})
+
+
+def convert(name: str, value: Any) -> Any:
+    """Return the value of a setting as its type. Raises :class:`~skitter.errors.SettingsError`."""
+    declared = declarations(Settings).get(name)
+    if declared is None:
+        near = difflib.get_close_matches(name.lower(), declarations(Settings), n=1)
+        remedy = f"did you mean {near[0]}?" if near else "see the settings in the manual"
+        raise SettingsError(f"unknown setting {name!r}", remedy=remedy, field=name)
+    return declared.convert(value)
+
+
+def frontier_options(settings: Settings) -> FrontierOptions:
+    """Return the settings of a job that its frontier obeys, without the others: they may hold secrets."""
+    names = FrontierOptions.__struct_fields__
+    return FrontierOptions(**{name: getattr(settings, name) for name in names})
+
+
+def live_settings() -> list[str]:
+    """Return the names of the settings that can change during a run."""
+    return [name for name, declared in declarations(Settings).items() if declared.setting.live]
+
+
+def api_settings() -> list[str]:
+    """Return the names of the settings that API users may set."""
+    return [name for name, declared in declarations(Settings).items() if declared.setting.api]
+
+
+_QUEUE_SIZE = "concurrency"
+
+
+def _rule(fields: Mapping[str, Any]) -> LimitRule:
+    rule: LimitRule = _struct(f"limit rule {dict(fields)}", fields, LimitRule, "limit_rules")
+    return rule
+
+
+def _queue_limits(name: str, fields: Mapping[str, Any]) -> HostLimits:
+    if not is_queue_name(name):
+        raise SettingsError(f"invalid queue name {name!r:.80}", remedy=NAME_RULE, field="queues")
+    limits: HostLimits = _struct(f"queue {name}", fields, HostLimits, "queues", _QUEUE_SIZE)
+    return limits
+
+
+def _queue_size(name: str, fields: Mapping[str, Any]) -> int | None:
+    """Return the number of concurrent fetches of a queue in one worker process; ``None`` if it is not set."""
+    if fields.get(_QUEUE_SIZE) is None:
+        return None
+    try:
+        size = msgspec.convert(fields[_QUEUE_SIZE], int, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError(
+            f"queue {name}: {_QUEUE_SIZE}: {error}", remedy="give a whole number above 0", field="queues"
+        ) from error
+    if size < 1:
+        raise SettingsError(
+            f"queue {name} has {_QUEUE_SIZE} {size}", remedy="give a number above 0", field="queues"
+        )
+    return size
+
+
+def _struct(what: str, fields: Mapping[str, Any], kind: Any, setting: str, *besides: str) -> Any:
+    known = (*besides, *kind.__struct_fields__)
+    if unknown := set(fields) - set(known):
+        raise SettingsError(
+            f"{what} has no field {min(unknown)!r}", remedy=f"use one of {', '.join(known)}", field=setting
+        )
+    given = {name: value for name, value in fields.items() if name not in besides}
+    if isinstance(given.get("rates"), str):
+        given["rates"] = [given["rates"]]
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{what}: {error}", remedy="correct the field", field=setting) from error

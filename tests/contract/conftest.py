@@ -5,9 +5,9 @@ from frontier_backends import BACKENDS, Backend
 from frontier_job import Job
 
 from skitter.frontier.options import FrontierOptions
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 
-NO_LIMITS = SlotPolicy(delay=0.0, concurrency_per_slot=100_000)
+NO_LIMITS = HostLimits(delay=0.0, concurrency_per_slot=100_000)
 
 
 @pytest.fixture(params=BACKENDS)

@@ -207,7 +207,7 @@ class OverBroker(Backend):
         raise NotImplementedError
 
     async def start(self, politeness, options, clock):
-        restore_lost = options.visited_ttl is None and options.failed_stay_known
+        restore_lost = options.visited_ttl is None and not options.refetch_failed
         self.channel = f"c{uuid.uuid4().hex}"
         self.frontier = BrokerFrontier(
             self.state(politeness, options, clock), self.brokers(options),

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from skitter.frontier.records import AddResult, Entry, JobState
-from skitter.politeness import SlotPolicy
+from skitter.politeness import HostLimits
 
 
 async def test_each_fingerprint_is_added_once(job):
@@ -119,7 +119,7 @@ async def test_higher_priorities_first_then_first_come(job):
 
 @pytest.mark.parametrize("order", ["fifo", "lifo"])
 async def test_fifo_and_lifo_look_at_no_priority(start, order):
-    job = await start(order=order)
+    job = await start(queue_order=order)
     names = [f"{n}" for n in range(600)]
     for n in range(0, 600, 50):
         await job.frontier.add([job.entry(name, priority=int(name) % 7) for name in names[n : n + 50]])
@@ -127,7 +127,7 @@ async def test_fifo_and_lifo_look_at_no_priority(start, order):
 
 
 async def test_random_order_is_neither_first_come_nor_last_come(start):
-    job = await start(order="random")
+    job = await start(queue_order="random")
     names = [f"{n}" for n in range(600)]
     await job.add(*names)
     left = await job.urls_left()
@@ -172,7 +172,7 @@ async def test_many_delayed_requests_become_due_together(job):
 
 
 async def test_ask_again_is_no_later_than_the_next_request(start):
-    job = await start(SlotPolicy(delay=2.0, concurrency_per_slot=10))
+    job = await start(HostLimits(delay=2.0, concurrency_per_slot=10))
     await job.add("a", "b")
     await job.one()
     await job.add("c", host="other.test", delay=0.03125)
@@ -185,7 +185,7 @@ async def test_ask_again_is_no_later_than_the_next_request(start):
 
 async def test_ask_again_never_lets_a_worker_spin(start):
     """An answer without work is at least some milliseconds from the next question."""
-    job = await start(SlotPolicy(delay=100.0, concurrency_per_slot=10))
+    job = await start(HostLimits(delay=100.0, concurrency_per_slot=10))
     assert (await job.ask()).ask_again > 0.001  # seeds are still loading
     await job.add("a", "b")
     assert (await job.ask()).ask_again > 0.001  # the host has to rest

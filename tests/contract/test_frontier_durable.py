@@ -51,7 +51,7 @@ async def test_a_request_is_the_same_as_before(job, next_life):
 
 @pytest.mark.parametrize("order", ["priority", "fifo", "lifo"])
 async def test_the_order_is_kept(start, order, next_life):
-    job = await start(order=order)
+    job = await start(queue_order=order)
     for priority in (0, 3, -3, 2**62):
         await job.add(f"{priority}a", f"{priority}b", priority=priority)
     await live_again(job, next_life)
@@ -257,7 +257,7 @@ async def test_a_visited_ttl_goes_on_in_the_next_life(start, next_life):
 
 
 async def test_what_may_be_added_again_is_so_in_the_next_life(start, next_life):
-    job = await start(failed_stay_known=False)
+    job = await start(refetch_failed=True)
     await job.add("a", "b")
     await job.fail(*await job.lease())
     await job.add("b")
@@ -297,7 +297,7 @@ async def test_a_seen_set_that_outgrows_memory_stays_exact(start, bound, next_li
 async def test_a_job_may_be_given_other_options_in_its_next_life(job):
     await job.add("a", priority=1)
     await job.add("b")
-    job.options = FrontierOptions(order="fifo", lease_seconds=5.0)
+    job.options = FrontierOptions(queue_order="fifo", lease_seconds=5.0)
     await job.reopen()
     await job.add("c", priority=9)
     leases = await job.lease()

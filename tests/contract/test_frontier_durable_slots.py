@@ -3,7 +3,7 @@
 import pytest
 
 from skitter.frontier.records import FetchReport
-from skitter.politeness import Rate, SlotPolicy
+from skitter.politeness import HostLimits, Rate
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
 
@@ -19,7 +19,7 @@ async def live_again(job, how: str) -> None:
 
 
 async def test_what_a_retry_after_asked_for_is_kept(start, next_life):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(3))
     lease = await job.one()
     await job.lease(0, landed=[FetchReport(lease.id, 0.1, refused=True, retry_after=500.0)])
@@ -46,7 +46,7 @@ async def test_holds_and_crawl_delays_are_kept(job, next_life):
 
 
 async def test_the_distance_of_two_fetches_is_kept_across_lives(start, next_life):
-    job = await start(SlotPolicy(delay=10.0, concurrency_per_slot=5))
+    job = await start(HostLimits(delay=10.0, concurrency_per_slot=5))
     await job.add(*range(3))
     lease = await job.one()
     await job.clock.advance(0.5)
@@ -57,7 +57,7 @@ async def test_the_distance_of_two_fetches_is_kept_across_lives(start, next_life
 
 async def test_layered_rates_are_kept_across_lives(start, next_life):
     rate = Rate(4, 100.0)
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=100, rates=(rate,)))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=100, rates=("4/100s",)))
     await job.add(*range(20))
     grants = []
     for _ in range(40):

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from skitter.frontier.options import CrawlLimits
 from skitter.frontier.records import JobState, SeedClaim, SeedProgress
 from skitter.item import OutputRange
 
@@ -163,7 +162,7 @@ async def test_a_job_can_end_while_it_is_paused_or_stopping(job, state):
 
 @pytest.mark.parametrize("name", ["pages", "items", "bytes"])
 async def test_a_limit_of_a_counter_stops_the_job_and_is_named(start, name):
-    job = await start(limits=CrawlLimits(**{name: 10}))
+    job = await start(**{f"max_{name}": 10})
     await job.add(*range(20))
     first, second = await job.lease(2)
     await job.done(first, counters={name: 9})
@@ -175,7 +174,7 @@ async def test_a_limit_of_a_counter_stops_the_job_and_is_named(start, name):
 
 
 async def test_a_limit_of_errors_counts_dead_letters(start):
-    job = await start(limits=CrawlLimits(errors=2))
+    job = await start(max_errors=2)
     await job.add(*range(9))
     await job.fail(*await job.lease(2))
     answer = await job.ask()
@@ -185,7 +184,7 @@ async def test_a_limit_of_errors_counts_dead_letters(start):
 
 
 async def test_no_more_is_leased_than_the_limit_of_pages_leaves_room_for(start):
-    job = await start(limits=CrawlLimits(pages=3))
+    job = await start(max_pages=3)
     await job.add(*range(9))
     first, second, third = await job.lease()
     answer = await job.ask()

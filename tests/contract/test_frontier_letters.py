@@ -102,7 +102,7 @@ async def test_by_default_a_link_to_a_failed_request_is_refused(job):
 
 
 async def test_failed_requests_may_be_added_again_if_the_job_wants_it(start):
-    job = await start(failed_stay_known=False)
+    job = await start(refetch_failed=True)
     await job.add("a")
     lease = await job.one()
     assert await job.add("a") == 0
@@ -113,7 +113,7 @@ async def test_failed_requests_may_be_added_again_if_the_job_wants_it(start):
 
 
 async def test_a_replayed_request_is_known_again(start):
-    job = await start(failed_stay_known=False)
+    job = await start(refetch_failed=True)
     await give_up(job, "a")
     await job.frontier.dead_letters.replay()
     assert await job.add("a") == 0
@@ -121,7 +121,7 @@ async def test_a_replayed_request_is_known_again(start):
 
 @pytest.mark.parametrize("by_id", [False, True], ids=["all", "by-id"])
 async def test_a_letter_whose_url_was_added_again_meanwhile_is_settled_by_that(start, by_id):
-    job = await start(failed_stay_known=False)
+    job = await start(refetch_failed=True)
     ids = await give_up(job, "a", "b")
     await job.add("a")
     assert await job.frontier.dead_letters.replay(ids if by_id else None) == 1
@@ -130,7 +130,7 @@ async def test_a_letter_whose_url_was_added_again_meanwhile_is_settled_by_that(s
 
 
 async def test_two_letters_of_one_url_become_one_request(start):
-    job = await start(failed_stay_known=False)
+    job = await start(refetch_failed=True)
     await give_up(job, "a")
     assert len(await give_up(job, "a", "b")) == 3
     assert await job.frontier.dead_letters.replay() == 2
@@ -139,7 +139,7 @@ async def test_two_letters_of_one_url_become_one_request(start):
 
 
 async def test_a_letter_whose_url_was_fetched_meanwhile_is_settled_by_that(start):
-    job = await start(failed_stay_known=False)
+    job = await start(refetch_failed=True)
     await give_up(job, "a")
     await job.add("a")
     assert await job.done(await job.one()) == [True]
@@ -148,7 +148,7 @@ async def test_a_letter_whose_url_was_fetched_meanwhile_is_settled_by_that(start
 
 
 async def test_a_letter_whose_visit_has_run_out_meanwhile_is_replayed(start):
-    job = await start(failed_stay_known=False, visited_ttl=50.0)
+    job = await start(refetch_failed=True, visited_ttl=50.0)
     await give_up(job, "a")
     await job.add("a")
     await job.done(await job.one())
@@ -158,7 +158,7 @@ async def test_a_letter_whose_visit_has_run_out_meanwhile_is_replayed(start):
 
 
 async def test_a_thousand_letters_settled_by_others_do_not_hide_those_that_are_not(start):
-    job = await start(failed_stay_known=False)
+    job = await start(refetch_failed=True)
     await job.add(*range(1_200))
     await job.fail(*await job.lease(1_200))
     await job.add(*range(1_100))

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from skitter.frontier.embedded import backlog
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import FetchReport, JobState, Outcome, Resolution
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 from skitter.queues import DEFAULT_QUEUE, queue_of, slot_in
 from skitter.request import Request, encode_request
 
@@ -70,16 +70,16 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @initialize(
         ttl=st.sampled_from([None, 0.0, 20.0]),
-        stay=st.booleans(),
+        refetch=st.booleans(),
         concurrency_per_slot=st.sampled_from([1, 2, 100]),
     )
-    def begin(self, ttl, stay, concurrency_per_slot):
+    def begin(self, ttl, refetch, concurrency_per_slot):
         options = FrontierOptions(
-            lease_seconds=LEASE_SECONDS, max_worker_crashes=2, visited_ttl=ttl, failed_stay_known=stay
+            lease_seconds=LEASE_SECONDS, max_worker_crashes=2, visited_ttl=ttl, refetch_failed=refetch
         )
-        politeness = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=concurrency_per_slot))
+        politeness = Politeness(HostLimits(delay=0.0, concurrency_per_slot=concurrency_per_slot))
         self.job = self.job_kind(self.backend, politeness, options)
-        self.model = Model(LEASE_SECONDS, 2, ttl, stay, concurrency_per_slot, now=self.job.clock.now)
+        self.model = Model(LEASE_SECONDS, 2, ttl, not refetch, concurrency_per_slot, now=self.job.clock.now)
         self.run(self.job.open())
 
     def entries(self, found):

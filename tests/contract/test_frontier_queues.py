@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 
 from skitter.frontier.records import FetchReport, JobState
-from skitter.politeness import LimitRule, Politeness, QueueLimits, Rate, SlotPolicy
+from skitter.politeness import HostLimits, LimitRule, Politeness
 from skitter.queues import slot_in
 
-FREE = SlotPolicy(delay=0.0, concurrency_per_slot=100_000)
+FREE = HostLimits(delay=0.0, concurrency_per_slot=100_000)
 ONLY_LIST, ONLY_DETAIL = {"list": 100}, {"detail": 100}
 
 
@@ -179,10 +179,10 @@ async def test_a_url_is_known_in_all_queues(start):
 
 async def test_each_queue_has_its_own_place_and_pace_at_a_host(begin):
     limits = {
-        "detail": QueueLimits(concurrency_per_slot=2),
-        "list": QueueLimits(delay=4.0, concurrency_per_slot=1),
+        "detail": HostLimits(concurrency_per_slot=2),
+        "list": HostLimits(delay=4.0, concurrency_per_slot=1),
     }
-    job = await begin(limits, SlotPolicy(delay=0.0, concurrency_per_slot=3))
+    job = await begin(limits, HostLimits(delay=0.0, concurrency_per_slot=3))
     await job.frontier.add(
         [*entries(job, "detail", *range(9)), *entries(job, "list", 1, 2), *job.entries(*range(9))]
     )
@@ -197,7 +197,7 @@ async def test_each_queue_has_its_own_place_and_pace_at_a_host(begin):
 
 async def test_the_rate_of_a_queue_is_kept_beside_a_faster_one(begin):
     job = await begin(
-        {"detail": QueueLimits(rates=(Rate(2, 8.0),))}, SlotPolicy(delay=0.0, concurrency_per_slot=100)
+        {"detail": HostLimits(rates=("2/8s",))}, HostLimits(delay=0.0, concurrency_per_slot=100)
     )
     await job.frontier.add([*entries(job, "detail", *range(6)), *job.entries(*range(6))])
     moments = []
@@ -214,7 +214,7 @@ async def test_the_rate_of_a_queue_is_kept_beside_a_faster_one(begin):
 
 async def test_a_rule_of_a_host_is_stronger_than_the_limits_of_a_queue(begin):
     job = await begin(
-        {"detail": QueueLimits(concurrency_per_slot=50)},
+        {"detail": HostLimits(concurrency_per_slot=50)},
         FREE,
         [LimitRule(domain_glob="slow.*", concurrency_per_slot=1)],
     )
@@ -252,7 +252,7 @@ async def test_queues_outlast_a_kill(start):
 
 
 async def test_many_requests_of_many_queues_come_out_of_their_own(start):
-    job = await start(order="lifo")
+    job = await start(queue_order="lifo")
     for number in range(5):
         await job.frontier.add(entries(job, f"q{number}", *range(300), host=f"h{number % 2}.test"))
     for number in range(5):

@@ -2,8 +2,6 @@
 
 import pytest
 
-from skitter.frontier.options import CrawlLimits
-
 
 async def test_without_a_limit_there_is_always_room(job):
     await job.add(*range(100))
@@ -30,7 +28,7 @@ async def test_above_the_limit_there_is_no_room_while_anything_is_queued(start):
 
 
 async def test_there_is_room_where_the_limit_of_pages_keeps_the_rest_from_being_leased(start):
-    job = await start(max_queued=3, limits=CrawlLimits(pages=2))
+    job = await start(max_queued=3, max_pages=2)
     await job.add("a", "b", "c", "d", "e")
     assert (await job.ask(1)).capacity == 0
     assert (await job.ask(1)).capacity == 1

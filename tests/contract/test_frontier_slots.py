@@ -5,13 +5,13 @@ from itertools import pairwise
 import pytest
 
 from skitter.frontier.records import FetchReport
-from skitter.politeness import LimitRule, Rate, SlotPolicy
+from skitter.politeness import HostLimits, LimitRule, Rate
 
 STEP = 0.0625
 
 
 async def test_a_host_never_has_more_leases_in_flight_than_its_parallelism(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=2))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=2))
     await job.add(*range(5))
     await job.add(*range(5), host="other.test")
     assert sorted(lease.slot for lease in await job.lease()) == ["h.test"] * 2 + ["other.test"] * 2
@@ -19,7 +19,7 @@ async def test_a_host_never_has_more_leases_in_flight_than_its_parallelism(start
 
 
 async def test_a_landing_frees_the_place_while_the_lease_goes_on(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=1))
     await job.add("a", "b")
     first = await job.one()
     (second,) = await job.lease(landed=[FetchReport(first.id, 0.1)])
@@ -28,7 +28,7 @@ async def test_a_landing_frees_the_place_while_the_lease_goes_on(start):
 
 
 async def test_a_second_landing_frees_no_second_place(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=1))
     await job.add("a", "b", "c")
     first = await job.one()
     twice = [FetchReport(first.id, 0.1), FetchReport(first.id, 0.1)]
@@ -39,7 +39,7 @@ async def test_a_second_landing_frees_no_second_place(start):
 
 
 async def test_landings_of_unknown_or_ended_leases_are_harmless(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=1))
     await job.add("a", "b", "c")
     first = await job.one()
     await job.done(first)
@@ -51,7 +51,7 @@ async def test_landings_of_unknown_or_ended_leases_are_harmless(start):
 
 @pytest.mark.parametrize("end", ["done", "retry", "fail", "release", "abandon", "expire"])
 async def test_the_end_of_a_lease_that_never_landed_frees_its_place(start, end):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=1), lease_seconds=10.0)
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=1), lease_seconds=10.0)
     await job.add("a", "b")
     lease = await job.one()
     assert await job.lease() == []
@@ -67,7 +67,7 @@ async def test_the_end_of_a_lease_that_never_landed_frees_its_place(start, end):
 
 
 async def test_grants_are_spaced_by_delay_and_grace(start):
-    job = await start(SlotPolicy(delay=2.0, concurrency_per_slot=100))
+    job = await start(HostLimits(delay=2.0, concurrency_per_slot=100))
     await job.add(*range(3))
     first = await job.one()
     assert 0 < first.start_within < 2.0
@@ -78,7 +78,7 @@ async def test_grants_are_spaced_by_delay_and_grace(start):
 
 
 async def test_once_all_fetches_have_ended_the_delay_alone_is_waited_for(start):
-    job = await start(SlotPolicy(delay=2.0, concurrency_per_slot=100))
+    job = await start(HostLimits(delay=2.0, concurrency_per_slot=100))
     await job.add(*range(4))
     await job.landed(await job.one())
     await job.clock.advance(1.999)
@@ -93,7 +93,7 @@ async def test_once_all_fetches_have_ended_the_delay_alone_is_waited_for(start):
 
 
 async def test_what_was_granted_and_never_landed_keeps_its_grace(start):
-    job = await start(SlotPolicy(delay=2.0, concurrency_per_slot=100))
+    job = await start(HostLimits(delay=2.0, concurrency_per_slot=100))
     await job.add(*range(2))
     lease = await job.one()
     await job.frontier.abandon("w")
@@ -104,7 +104,7 @@ async def test_what_was_granted_and_never_landed_keeps_its_grace(start):
 
 
 async def test_a_connection_that_takes_long_widens_the_grace_of_its_host_alone(start):
-    job = await start(SlotPolicy(delay=2.0, concurrency_per_slot=100))
+    job = await start(HostLimits(delay=2.0, concurrency_per_slot=100))
     await job.add(*range(3))
     await job.add(*range(3), host="near.test")
     for lease in await job.lease():
@@ -121,7 +121,7 @@ async def test_a_connection_that_takes_long_widens_the_grace_of_its_host_alone(s
 
 
 async def test_the_delay_counts_from_the_grant_whatever_becomes_of_it(start):
-    job = await start(SlotPolicy(delay=2.0, concurrency_per_slot=1))
+    job = await start(HostLimits(delay=2.0, concurrency_per_slot=1))
     await job.add("a", "b")
     lease = await job.one()
     await job.done(lease)
@@ -132,13 +132,13 @@ async def test_the_delay_counts_from_the_grant_whatever_becomes_of_it(start):
 
 
 async def test_no_distance_no_deadline_for_the_start(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=2))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=2))
     await job.add("a")
     assert (await job.one()).start_within is None
 
 
 async def test_an_adapted_delay_promises_no_distance(start):
-    job = await start(SlotPolicy())
+    job = await start(HostLimits())
     await job.add("a", "b")
     await job.landed(await job.one(), latency=4.0)
     _, lease = await job.wait_for_one()
@@ -146,7 +146,7 @@ async def test_an_adapted_delay_promises_no_distance(start):
 
 
 async def test_jitter_makes_waits_differ_within_its_bound(start):
-    job = await start(SlotPolicy(delay=1.0, jitter=1.0, concurrency_per_slot=100))
+    job = await start(HostLimits(delay=1.0, jitter=1.0, concurrency_per_slot=100))
     await job.add(*range(40))
     await job.one()
     waits = [(await job.wait_for_one())[0] for _ in range(30)]
@@ -156,21 +156,21 @@ async def test_jitter_makes_waits_differ_within_its_bound(start):
 
 
 async def test_all_layered_rates_hold_wherever_a_fetch_begins_in_its_grace(start):
-    rates = (Rate(2, 1.0), Rate(5, 10.0))
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=100, rates=rates))
+    rates = ("2/1s", "5/10s")
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=100, rates=rates))
     await job.add(*range(100))
     grants = []
     while job.clock.now < 1_700_000_060.0:
         grants += [(job.clock.now, lease.start_within) for lease in await job.lease()]
         await job.clock.advance(0.125)
-    for rate in rates:
+    for rate in map(Rate.parse, rates):
         for (early, within), (late, _) in zip(grants, grants[rate.count :], strict=False):
             assert late - (early + within) >= rate.per - 1e-6
     assert 25 <= len(grants) <= 30  # and no slower than it must be: 5 in each 10 s and a grace
 
 
 async def test_hosts_take_turns(start):
-    job = await start(SlotPolicy(delay=1.0, concurrency_per_slot=1))
+    job = await start(HostLimits(delay=1.0, concurrency_per_slot=1))
     for host in ("a.test", "b.test", "c.test"):
         await job.add(*range(3), host=host)
     turns = []
@@ -184,7 +184,7 @@ async def test_hosts_take_turns(start):
 
 async def test_a_slow_host_does_not_hold_up_the_others(start):
     slow = LimitRule(domain_glob="slow.test", delay=1000.0)
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=4), [slow])
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=4), [slow])
     await job.add(*range(3), host="slow.test")
     await job.add(*range(3), host="fast.test")
     assert sorted(lease.slot for lease in await job.lease()) == ["fast.test"] * 3 + ["slow.test"]
@@ -192,7 +192,7 @@ async def test_a_slow_host_does_not_hold_up_the_others(start):
 
 async def test_a_rule_pools_all_its_hosts_in_one_slot(start):
     rule = LimitRule(domain_glob="*.shop.test", concurrency_per_slot=1, unit="rule")
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=4), [rule])
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=4), [rule])
     for host in ("a.shop.test", "b.shop.test"):
         entry = job.entry("page", host)
         slotted = type(entry)(entry.fingerprint, job.politeness.slot_of(host), entry.url, entry.record)
@@ -234,7 +234,7 @@ async def test_a_crawl_delay_counts_from_the_robots_txt_that_was_just_read(job):
 
 @pytest.mark.parametrize(("own", "crawl_delay", "holds"), [(5.0, 1.0, 5.0), (1.0, 5.0, 5.0)])
 async def test_the_longer_of_own_delay_and_crawl_delay_holds(start, own, crawl_delay, holds):
-    job = await start(SlotPolicy(delay=own, concurrency_per_slot=10))
+    job = await start(HostLimits(delay=own, concurrency_per_slot=10))
     await job.frontier.control.set_delay("h.test", crawl_delay)
     await job.add("a", "b", "c")
     assert (await job.status()).busiest[0].delay == holds
@@ -252,7 +252,7 @@ async def test_a_crawl_delay_can_be_lowered_again(job):
 
 
 async def test_retry_after_holds_the_whole_slot(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(5))
     first = await job.one()
     await job.add("a", host="other.test")
@@ -273,7 +273,7 @@ async def refuse(job, lease=None, **fields) -> float:
 
 
 async def test_refusals_in_a_row_hold_the_slot_longer_and_longer_up_to_a_bound(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=1), lease_seconds=1e6)
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=1), lease_seconds=1e6)
     await job.add(*range(20))
     waits = [await refuse(job) for _ in range(12)]
     assert 0 < waits[0] <= 5.0
@@ -282,14 +282,14 @@ async def test_refusals_in_a_row_hold_the_slot_longer_and_longer_up_to_a_bound(s
 
 
 async def test_retry_after_zero_does_not_switch_the_back_off_off(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=1))
     await job.add(*range(5))
     waits = [await refuse(job, retry_after=0.0) for _ in range(3)]
     assert 0 < waits[0] < waits[1] < waits[2]
 
 
 async def test_eight_refusals_of_one_moment_are_one_episode(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=8), lease_seconds=1e6)
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=8), lease_seconds=1e6)
     await job.add("a", "b", host="single.test")
     alone = await refuse(job, await job.one())
     await job.done(*await job.lease())
@@ -302,7 +302,7 @@ async def test_eight_refusals_of_one_moment_are_one_episode(start):
 
 
 async def test_a_success_shrinks_the_back_off_and_one_from_before_does_not(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=4), lease_seconds=1e6)
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=4), lease_seconds=1e6)
     await job.add(*range(20))
     early, *refused = await job.lease(2)
     waits = [await refuse(job, refused[0])] + [await refuse(job) for _ in range(3)]
@@ -314,7 +314,7 @@ async def test_a_success_shrinks_the_back_off_and_one_from_before_does_not(start
 
 
 async def test_without_an_own_delay_a_host_is_fetched_as_fast_as_it_answers(start):
-    job = await start(SlotPolicy())
+    job = await start(HostLimits())
     waits = {}
     for host, latency in (("quick.test", 0.25), ("slow.test", 8.0)):
         await job.add(*range(30), host=host)
@@ -329,7 +329,7 @@ async def test_without_an_own_delay_a_host_is_fetched_as_fast_as_it_answers(star
 
 
 async def test_an_own_delay_does_not_adapt(start):
-    job = await start(SlotPolicy(delay=1.0, concurrency_per_slot=4))
+    job = await start(HostLimits(delay=1.0, concurrency_per_slot=4))
     await job.add(*range(5))
     await job.landed(await job.one(), latency=50.0)
     waited, _ = await job.wait_for_one()

@@ -8,7 +8,7 @@ import pytest
 
 from skitter.errors import FrontierError
 from skitter.frontier.embedded import backlog, seen
-from skitter.politeness import SlotPolicy
+from skitter.politeness import HostLimits
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
@@ -138,7 +138,7 @@ async def test_a_lease_is_noted_soon_without_anybody_asking(job, backend):
 
 
 async def test_a_promised_distance_is_noted_before_the_lease_is_given(start, backend):
-    job = await start(SlotPolicy(delay=30.0))
+    job = await start(HostLimits(delay=30.0))
     await job.add("a")
     await job.one()
     assert lease_notes(backend) == 1

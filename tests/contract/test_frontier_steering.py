@@ -1,17 +1,16 @@
 """What people and workers tell a running job, over every backend: waiting for seeds, changed settings, banned hosts,
 who is at work, and what was counted per worker, host and task."""
 
-import math
 from collections import Counter
 
 import pytest
 from msgspec.structs import replace
 
-from skitter.frontier.options import CrawlLimits, SettingsChanges
+from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import JobState, Outcome, Resolution
 from skitter.frontier.stats import OTHERS, StatsGroup, StatsRow
 from skitter.frontier.workers import WorkerReport
-from skitter.politeness import LimitRule, QueueLimits, Rate, SlotPolicy
+from skitter.politeness import HostLimits, LimitRule
 
 
 def report(name, host="here", age=5.0, **fields):
@@ -29,7 +28,7 @@ async def finish_one(job, name="a", **fields):
 
 
 async def test_a_job_that_waits_for_seeds_for_ever_is_never_finished(start):
-    job = await start(wait_for_seeds=math.inf)
+    job = await start(wait_for_seeds=True)
     await job.seeds_done()
     await finish_one(job)
     for _ in range(3):
@@ -63,7 +62,7 @@ async def test_a_job_in_hand_is_not_idle_however_long_it_takes(start):
 
 @pytest.mark.parametrize("wish", [JobState.STOPPING, JobState.PAUSED])
 async def test_a_waiting_job_obeys_stop_and_pause(start, wish):
-    job = await start(wait_for_seeds=math.inf)
+    job = await start(wait_for_seeds=True)
     await job.seeds_done()
     assert await job.frontier.control.set_state(wish) is wish
     assert (await job.ask()).state is wish
@@ -71,9 +70,9 @@ async def test_a_waiting_job_obeys_stop_and_pause(start, wish):
 
 async def test_a_job_can_be_told_to_wait_and_to_end(job):
     await job.seeds_done()
-    await job.frontier.control.change_settings(SettingsChanges(wait_for_seeds=math.inf))
+    await job.frontier.control.change_settings(SettingsChanges({"wait_for_seeds": True}))
     assert (await job.status()).state is JobState.RUNNING
-    await job.frontier.control.change_settings(SettingsChanges(wait_for_seeds=0.0))
+    await job.frontier.control.change_settings(SettingsChanges({"wait_for_seeds": 0.0}))
     assert await job.is_finished()
 
 
@@ -81,34 +80,34 @@ async def test_a_job_can_be_told_to_wait_and_to_end(job):
 
 
 async def test_a_changed_delay_holds_at_once_for_slots_under_way(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(10))
     await job.done(*await job.lease(1))
-    await job.frontier.control.change_settings(SettingsChanges(delay=10.0))
+    await job.frontier.control.change_settings(SettingsChanges({"delay": 10.0}))
     waited, lease = await job.wait_for_one()
     assert waited >= 10.0
     await job.done(lease)
-    await job.frontier.control.change_settings(SettingsChanges(delay=1.0))
+    await job.frontier.control.change_settings(SettingsChanges({"delay": 1.0}))
     waited, _ = await job.wait_for_one()
     assert 0.9 <= waited <= 1.5, "a shorter delay does not wait for the end of the longer one"
 
 
 async def test_changed_parallelism_holds_for_slots_under_way(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=2))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=2))
     await job.add(*range(20))
     first = await job.lease()
     assert len(first) == 2
-    await job.frontier.control.change_settings(SettingsChanges(concurrency_per_slot=5))
+    await job.frontier.control.change_settings(SettingsChanges({"concurrency_per_slot": 5}))
     assert len(await job.lease()) == 3
-    await job.frontier.control.change_settings(SettingsChanges(concurrency_per_slot=1))
+    await job.frontier.control.change_settings(SettingsChanges({"concurrency_per_slot": 1}))
     await job.done(*first)
     assert await job.lease() == []
 
 
 async def test_changed_rates_hold_for_slots_under_way(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=100))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=100))
     await job.add(*range(20))
-    await job.frontier.control.change_settings(SettingsChanges(rates=(Rate(3, 60.0),)))
+    await job.frontier.control.change_settings(SettingsChanges({"rates": ("3/60s",)}))
     assert len(await job.lease()) == 3
     await job.clock.advance(30)
     assert await job.lease() == []
@@ -118,8 +117,8 @@ async def test_changed_rates_hold_for_slots_under_way(start):
 
 async def test_what_a_limit_rule_says_itself_is_not_changed(start):
     rule = LimitRule(domain_glob="slow.test", delay=50.0)
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), rules=[rule])
-    await job.frontier.control.change_settings(SettingsChanges(delay=2.0, concurrency_per_slot=1))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10), rules=[rule])
+    await job.frontier.control.change_settings(SettingsChanges({"delay": 2.0, "concurrency_per_slot": 1}))
     await job.add(1, 2, host="slow.test")
     await job.done(*await job.lease(1))
     waited, _ = await job.wait_for_one()
@@ -127,14 +126,14 @@ async def test_what_a_limit_rule_says_itself_is_not_changed(start):
 
 
 async def test_a_changed_limit_stops_the_job_and_a_larger_one_lets_it_go_on(start):
-    job = await start(limits=CrawlLimits(pages=2))
+    job = await start(max_pages=2)
     await job.add(*range(5))
     await job.done(*await job.lease(2), counters={"pages": 1})
     assert ((await job.ask()).state, (await job.status()).reason) == (JobState.STOPPING, "2 pages")
-    await job.frontier.control.change_settings(SettingsChanges(max_pages=4))
+    await job.frontier.control.change_settings(SettingsChanges({"max_pages": 4}))
     await job.done(*await job.lease(10), counters={"pages": 1})
     assert (await job.ask()).reason == "4 pages"
-    await job.frontier.control.change_settings(SettingsChanges(max_pages=None))
+    await job.frontier.control.change_settings(SettingsChanges({"max_pages": None}))
     assert len(await job.lease()) == 1
     assert (await job.ask()).state is JobState.RUNNING
 
@@ -142,23 +141,23 @@ async def test_a_changed_limit_stops_the_job_and_a_larger_one_lets_it_go_on(star
 async def test_every_worker_hears_that_settings_were_changed_and_reads_them(job):
     assert (await job.ask()).revision == 0
     assert await job.frontier.control.settings_changes() == SettingsChanges()
-    await job.frontier.control.change_settings(SettingsChanges(concurrency=3))
+    await job.frontier.control.change_settings(SettingsChanges({"concurrency": 3}))
     first = (await job.ask(worker="a")).revision
     assert first > 0
     assert (await job.ask(worker="b")).revision == first
-    await job.frontier.control.change_settings(SettingsChanges(delay=None, concurrency=5))
+    await job.frontier.control.change_settings(SettingsChanges({"delay": None, "concurrency": 5}))
     assert (await job.ask()).revision > first
-    assert await job.frontier.control.settings_changes() == SettingsChanges(concurrency=5, delay=None)
+    assert await job.frontier.control.settings_changes() == SettingsChanges({"concurrency": 5, "delay": None})
 
 
 async def test_changes_come_on_top_of_earlier_ones_until_they_are_reset(job):
-    await job.frontier.control.change_settings(SettingsChanges(max_pages=5, delay=3.0))
-    assert await job.frontier.control.change_settings(SettingsChanges(max_pages=7)) == SettingsChanges(
-        max_pages=7, delay=3.0
+    await job.frontier.control.change_settings(SettingsChanges({"max_pages": 5, "delay": 3.0}))
+    assert await job.frontier.control.change_settings(SettingsChanges({"max_pages": 7})) == SettingsChanges(
+        {"max_pages": 7, "delay": 3.0}
     )
-    assert await job.frontier.control.change_settings(SettingsChanges(jitter=1.0), True) == SettingsChanges(
-        jitter=1.0
-    )
+    assert await job.frontier.control.change_settings(
+        SettingsChanges({"jitter": 1.0}), True
+    ) == SettingsChanges({"jitter": 1.0})
     assert await job.frontier.control.change_settings(SettingsChanges(), True) == SettingsChanges()
     await job.add(*range(3))
     assert len(await job.lease()) == 3
@@ -166,12 +165,12 @@ async def test_changes_come_on_top_of_earlier_ones_until_they_are_reset(job):
 
 @pytest.mark.parametrize("host", ["shop.test", "www.shop.test", "detail|shop.test"])
 async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(start, host):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(10), host="myshop.test")
     plain = [job.entry(number, host.rpartition("|")[2]) for number in range(10)]
     await job.add(*(replace(entry, slot=host) for entry in plain))  # before anything is known of limits
     await job.frontier.control.change_settings(
-        SettingsChanges(domain_limits={"shop.test": QueueLimits(delay=10.0, concurrency_per_slot=1)})
+        SettingsChanges(domain_limits={"shop.test": HostLimits(delay=10.0, concurrency_per_slot=1)})
     )
     leases = await job.lease()
     assert [lease.slot for lease in leases] == 10 * ["myshop.test"]
@@ -181,7 +180,7 @@ async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(s
         assert (lease.slot, waited >= 10.0) == (host, True)
         await job.done(lease)
     await job.frontier.control.change_settings(
-        SettingsChanges(domain_limits={"shop.test": QueueLimits(rates=(Rate(3, 60.0),))})
+        SettingsChanges(domain_limits={"shop.test": HostLimits(rates=("3/60s",))})
     )
     await job.clock.advance(120)
     assert len(await job.lease()) == 3
@@ -191,8 +190,8 @@ async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(s
 
 
 async def test_limits_of_a_domain_are_those_of_new_hosts_too_and_of_the_longest_name(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10))
-    limits = {"test": QueueLimits(concurrency_per_slot=4), "shop.test": QueueLimits(concurrency_per_slot=2)}
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
+    limits = {"test": HostLimits(concurrency_per_slot=4), "shop.test": HostLimits(concurrency_per_slot=2)}
     await job.frontier.control.change_settings(SettingsChanges(domain_limits=limits))
     for host in ("a.test", "b.shop.test", "c.other"):
         await job.add(*range(20), host=host)
@@ -202,13 +201,13 @@ async def test_limits_of_a_domain_are_those_of_new_hosts_too_and_of_the_longest_
 
 async def test_a_limit_rule_is_stronger_than_limits_of_a_domain_and_they_than_changed_settings(start):
     rule = LimitRule(domain_glob="slow.test", concurrency_per_slot=3)
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), rules=[rule])
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10), rules=[rule])
     limits = {
-        "slow.test": QueueLimits(concurrency_per_slot=1),
-        "shop.test": QueueLimits(concurrency_per_slot=5),
+        "slow.test": HostLimits(concurrency_per_slot=1),
+        "shop.test": HostLimits(concurrency_per_slot=5),
     }
     await job.frontier.control.change_settings(SettingsChanges(domain_limits=limits))
-    await job.frontier.control.change_settings(SettingsChanges(concurrency_per_slot=2))
+    await job.frontier.control.change_settings(SettingsChanges({"concurrency_per_slot": 2}))
     for host in ("slow.test", "shop.test", "other.test"):
         await job.add(*range(20), host=host)
     slots = Counter(lease.slot for lease in await job.lease())
@@ -216,10 +215,10 @@ async def test_a_limit_rule_is_stronger_than_limits_of_a_domain_and_they_than_ch
 
 
 async def test_where_the_slot_is_a_registered_domain_the_strictest_limits_below_it_are_its_own(start):
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), unit="domain")
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10), unit="domain")
     limits = {
-        "a.shop.com:81": QueueLimits(concurrency_per_slot=5, delay=0.0),
-        "b.shop.com": QueueLimits(concurrency_per_slot=2),
+        "a.shop.com:81": HostLimits(concurrency_per_slot=5, delay=0.0),
+        "b.shop.com": HostLimits(concurrency_per_slot=2),
     }
     await job.frontier.control.change_settings(SettingsChanges(domain_limits=limits))
     await job.add(*range(20), host="shop.com")
@@ -389,17 +388,17 @@ async def test_of_many_hosts_the_small_ones_are_counted_together_and_the_sum_sta
 async def test_changes_bans_and_tallies_outlive_the_process(start, backend, end):
     if not backend.durable:
         return  # nothing outlives a process without a file; of a server no process is a part
-    job = await start(SlotPolicy(delay=0.0, concurrency_per_slot=10), stats_max_keys=3)
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10), stats_max_keys=3)
     for number in range(8):
         await job.add("page", "more", host=f"host{number}.test")
     await job.done(*await job.lease(8, "w"), counters={"pages": 1}, group="t")
     before = {group: await job.frontier.reports.stats(group) for group in StatsGroup}
     assert sum(tally.pages for tally in before[StatsGroup.HOST]) == 8
-    await job.frontier.control.change_settings(SettingsChanges(delay=9.0, max_pages=100))
+    await job.frontier.control.change_settings(SettingsChanges({"delay": 9.0, "max_pages": 100}))
     await job.frontier.control.drop_slot("host3.test", True)
     await getattr(job, end)()
     assert {group: await job.frontier.reports.stats(group) for group in StatsGroup} == before
-    assert await job.frontier.control.settings_changes() == SettingsChanges(delay=9.0, max_pages=100)
+    assert await job.frontier.control.settings_changes() == SettingsChanges({"delay": 9.0, "max_pages": 100})
     assert (await job.ask(0)).revision > 0
     assert await job.frontier.control.banned() == ["host3.test"]
     assert await job.add("new", host="host3.test") == 0

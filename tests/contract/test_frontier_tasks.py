@@ -6,7 +6,7 @@ import pytest
 
 from skitter.frontier.embedded import requests
 from skitter.frontier.records import Outcome, Resolution
-from skitter.politeness import SlotPolicy
+from skitter.politeness import HostLimits
 from skitter.request import Request, encode_request
 
 
@@ -34,7 +34,7 @@ async def test_a_closed_task_loses_what_waits_at_any_host_and_nothing_else(job):
 
 
 async def test_a_task_whose_host_is_slow_does_not_keep_the_job_from_its_end(start):
-    job = await start(SlotPolicy(delay=3600.0))
+    job = await start(HostLimits(delay=3600.0))
     await job.seeds_done()
     await job.add(*range(50), host="slow.test", record=of_task("slow"))
     await job.done(await job.one())

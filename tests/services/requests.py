@@ -3,9 +3,9 @@
 import hashlib
 
 from skitter.frontier.records import Entry, Outcome, Resolution
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 
-FREE = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=1000))
+FREE = Politeness(HostLimits(delay=0.0, concurrency_per_slot=1000))
 
 
 def entries(*names, host="h.test", **fields) -> list[Entry]:

@@ -6,7 +6,7 @@ from services.cluster_jobs import PARTITIONS, host_in, keys_of, node_of
 from services.requests import FREE, counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.contract import NoSuchJob
-from skitter.frontier.options import CrawlLimits, FrontierOptions, SettingsChanges
+from skitter.frontier.options import FrontierOptions, SettingsChanges
 from skitter.frontier.records import JobState, SeedProgress
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.stats import StatsGroup, StatsRow
@@ -32,7 +32,7 @@ async def attach(cluster):
 async def test_who_knows_its_name_only_finds_a_job_with_all_its_partitions(
     cluster, join_cluster, attach, job_name
 ):
-    frontier = await join_cluster(cluster.url, job_name, partitions=5, limits=CrawlLimits(pages=3))
+    frontier = await join_cluster(cluster.url, job_name, partitions=5, max_pages=3)
     await frontier.add([e for n in range(PARTITIONS) for e in entries("a", "b", host=host_in(n))])
     found = await attach(job_name)
     assert await counts(found) == {"queued": 12}
@@ -71,10 +71,10 @@ async def test_a_changed_limit_holds_for_workers_that_were_there_before(cluster,
     one, other = [await join_cluster(cluster.url, job_name) for _ in range(2)]
     await one.add([e for n in range(PARTITIONS) for e in entries("a", "b", host=host_in(n))])
     await one.commit(done(*(await one.lease("w", 4)).leases, counters={"pages": 1}))
-    await other.control.change_settings(SettingsChanges(max_pages=4))
+    await other.control.change_settings(SettingsChanges({"max_pages": 4}))
     answers = [await one.lease("w", 4) for _ in range(2)]
     assert (answers[-1].state, answers[-1].reason) == (JobState.STOPPING, "4 pages")
-    await other.control.change_settings(SettingsChanges(max_pages=None))
+    await other.control.change_settings(SettingsChanges({"max_pages": None}))
     assert (await one.lease("w", 4)).state is JobState.RUNNING
 
 
@@ -83,7 +83,7 @@ async def test_a_change_that_did_not_reach_all_partitions_does_when_the_job_is_o
 ):
     frontier = await join_cluster(cluster.url, job_name)
     await frontier._partitions.first.frontier.control.change_settings(
-        SettingsChanges(concurrency_per_slot=1)
+        SettingsChanges({"concurrency_per_slot": 1})
     )  # and then whoever changed it died
     later = await join_cluster(cluster.url, job_name)
     await later.add(entries("a", "b", host=host_in(3)))

@@ -8,7 +8,6 @@ import pytest
 from services.cluster_jobs import eventually, finish_all, host_in
 from services.requests import counts, done, entries
 from skitter.frontier.cluster.frontier import divide
-from skitter.frontier.options import CrawlLimits
 from skitter.frontier.records import JobState, SeedProgress
 
 HERE, THERE = 1, 2
@@ -63,7 +62,7 @@ async def test_a_late_commit_leaves_nothing_in_any_partition(frontier):
     assert await counts(frontier) == {"queued": 1}
 
 
-@pytest.mark.parametrize("options", [{}, {"visited_ttl": 0.0}, {"failed_stay_known": False}])
+@pytest.mark.parametrize("options", [{}, {"visited_ttl": 0.0}, {"refetch_failed": True}])
 @pytest.mark.parametrize("dedup", [True, False])
 async def test_what_is_delivered_twice_is_added_once(cluster, join_cluster, job_name, dedup, options):
     frontier = await join_cluster(cluster.url, job_name, **options)
@@ -142,7 +141,7 @@ async def test_workers_of_several_processes_see_one_end(cluster, join_cluster, j
 
 async def test_a_limit_of_pages_over_partitions_is_met_and_never_missed(cluster, join_cluster, job_name):
     limit, each = 30, 4
-    frontiers = [await join_cluster(cluster.url, job_name, limits=CrawlLimits(pages=limit)) for _ in range(3)]
+    frontiers = [await join_cluster(cluster.url, job_name, max_pages=limit) for _ in range(3)]
     await frontiers[0].add([e for n in range(6) for e in entries(*range(40), host=host_in(n))])
 
     async def work(frontier, worker):

@@ -8,7 +8,7 @@ from services.redis_servers import running
 from skitter.errors import FrontierError
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.server_errors import START_SERVER
-from skitter.politeness import LimitRule, Politeness, SlotPolicy
+from skitter.politeness import HostLimits, LimitRule, Politeness
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_rules_that_make_other_slots_are_refused_and_other_limits_are_not(
     cluster, join_cluster, job_name
 ):
     await join_cluster(cluster.url, job_name)
-    gentler = Politeness(SlotPolicy(delay=5.0), [LimitRule(domain_glob="*.test", delay=9.0)])
+    gentler = Politeness(HostLimits(delay=5.0), [LimitRule(domain_glob="*.test", delay=9.0)])
     await join_cluster(cluster.url, job_name, politeness=gentler)
     for politeness in (
         Politeness(unit="domain"),

@@ -20,7 +20,7 @@ def fleet(serve, tmp_path):
     site = GeneratedSite(pages=PAGES, links_per_page=12)
     server, frontier, job = serve(site), running("valkey").url, f"shop{uuid.uuid4().hex[:8]}"
     items = f"{frontier}/{job}:items"
-    command = ("crawl", server.url, "--delay", 0, "--job", job, "--frontier", frontier, "--keep-alive", "-o",
+    command = ("crawl", server.url, "--delay", 0, "--job", job, "--frontier", frontier, "--wait-for-seeds", "-o",
                "items.jsonl", "-o", items)  # fmt: skip
     for name in ("one", "two", "three"):
         (tmp_path / name).mkdir()
@@ -53,8 +53,8 @@ def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
     wait_until(lambda now: (now.get("counts") or {}).get("done") == PAGES, "all pages")
     wait_until(lambda now: len(now["workers"]) == 2, "two workers")
     assert status()["state"] == "running"
-    assert skitter("set", job, "max_items=1000", "concurrency=3")[0] == 0
-    assert skitter("set", job)[2] == f"job {job}: max_items=1000, concurrency=3\n"
+    assert skitter("config", job, "max_items=1000", "concurrency=3")[0] == 0
+    assert skitter("config", job)[2] == f"job {job}: max_items=1000, concurrency=3\n"
     wait_until(
         lambda now: {one["report"]["concurrency"] for one in now["workers"]} == {3}, "the workers obey"
     )
@@ -62,10 +62,10 @@ def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
     seeds = [f"{truth[0]}?seed={number}" for number in range(3)]
     assert skitter("add", job, *seeds, truth[1])[2] == "added: 3, known before: 1\n"
     assert status()["counts"]["queued"] == 3
-    assert skitter("drop-host", job, "127.0.0.1", "--ban")[2] == "127.0.0.1: dropped 3, and banned\n"
+    assert skitter("purge", job, "127.0.0.1", "--ban")[2] == "127.0.0.1: removed 3 requests, banned\n"
     assert skitter("add", job, seeds[0])[2] == "added: 0, of a banned host: 1\n"
-    assert skitter("drop-host", job, "127.0.0.1", "--unban")[2] == "127.0.0.1 is banned no more\n"
-    hosts = json.loads(skitter("counters", job, "--by", "host", "--json")[1])
+    assert skitter("purge", job, "127.0.0.1", "--unban")[2] == "127.0.0.1 is no longer banned\n"
+    hosts = json.loads(skitter("stats", job, "--by", "host", "--json")[1])
     assert [(host["key"], host["pages"], host["items"]) for host in hosts] == [("127.0.0.1", PAGES, PAGES)]
     assert job in {found["job"] for found in json.loads(skitter("top", "--json")[1])}
     assert skitter("resume", job)[2] == f"job {job} is running\n"

@@ -6,7 +6,7 @@ from services.requests import counts, done, entries
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.job import keys_of
 from skitter.frontier.redis.server_errors import JobGone
-from skitter.politeness import LimitRule, Politeness, SlotPolicy
+from skitter.politeness import HostLimits, LimitRule, Politeness
 
 
 async def test_each_end_of_the_fleet_sees_what_the_others_do(server, join):
@@ -37,7 +37,7 @@ async def test_other_rules_hold_for_hosts_that_wait_already(server, join):
     await one.add(entries(*range(5), host="slow.test"))
     await one.add(entries(*range(5), host="fast.test"))
     slow = LimitRule(domain_glob="slow.*", concurrency_per_slot=1)
-    other = await join(server.url, Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=1000), [slow]))
+    other = await join(server.url, Politeness(HostLimits(delay=0.0, concurrency_per_slot=1000), [slow]))
     hosts = [lease.slot for lease in (await other.lease("w", 100)).leases]
     assert (hosts.count("slow.test"), hosts.count("fast.test")) == (1, 5)
 
@@ -45,7 +45,7 @@ async def test_other_rules_hold_for_hosts_that_wait_already(server, join):
 async def test_a_rule_holds_for_what_is_delayed_while_its_host_is_tidied_away(server, join):
     slow = LimitRule(domain_glob="slow.*", concurrency_per_slot=1)
     now = [1_700_000_000.0]
-    rules = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=1000), [slow])
+    rules = Politeness(HostLimits(delay=0.0, concurrency_per_slot=1000), [slow])
     frontier = await join(server.url, rules, clock=lambda: now[0])
     await frontier.add(entries(*range(5), host="slow.test", delay=30.0))
     await frontier.renew("w", [])

@@ -8,9 +8,9 @@ from services.redis_servers import running
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
-from skitter.politeness import LimitRule, Politeness, QueueLimits, SlotPolicy
+from skitter.politeness import HostLimits, LimitRule, Politeness
 
-QUEUES = {"detail": QueueLimits(delay=4.0), "list": QueueLimits(concurrency_per_slot=1)}
+QUEUES = {"detail": HostLimits(delay=4.0), "list": HostLimits(concurrency_per_slot=1)}
 NOW = 1_700_000_000.0
 
 
@@ -22,7 +22,7 @@ async def job():
 
     async def begin(queues=QUEUES, name=None, rules=(), kind=RedisFrontier, **options):
         name = name or f"job{uuid.uuid4().hex}"
-        politeness = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=3), rules, queues=queues)
+        politeness = Politeness(HostLimits(delay=0.0, concurrency_per_slot=3), rules, queues=queues)
         frontier = kind(server.url, name, politeness, clock=lambda: clock[0], **options)
         await frontier.open()
         opened.append(frontier)
@@ -112,13 +112,13 @@ async def test_other_limits_of_a_queue_hold_for_the_hosts_that_are_there_when_th
     await frontier.add([entry("detail|a.test", name) for name in "abc"])
     await finish(frontier)
     assert await finish(frontier) == []
-    again, _ = await job({"detail": QueueLimits(delay=0.0)}, frontier.job.name)
+    again, _ = await job({"detail": HostLimits(delay=0.0)}, frontier.job.name)
     assert len(await finish(again)) == 2
 
 
 async def test_a_change_for_the_whole_job_leaves_to_a_queue_what_it_says_itself(job):
     frontier, _ = await job()
-    await frontier.control.change_settings(SettingsChanges(delay=2.0))
+    await frontier.control.change_settings(SettingsChanges({"delay": 2.0}))
     await frontier.add([entry(slot, name) for slot in ("detail|a.test", "list|a.test") for name in "ab"])
     first = await finish(frontier)
     assert sorted(one.slot for one in first) == ["detail|a.test", "list|a.test"]

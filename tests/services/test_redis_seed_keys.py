@@ -12,14 +12,14 @@ from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress
 from skitter.frontier.redis import seed_keys
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.item import OutputRange
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 from skitter.request import decode_request
 from skitter.scope import Scope
 from skitter.worker.links import LinkCollector
 from skitter.worker.seeds import SeedKeyReader
 
 KEYS = ("t:first", "t:second")
-ALL = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=1000))
+ALL = Politeness(HostLimits(delay=0.0, concurrency_per_slot=1000))
 
 
 @pytest.fixture

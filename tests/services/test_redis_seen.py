@@ -41,7 +41,7 @@ async def test_what_was_added_is_known_and_nothing_else(server, join, options):
 
 @pytest.mark.parametrize("options", FILTERS)
 async def test_any_course_of_adding_failing_and_replaying_leaves_the_right_ones_known(server, join, options):
-    frontier = await join(server.url, failed_stay_known=False, **options)
+    frontier = await join(server.url, refetch_failed=True, **options)
     rng = random.Random(2)
     prints = random_fingerprints(rng, 300)
     known: set[bytes] = set()

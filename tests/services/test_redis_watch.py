@@ -19,7 +19,7 @@ def test_a_watch_outlives_an_outage_of_its_server_and_ends_with_its_job(serve, o
         0,
         "--job",
         "shop",
-        "--keep-alive",
+        "--wait-for-seeds",
         *shared,
     )
     with Logged(*command, cwd=folders[0]) as crawl:

@@ -12,9 +12,9 @@ from skitter.errors import FrontierError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 
-FREE = SlotPolicy(delay=0.0, concurrency_per_slot=100)
+FREE = HostLimits(delay=0.0, concurrency_per_slot=100)
 QUICK = BrokerTuning(hold=0.5, dry_after=0.0, overdue_after=0.0, max_wait=0.0)
 
 
@@ -152,7 +152,7 @@ async def test_a_request_that_the_state_has_lost_is_added_again_from_its_message
 
 
 async def test_messages_of_a_slow_host_are_requeued_one_behind_the_other(make):
-    frontier, broker = await make(SlotPolicy(delay=60.0, concurrency_per_slot=1))
+    frontier, broker = await make(HostLimits(delay=60.0, concurrency_per_slot=1))
     await frontier.add([entry(number) for number in range(50)])
     assert len(await lease(frontier)) == 1
     waits = [message.answers[0][1] for message in broker.delivered if message.answers]
@@ -163,7 +163,7 @@ async def test_messages_of_a_slow_host_are_requeued_one_behind_the_other(make):
 
 
 async def test_a_message_is_kept_if_its_host_is_ready_soon(make):
-    frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    frontier, broker = await make(HostLimits(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     (a,) = await lease(frontier)
     (b,) = await lease(frontier, reports=[FetchReport(a.id, 0.1)])
@@ -173,7 +173,7 @@ async def test_a_message_is_kept_if_its_host_is_ready_soon(make):
 
 async def test_no_more_messages_are_kept_than_allowed(make):
     frontier, broker = await make(
-        SlotPolicy(delay=0.0, concurrency_per_slot=1), tuning=BrokerTuning(max_pending=4, hold=1e6)
+        HostLimits(delay=0.0, concurrency_per_slot=1), tuning=BrokerTuning(max_pending=4, hold=1e6)
     )
     await frontier.add([entry(number) for number in range(30)])
     assert len(await lease(frontier)) == 1
@@ -243,7 +243,7 @@ async def test_nothing_is_published_again_while_messages_come(make):
 
 
 async def test_closing_requeues_pending_and_leased_messages(make):
-    frontier, broker = await make(SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    frontier, broker = await make(HostLimits(delay=0.0, concurrency_per_slot=1))
     await frontier.add([entry("a"), entry("b")])
     await lease(frontier)
     await frontier.close()

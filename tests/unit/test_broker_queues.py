@@ -9,7 +9,7 @@ from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry, FetchReport, Outcome, Resolution
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 
 QUICK = BrokerTuning(hold=0.5, dry_after=1000.0, overdue_after=1000.0, max_wait=0.0)
 
@@ -41,7 +41,7 @@ async def job(tmp_path):
         def topic(queue):
             return topics.setdefault(queue, FakeBroker())
 
-        politeness = Politeness(SlotPolicy(delay=0.0, concurrency_per_slot=100))
+        politeness = Politeness(HostLimits(delay=0.0, concurrency_per_slot=100))
         state = EmbeddedFrontier(politeness, path=tmp_path / "frontier.db")
         frontier = BrokerFrontier(state, topic, tuning=QUICK)
         info = await frontier.open()

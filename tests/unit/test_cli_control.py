@@ -56,13 +56,15 @@ def test_a_job_that_runs_is_looked_at_paused_resumed_and_stopped_from_outside(
         assert status(tmp_path)["state"] == "paused"
         assert skitter("resume", "shop", cwd=tmp_path).stderr == "job shop is running\n"
         stopped = skitter("stop", "shop", cwd=tmp_path)
-        assert stopped.stderr == "job shop is stopped; `skitter resume shop` goes on\n"
+        assert stopped.stderr == "job shop is stopped; `skitter resume shop` continues it\n"
         seen = status(tmp_path)
         assert (seen["state"], seen["live"], seen["counts"]["leased"]) == ("stopped", False, 0)
         assert len(urls_of(tmp_path / "items.jsonl")) == seen["counts"]["counters"]["items"]
         code, _, stderr = running.end()
     assert code == 0
-    assert "job shop has stopped; `skitter resume shop` goes on" in stderr.splitlines()  # after its progress
+    assert (
+        "job shop has stopped; `skitter resume shop` continues it" in stderr.splitlines()
+    )  # after its progress
     slow.go_on.set()
     assert skitter("resume", "shop", "--workers", 2, cwd=tmp_path).returncode == 0
     assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
@@ -146,7 +148,7 @@ def test_a_paused_job_says_so_does_not_crawl_and_goes_on_when_it_is_resumed(site
     hits = len(server.log.hits)
     result = skitter(*crawl(server), cwd=tmp_path)
     assert result.returncode == 0
-    assert result.stderr.startswith("job shop is paused; `skitter resume shop` goes on")
+    assert result.stderr.startswith("job shop is paused; `skitter resume shop` continues it")
     assert len(server.log.hits) == hits
     slow.go_on.set()
     assert skitter("resume", "shop", cwd=tmp_path).returncode == 0
@@ -154,7 +156,7 @@ def test_a_paused_job_says_so_does_not_crawl_and_goes_on_when_it_is_resumed(site
 
 
 def test_jobs_lists_every_job_with_its_state(serve, tmp_path):
-    assert "no job was begun" in skitter("jobs", cwd=tmp_path).stderr
+    assert "there are no jobs" in skitter("jobs", cwd=tmp_path).stderr
     server = serve(GeneratedSite(pages=3, links_per_page=12))
     skitter("crawl", server.url, "--job", "one", "--quiet", "-o", "one.jsonl", cwd=tmp_path)
     skitter("crawl", server.url, "--job", "two", "--limit", 1, "--quiet", "-o", "two.jsonl", cwd=tmp_path)
@@ -163,7 +165,7 @@ def test_jobs_lists_every_job_with_its_state(serve, tmp_path):
     lines = skitter("jobs", cwd=tmp_path).stdout.splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [["one", "finished", "3"], ["two", "stopped", "1"]]
     pausing = skitter("pause", "two", cwd=tmp_path)
-    assert pausing.stderr == "job two is paused, at its limit of 1 pages; `skitter resume two` goes on\n"
+    assert pausing.stderr == "job two is paused, at its limit of 1 pages; `skitter resume two` continues it\n"
     assert skitter("pause", "one", cwd=tmp_path).stderr == "job one is finished\n"
 
 
@@ -179,7 +181,7 @@ def test_a_job_in_memory_that_is_over_is_listed_but_cannot_be_controlled(serve, 
 def test_stopping_a_job_that_nobody_runs_says_so(serve, tmp_path):
     server = serve(GeneratedSite(pages=3, links_per_page=12))
     skitter(*crawl(server), cwd=tmp_path)
-    assert skitter("stop", "shop", cwd=tmp_path).stderr == "job shop is not being run\n"
+    assert skitter("stop", "shop", cwd=tmp_path).stderr == "job shop is not running\n"
 
 
 def test_a_job_that_is_paused_can_be_stopped(site, slow, server, tmp_path):

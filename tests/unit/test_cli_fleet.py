@@ -15,7 +15,7 @@ import time
 import pytest
 
 from cli_command import SKITTER, Running, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
-from skitter.cli.live import watch_jobs
+from skitter.cli.live_view import watch_jobs
 from skitter.cli.main import run
 from skitter.errors import UsageError
 from skitter.testing import Answer, GeneratedSite
@@ -88,7 +88,7 @@ def test_a_job_kept_alive_takes_seeds_while_it_waits_and_ends_when_it_is_stopped
         "shop",
         "-o",
         "items.jsonl",
-        "--keep-alive",
+        "--wait-for-seeds",
     )
     with Running(*command, "--workers", workers, cwd=tmp_path) as running:
         wait_until((tmp_path / ".skitter/shop/job.json").exists, "the job")
@@ -182,16 +182,16 @@ MISUSE = {
     ("add", "shop"): "nothing to add",
     ("add", "shop", "--file", "none.txt"): "cannot be read",
     ("add", "nojob", "http://x.test/"): "there is no job",
-    ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "is not shared between machines",
-    ("set", "shop", "user_agent=x"): "cannot be changed",
-    ("set", "shop", "dealy=1"): "there is no setting",
-    ("set", "shop", "concurrency_per_slot=0"): "concurrency_per_slot",
-    ("set", "shop", "delay=fast"): "cannot be",
-    ("set", "shop", "delay"): "has no value",
-    ("drop-host", "shop", "h", "--ban", "--unban"): "do not go together",
-    ("drop-host", "shop", "http://x.test/page"): "is no host",
-    ("drop-host", "shop", "no such host", "--ban"): "is no host",
-    ("drop-host", "shop", ""): "is no host",
+    ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "belongs to one machine",
+    ("config", "shop", "user_agent=x"): "user_agent",
+    ("config", "shop", "dealy=1"): "dealy",
+    ("config", "shop", "concurrency_per_slot=0"): "concurrency_per_slot",
+    ("config", "shop", "delay=fast"): "fast",
+    ("config", "shop", "delay"): "has no value",
+    ("purge", "shop", "h", "--ban", "--unban"): "--unban",
+    ("purge", "shop", "http://x.test/page"): "http://x.test/page",
+    ("purge", "shop", "no such host", "--ban"): "no such host",
+    ("purge", "shop", ""): "host",
     ("top", "--frontier", "sqlite:"): "cannot list its jobs",
     ("export", "shop", "-o", "-"): "is no file of items",
 }
@@ -230,18 +230,18 @@ def test_settings_are_changed_under_way_and_hold_for_later_runs(site, serve, tmp
         assert slow.reached.wait(60)
         assert skitter("pause", "shop", cwd=tmp_path).returncode == 0
         slow.go_on.set()
-        result = skitter("set", "shop", "max_pages=38", "concurrency=2", cwd=tmp_path)
+        result = skitter("config", "shop", "max_pages=38", "concurrency=2", cwd=tmp_path)
         assert result.stderr == "job shop: max_pages=38, concurrency=2\n"
         assert skitter("resume", "shop", cwd=tmp_path).returncode == 0
         code, _, stderr = running.end()
     assert code == 0
     assert "limit reached: 38 pages" in stderr
     assert len(lines_of(tmp_path / "items.jsonl")) == 38
-    assert skitter("set", "shop", cwd=tmp_path).stderr == "job shop: max_pages=38, concurrency=2\n"
+    assert skitter("config", "shop", cwd=tmp_path).stderr == "job shop: max_pages=38, concurrency=2\n"
     assert status(tmp_path)["changes"] == {"max_pages": 38, "concurrency": 2}
     assert skitter("resume", "shop", "-q", cwd=tmp_path).returncode == 0
     assert len(lines_of(tmp_path / "items.jsonl")) == 38, "the limit holds for a later run"
-    assert skitter("set", "shop", "--reset", cwd=tmp_path).stderr == "job shop: nothing is changed\n"
+    assert skitter("config", "shop", "--reset", cwd=tmp_path).stderr == "job shop: no changes\n"
     assert skitter("resume", "shop", "-q", cwd=tmp_path).returncode == 0
     assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
 
@@ -250,24 +250,23 @@ def test_a_host_is_dropped_and_banned_and_taken_again(shop, server):
     more = [f"{server.url}?{number}" for number in range(3)]
     assert skitter("add", "shop", *more, cwd=shop).returncode == 0
     assert (
-        skitter("drop-host", "shop", "127.0.0.1", "--ban", cwd=shop).stderr
-        == "127.0.0.1: dropped 3, and banned\n"
+        skitter("purge", "shop", "127.0.0.1", "--ban", cwd=shop).stderr
+        == "127.0.0.1: removed 3 requests, banned\n"
     )
     assert status(shop)["banned"] == ["127.0.0.1"]
     assert status(shop)["counts"]["counters"]["refused/dropped"] == 3
     assert skitter("add", "shop", f"{server.url}?new", cwd=shop).stderr == "added: 0, of a banned host: 1\n"
     assert (
-        skitter("drop-host", "shop", "127.0.0.1", "--unban", cwd=shop).stderr
-        == "127.0.0.1 is banned no more\n"
+        skitter("purge", "shop", "127.0.0.1", "--unban", cwd=shop).stderr == "127.0.0.1 is no longer banned\n"
     )
     assert skitter("add", "shop", f"{server.url}?new", cwd=shop).stderr.startswith("added: 1;")
 
 
 def test_a_host_is_banned_however_it_is_written(shop):
-    assert skitter("drop-host", "shop", "http://BÜCHER.test/", "--ban", cwd=shop).returncode == 0
+    assert skitter("purge", "shop", "http://BÜCHER.test/", "--ban", cwd=shop).returncode == 0
     assert status(shop)["banned"] == ["xn--bcher-kva.test"]
-    result = skitter("drop-host", "shop", "xn--bcher-kva.test", "--unban", cwd=shop)
-    assert result.stderr == "xn--bcher-kva.test is banned no more\n"
+    result = skitter("purge", "shop", "xn--bcher-kva.test", "--unban", cwd=shop)
+    assert result.stderr == "xn--bcher-kva.test is no longer banned\n"
 
 
 # --- looking --------------------------------------------------------------------------------------------------
@@ -303,14 +302,14 @@ async def test_who_watches_what_is_not_there_is_told_at_once():
 
 
 def test_counters_are_shown_by_prefix_and_by_worker_and_host(shop):
-    assert skitter("counters", "shop", "pages", cwd=shop).stdout == f"pages  {PAGES}\n"
-    known = json.loads(skitter("counters", "shop", "--json", cwd=shop).stdout)
+    assert skitter("stats", "shop", "pages", cwd=shop).stdout == f"pages  {PAGES}\n"
+    known = json.loads(skitter("stats", "shop", "--json", cwd=shop).stdout)
     assert (known["pages"], known["status/200"]) == (PAGES, PAGES)
-    (host,) = json.loads(skitter("counters", "shop", "--by", "host", "--json", cwd=shop).stdout)
+    (host,) = json.loads(skitter("stats", "shop", "--by", "host", "--json", cwd=shop).stdout)
     assert (host["key"], host["pages"], host["items"]) == ("127.0.0.1", PAGES, PAGES)
-    workers = json.loads(skitter("counters", "shop", "--by", "worker", "--json", cwd=shop).stdout)
+    workers = json.loads(skitter("stats", "shop", "--by", "worker", "--json", cwd=shop).stdout)
     assert sum(worker["pages"] for worker in workers) == PAGES
-    assert "127.0.0.1" in skitter("counters", "shop", "127.", "--by", "host", cwd=shop).stdout
+    assert "127.0.0.1" in skitter("stats", "shop", "127.", "--by", "host", cwd=shop).stdout
 
 
 def test_items_are_counted_per_task_and_links_stay_in_the_task_of_their_page(site, server, tmp_path):
@@ -326,14 +325,14 @@ def test_items_are_counted_per_task_and_links_stay_in_the_task_of_their_page(sit
     command = ("run", "spider.py", "-o", "i.jsonl", "--no-robots", "--delay", 0, "-s", "group_key=task", "-s", "scope=any",
            "-s", f"allow={server.url}")  # fmt: skip
     assert skitter(*command, cwd=tmp_path).returncode == 0
-    (task,) = json.loads(skitter("counters", "tasks", "--by", "task", "--json", cwd=tmp_path).stdout)
+    (task,) = json.loads(skitter("stats", "tasks", "--by", "task", "--json", cwd=tmp_path).stdout)
     assert (task["key"], task["items"], task["pages"]) == ("books", PAGES, PAGES)
-    assert "books" in skitter("counters", "tasks", "--by", "task", cwd=tmp_path).stdout
+    assert "books" in skitter("stats", "tasks", "--by", "task", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_who_works_on_a_job_is_shown_while_it_runs_and_top_shows_all_jobs(server, tmp_path, workers):
-    command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", "--keep-alive")
+    command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", "--wait-for-seeds")
     with Running(*command, "--workers", workers, cwd=tmp_path) as running:
         wait_until((tmp_path / ".skitter/shop/job.json").exists, "the job")
         pids = set()

@@ -18,7 +18,7 @@ from skitter.testing import SiteProcess
 
 EXAMPLES = ROOT / "examples" / "collector"
 RUN_HERE = {
-    "basic", "cloned_collectors", "error_handling", "local_files", "login", "max_depth", "multipart", "parallel",
+    "basic", "cloned_collectors", "depth_limit", "error_handling", "local_files", "login", "multipart", "parallel",
     "proxy_switcher", "jitter", "rate_limit", "redis_backend", "request_context", "scraper_server", "url_filter",
     "url_queue",
 }  # fmt: skip
@@ -77,10 +77,10 @@ def test_login_reaches_what_is_behind_it(run, site, tmp_path):
     assert urls_of(tmp_path / "members.jsonl") == [f"{site.url}members/{rest}" for rest in ("", "1", "2")]
 
 
-def test_max_depth_goes_no_further(run, site):
-    found = [line.split() for line in run("max_depth")]
+def test_depth_limit_goes_no_further(run, site):
+    found = [line.split() for line in run("depth_limit")]
     depths = {url.removeprefix(site.url): int(depth) for depth, url in found}
-    assert depths == {"": 1, "shelf/0": 2, "shelf/4": 3, **{f"book/{number}": 3 for number in range(4)}}
+    assert depths == {"": 0, "shelf/0": 1, "shelf/4": 2, **{f"book/{number}": 2 for number in range(4)}}
 
 
 def test_multipart_arrives_as_a_form(run):

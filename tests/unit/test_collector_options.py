@@ -14,14 +14,14 @@ def settings_of(crawler):
 
 def test_options_become_settings_of_the_job():
     crawler = Collector(
-        user_agent="bot/1", headers={"X": "1"}, max_depth=2, max_requests=9, max_body_size=1000, ignore_robots_txt=True,
+        user_agent="bot/1", headers={"X": "1"}, depth_limit=2, max_requests=9, max_body_size=1000, ignore_robots_txt=True,
         timeout=3, proxy="http://p:1", concurrency=5, settings={"delay": 1, "concurrency": 6},
     )  # fmt: skip
     found = settings_of(crawler)
     assert (found.user_agent, found.headers, found.depth_limit, found.max_pages) == (
         "bot/1",
         {"X": "1"},
-        1,
+        2,
         9,
     )
     assert (found.max_body, found.robots, found.timeout, found.proxy) == (1000, False, 3, "http://p:1")
@@ -34,32 +34,32 @@ def test_without_options_the_settings_of_the_job_are_left_alone():
 
 def test_the_environment_wins_over_the_code(monkeypatch):
     for name, value in {
-        "ALLOWED_DOMAINS": "a.com, b.com", "DISALLOWED_DOMAINS": "c.com", "IGNORE_ROBOTSTXT": "yes", "MAX_DEPTH": "3",
+        "ALLOWED_DOMAINS": "a.com, b.com", "DISALLOWED_DOMAINS": "c.com", "IGNORE_ROBOTSTXT": "yes", "DEPTH_LIMIT": "3",
         "MAX_REQUESTS": "8", "MAX_BODY_SIZE": "100", "PARSE_HTTP_ERROR_RESPONSE": "true", "FOLLOW_REDIRECTS": "no",
         "USER_AGENT": "env/1", "DISABLE_COOKIES": "1",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"SKITTER_{name}", value)
-    crawler = Collector(user_agent="code/1", max_depth=1, allowed_domains=["z.com"])
+    crawler = Collector(user_agent="code/1", depth_limit=1, allowed_domains=["z.com"])
     found = settings_of(crawler)
     assert crawler.__spider__("crawler", "test").allowed_domains == ("a.com", "b.com")
-    assert (found.user_agent, found.depth_limit, found.max_pages, found.max_body) == ("env/1", 2, 8, 100)
+    assert (found.user_agent, found.depth_limit, found.max_pages, found.max_body) == ("env/1", 3, 8, 100)
     assert (found.robots, len(found.deny), found.cookies) == (False, 1, "none")
     assert {302, 404, 503} <= set(found.allowed_statuses)
     assert crawler.clone(user_agent="clone/1").options.user_agent == "clone/1"
 
 
 def test_an_empty_variable_is_none():
-    assert read_options({"max_depth": 2}, {"SKITTER_MAX_DEPTH": ""}).max_depth == 2
+    assert read_options({"depth_limit": 2}, {"SKITTER_DEPTH_LIMIT": ""}).depth_limit == 2
 
 
 @pytest.mark.parametrize(
     ("given", "environment", "field", "detail"),
     [
         ({"max_dept": 2}, {}, "max_dept", "'max_dept'"),
-        ({"max_depth": "deep"}, {}, "max_depth", "'deep'"),
-        ({"max_depth": -1}, {}, "max_depth", "-1"),
+        ({"depth_limit": "deep"}, {}, "depth_limit", "'deep'"),
+        ({"depth_limit": -1}, {}, "depth_limit", "-1"),
         ({"allowed_domains": 5}, {}, "allowed_domains", "5"),
-        ({}, {"SKITTER_MAX_DEPTH": "deep"}, "max_depth", "SKITTER_MAX_DEPTH"),
+        ({}, {"SKITTER_DEPTH_LIMIT": "deep"}, "depth_limit", "SKITTER_DEPTH_LIMIT"),
         ({}, {"SKITTER_IGNORE_ROBOTSTXT": "perhaps"}, "ignore_robots_txt", "SKITTER_IGNORE_ROBOTSTXT"),
     ],
 )

@@ -47,7 +47,7 @@ async def test_the_points_come_in_the_order_of_the_manual(bench):
     crawler.on_request(lambda request: calls.append(("request", request.depth)))
     await bench(crawler, {"/": HTML})
     assert calls == [
-        ("request", 1),
+        ("request", 0),
         ("request_headers", "GET"),
         ("response_headers", b""),
         ("response", True),
@@ -206,7 +206,7 @@ async def test_what_on_error_visits_stands_for_the_page(bench):
     crawler.on_error(lambda response, error: response.request.visit("/mirror"))
     crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
     ran = await bench(crawler, {"/": Answer(status=404), "/mirror": HTML})
-    assert (ran.items, ran.letters) == ([{"path": "/mirror", "depth": 2}], {})
+    assert (ran.items, ran.letters) == ([{"path": "/mirror", "depth": 1}], {})
 
 
 async def test_on_error_may_retry_what_the_rules_would_not_and_no_more_often_than_allowed(bench):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from crawl_harness import CrawlHarness, Scripted, page
-from skitter import Collector, LimitRule, Rate, Request
+from skitter import Collector, LimitRule, Request
 from skitter.errors import RequestError, SettingsError, UsageError
 from skitter.frontends.collector import FormFile, extensions
 from skitter.frontends.collector.request import encode_multipart
@@ -50,19 +50,19 @@ def found(ran):
 CHAIN = {"/": ["/b"], "/b": ["/c"], "/c": ["/d"], "/d": []}
 
 
-async def test_depth_counts_from_one_and_max_depth_is_the_last_that_is_fetched(bench):
-    ran = await bench(follower(max_depth=3), CHAIN)
-    assert found(ran) == [("/", 1), ("/b", 2), ("/c", 3)]
+async def test_depth_counts_from_zero_and_depth_limit_is_the_last_that_is_fetched(bench):
+    ran = await bench(follower(depth_limit=2), CHAIN)
+    assert found(ran) == [("/", 0), ("/b", 1), ("/c", 2)]
     assert ran.counters["refused/depth"] == 1
 
 
 async def test_the_collectors_own_visit_within_a_callback_is_one_deeper_too(bench):
     """Colly's begins at depth 1 again there, which defeats its limit."""
-    crawler = Collector(max_depth=2)
+    crawler = Collector(depth_limit=1)
     crawler.on_html("a", lambda element: crawler.visit(element.request.absolute_url(element.attr("href"))))
     crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
     ran = await bench(crawler, CHAIN)
-    assert found(ran) == [("/", 1), ("/b", 2)]
+    assert found(ran) == [("/", 0), ("/b", 1)]
 
 
 async def test_siblings_do_not_see_each_others_context(bench):
@@ -254,7 +254,7 @@ def test_the_same_form_is_the_same_request_and_another_is_not():
 async def test_bounds_refuse_urls_and_count_them(bench, options, refused):
     links = ["/b", "http://example.com/x", "http://www.example.com/x?b"]
     ran = await bench(follower(**options), {"/": links, "/b": []})
-    assert found(ran) == [("/", 1), ("/b", 2)]
+    assert found(ran) == [("/", 0), ("/b", 1)]
     assert ran.counters[f"refused/{refused}"] == 2
 
 
@@ -280,12 +280,12 @@ async def test_a_disallowed_domain_is_that_of_the_url_and_nothing_else_in_it():
 
 async def test_a_url_is_fetched_once_unless_revisits_are_allowed(bench):
     pages = {"/": ["/b"], "/b": ["/"]}
-    assert found(await bench(follower(), pages)) == [("/", 1), ("/b", 2)]
+    assert found(await bench(follower(), pages)) == [("/", 0), ("/b", 1)]
 
 
 async def test_with_revisits_a_circle_goes_on_to_the_greatest_depth(bench):
     pages = {"/": ["/b"], "/b": ["/"]}
-    ran = await bench(follower(allow_url_revisit=True, max_depth=4), pages)
+    ran = await bench(follower(allow_url_revisit=True, depth_limit=3), pages)
     assert ran.site.counts == {"/": 2, "/b": 2}
     assert ran.counters["refused/depth"] == 1
 
@@ -381,7 +381,7 @@ async def test_a_clone_may_be_visited_directly_and_named_by_its_number(bench):
     crawler.on_response(lambda response: other.visit(response.request.absolute_url("/1")))
     other.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
     ran = await bench(crawler, {"/": [], "/1": []})
-    assert ran.items == [{"path": "/1", "depth": 2}]
+    assert ran.items == [{"path": "/1", "depth": 1}]
 
 
 def test_a_clone_is_refused_a_taken_name_and_options_of_the_job():
@@ -449,19 +449,19 @@ async def test_headers_are_looked_at_through_sources_as_well(bench):
 
 async def test_urls_that_are_too_long_are_refused_before_they_are_queued(bench):
     ran = await bench(follower(max_url_length=40), {"/": ["/b", "/" + "x" * 40], "/b": []})
-    assert (found(ran), ran.counters["refused/length"]) == ([("/", 1), ("/b", 2)], 1)
+    assert (found(ran), ran.counters["refused/length"]) == ([("/", 0), ("/b", 1)], 1)
 
 
 async def test_limit_rules_become_settings_of_the_job(bench):
     crawler = Collector()
     crawler.limit(domain_glob="*.example.com", delay=2, jitter=1, concurrency_per_slot=1)
-    crawler.clone().limit(LimitRule(domain_regexp=".*", rates=(Rate(1, 0.5),), unit="rule"))
+    crawler.clone().limit(LimitRule(domain_regexp=".*", rates=("1/0.5s",), unit="rule"))
     spider = crawler.__spider__("crawler", "test")()
     politeness = CrawlHarness(spider, ".").settings.politeness()
     slow = politeness.policy_of(politeness.slot_of("a.example.com"))
     assert (slow.delay, slow.jitter, slow.concurrency_per_slot) == (2, 1, 1)
     assert politeness.slot_of("x.org") == politeness.slot_of("y.org")
-    assert politeness.policy_of(politeness.slot_of("x.org")).rates == (Rate(1, 0.5),)
+    assert politeness.policy_of(politeness.slot_of("x.org")).rates == ("1/0.5s",)
     with pytest.raises(SettingsError, match="domain_glob"):
         crawler.limit(delay=1)
     with pytest.raises(SettingsError, match="delay"):

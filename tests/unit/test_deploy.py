@@ -111,9 +111,9 @@ def test_seeds_go_to_the_job_and_the_server_that_the_workers_work_on():
 
 def test_workers_that_are_always_started_again_wait_for_seeds_and_those_of_a_job_end():
     waits = {
-        place: parsed(words)["keep_alive"]
+        place: parsed(words)["wait_for_seeds"]
         for place, words in commands().items()
-        if "keep_alive" in parsed(words)
+        if "wait_for_seeds" in parsed(words)
     }
     assert waits["compose:worker"] and waits["workers.yaml:workers"]
     assert not waits["crawl-job.yaml:crawl"] and not waits["systemd"]

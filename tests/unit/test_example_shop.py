@@ -27,7 +27,7 @@ async def crawl(folder, site, *options):
         (folder / "proxies.txt").write_text(f"# of the test\n{one.http}\n127.0.0.1:{two.port}\n")
         result = await asyncio.to_thread(
             skitter, "run", SHOP / "shop.py", "-a", f"site={site.url.rstrip('/')}", "-o", "shop.jsonl",
-            "-s", "proxies=file:proxies.txt", "-s", "proxy_rotation=random", "-s", "keep_alive=false",
+            "-s", "proxies=file:proxies.txt", "-s", "proxy_rotation=random", "-s", "reuse_connections=false",
             "-s", "retry_delay=0.05", "--fail-on-errors", *options, cwd=folder,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
@@ -59,7 +59,7 @@ async def test_each_product_of_each_task_is_taken_once_as_many_browsers_by_both_
 ):
     proxies = await crawl(tmp_path, site, "--workers", 2, "-o", mongodb + "/shop/{task}")
     assert await asyncio.to_thread(documents, mongodb) == {"books": 29, "games": 17}
-    told = await asyncio.to_thread(skitter, "counters", "shop", "--by", "task", "--json", cwd=tmp_path)
+    told = await asyncio.to_thread(skitter, "stats", "shop", "--by", "task", "--json", cwd=tmp_path)
     assert {row["key"]: row["items"] for row in json.loads(told.stdout)} == {"books": 29, "games": 17}
     items = lines_of(tmp_path / "shop.jsonl")
     assert Counter(item["task"] for item in items) == {"books": 29, "games": 17}

@@ -126,7 +126,7 @@ async def test_a_second_crawl_of_a_collector_asks_the_site_for_robots_txt_alone(
     url = serve(site).url
 
     async def crawl(folder):
-        crawler = Collector(cache_dir=str(tmp_path / "cache"), cache_expiration=1000)
+        crawler = Collector(cache_dir=str(tmp_path / "cache"), cache_ttl=1000)
         crawler.on_html("a", lambda element: element.request.visit(element.attr("href")))
         crawler.on_response(lambda response: {"url": response.url})
         crawler.visit(url)

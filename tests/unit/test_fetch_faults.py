@@ -17,15 +17,15 @@ from skitter.fetch.contract import (
     UnresolvedHost,
 )
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.options import FetchSettings
 from skitter.request import Request
+from skitter.settings import Settings
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 async def fetch(url, **settings):
-    fetcher = HttpFetcher(FetchSettings(**settings))
+    fetcher = HttpFetcher(Settings(**settings))
     await fetcher.open()
     try:
         return await fetcher.fetch(Request(url))
@@ -154,7 +154,7 @@ async def test_a_request_may_have_a_timeout_of_its_own():
         await wire.gone()
 
     async with RawServer({"/": hang, "/ok": page(b"x")}) as server:
-        fetcher = HttpFetcher(FetchSettings(timeout=60))
+        fetcher = HttpFetcher(Settings(timeout=60))
         await fetcher.open()
         with pytest.raises(TimedOut):
             await fetcher.fetch(Request(server.url(), timeout=0.2))

@@ -8,8 +8,8 @@ from servers.fetch_raw import RawServer, page
 from skitter.errors import SettingsError, UsageError
 from skitter.fetch.contract import ConnectError, UnsendableRequest
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.options import FetchSettings
 from skitter.request import Request
+from skitter.settings import Settings
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ async def open_fetcher():
     opened = []
 
     async def start(**settings):
-        fetcher = HttpFetcher(FetchSettings(**settings))
+        fetcher = HttpFetcher(Settings(**settings))
         await fetcher.open()
         opened.append(fetcher)
         return fetcher
@@ -56,9 +56,18 @@ async def test_headers_of_a_request_win_and_do_not_stay_for_the_next(open_fetche
         await fetcher.fetch(Request(server.url(), headers={"accept": "text/plain", "X-A": "ä", "X-B": ""}))
         await fetcher.fetch(Request(server.url()))
     first, second = server.asked
-    assert first.header_names == ["Host", "User-Agent", "accept", "Accept-Encoding", "X-A", "X-B"]
+    assert first.header_names == [
+        "Host",
+        "User-Agent",
+        "accept",
+        "Accept-Language",
+        "Accept-Encoding",
+        "X-A",
+        "X-B",
+    ]
     assert (first.header("accept"), first.header("X-A"), first.header("X-B")) == ("text/plain", "ä", "")
-    assert second.header_names == ["Host", "User-Agent", "Accept", "Accept-Encoding"]
+    assert second.header_names == ["Host", "User-Agent", "Accept", "Accept-Language", "Accept-Encoding"]
+    assert second.header("Accept") == "*/*"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "GET"])
@@ -185,7 +194,7 @@ async def test_a_kept_connection_serves_many_requests(open_fetcher):
 
 async def test_without_keep_alive_each_request_has_a_connection_of_its_own(open_fetcher):
     async with RawServer({"/": page(b"x")}) as server:
-        fetcher = await open_fetcher(keep_alive=False)
+        fetcher = await open_fetcher(reuse_connections=False)
         for _ in range(3):
             await fetcher.fetch(Request(server.url()))
     assert server.connections == 3
@@ -276,5 +285,6 @@ async def test_cookies_come_back_within_their_session_only(open_fetcher):
 @pytest.mark.parametrize("name", ["connect_timeout", "read_timeout", "timeout", "max_body"])
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_a_limit_that_is_not_positive_is_refused(name, value):
-    with pytest.raises(SettingsError, match=name):
-        FetchSettings(**{name: value})
+    with pytest.raises(SettingsError) as caught:
+        Settings(**{name: value})
+    assert caught.value.field == name

@@ -10,7 +10,7 @@ from servers.fetch_h2 import Http2Server
 from skitter import Request
 from skitter.fetch.contract import UNCONDITIONAL, TooLate
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.options import FetchSettings
+from skitter.settings import Settings
 from skitter.testing import Answer
 
 
@@ -87,7 +87,7 @@ async def test_of_many_on_one_http2_connection_only_the_late_one_stays():
     async def fetch(path, turn):
         return (await fetcher.fetch(Request(server.origin + path), permit=turn)).body
 
-    fetcher = HttpFetcher(FetchSettings(verify_tls=False))
+    fetcher = HttpFetcher(Settings(verify_tls=False))
     await fetcher.open()
     async with Http2Server(server_side(trustme.CA())) as server:
         assert await fetch("/first", UNCONDITIONAL) == b"/first"

@@ -11,8 +11,8 @@ from skitter.fetch import multi as multi_module
 from skitter.fetch.contract import ConnectError, TimedOut
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.multi import EpollWatcher, LoopWatcher
-from skitter.fetch.options import FetchSettings
 from skitter.request import Request
+from skitter.settings import Settings
 
 WATCHERS = [LoopWatcher, EpollWatcher] if sys.platform == "linux" else [LoopWatcher]
 
@@ -44,7 +44,7 @@ def watches(request, monkeypatch):
 
 @pytest.fixture
 async def fetcher(watches):
-    made = HttpFetcher(FetchSettings(connect_timeout=5.0, read_timeout=0.2))
+    made = HttpFetcher(Settings(connect_timeout=5.0, read_timeout=0.2))
     await made.open()
     yield made
     await made.close()
@@ -120,7 +120,7 @@ async def test_a_total_time_out_is_kept_although_shorter_ones_were_set_before(wa
             await wire.send(b".")
             await asyncio.sleep(0.02)
 
-    fetcher = HttpFetcher(FetchSettings(timeout=60.0, read_timeout=30.0))
+    fetcher = HttpFetcher(Settings(timeout=60.0, read_timeout=30.0))
     await fetcher.open()
     async with RawServer({"/drip": drip, "/": page(b"d")}) as server:
         await fetcher.fetch(Request(server.url()))
@@ -138,7 +138,7 @@ async def test_closing_ends_what_is_in_flight(watches):
         await wire.gone()
         return False
 
-    fetcher = HttpFetcher(FetchSettings())
+    fetcher = HttpFetcher(Settings())
     await fetcher.open()
     async with RawServer({"/": never}) as server:
         stuck = asyncio.create_task(fetcher.fetch(Request(server.url())))

@@ -9,12 +9,12 @@ from servers.fetch_proxy import Proxy
 from servers.fetch_raw import RawServer, page
 from skitter.fetch.contract import BehindProxy, ProxyError
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.options import FetchSettings
 from skitter.request import Request
+from skitter.settings import Settings
 
 
 async def fetch(request, **settings):
-    fetcher = HttpFetcher(FetchSettings(**settings))
+    fetcher = HttpFetcher(Settings(**settings))
     await fetcher.open()
     try:
         return await fetcher.fetch(request)

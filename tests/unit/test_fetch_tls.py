@@ -10,8 +10,8 @@ from servers.fetch_h2 import Http2Server
 from servers.fetch_raw import RawServer, page
 from skitter.fetch.contract import ConnectError, TlsError
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.options import FetchSettings
 from skitter.request import Request
+from skitter.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def server_side(authority, name="127.0.0.1"):
 
 
 async def fetch_all(urls, **settings):
-    fetcher = HttpFetcher(FetchSettings(**settings))
+    fetcher = HttpFetcher(Settings(**settings))
     await fetcher.open()
     try:
         return await asyncio.gather(*(fetcher.fetch(Request(url)) for url in urls))
@@ -115,5 +115,5 @@ async def test_http2_can_be_turned_off(authority, ca_file):
 
 async def test_without_keep_alive_http2_requests_share_no_connection(authority, ca_file):
     async with Http2Server(server_side(authority)) as server:
-        await fetch_all([f"{server.origin}/{n}" for n in range(3)], ca_file=ca_file, keep_alive=False)
+        await fetch_all([f"{server.origin}/{n}" for n in range(3)], ca_file=ca_file, reuse_connections=False)
     assert server.connections == 3

@@ -15,9 +15,9 @@ from skitter.errors import SettingsError
 from skitter.fetch.contract import BehindProxy, FetcherCapabilities, ProxyError
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.fetcher import IdentityFetcher
-from skitter.fetch.options import FetchSettings
 from skitter.frontier.records import JobState
 from skitter.response import Response
+from skitter.settings import Settings
 from skitter.testing import Answer
 
 PAGES = {"/": [f"/{number}" for number in range(12)], **{f"/{number}": [] for number in range(12)}}
@@ -38,7 +38,7 @@ def run(serve, tmp_path):
         site = Scripted(pages)
         server = serve(site)
         if "proxies" in settings:
-            settings["keep_alive"] = False  # the test's proxy carries one request a connection
+            settings["reuse_connections"] = False  # the test's proxy carries one request a connection
         bench = CrawlHarness(spider_class(url=server.url), tmp_path, frontier=frontier, **settings)
         ran = await bench.run(workers)
         ran.site, ran.server = site, server
@@ -390,7 +390,7 @@ async def test_a_source_that_cannot_be_opened_closes_what_is_open():
 @pytest.mark.parametrize("code", [4, 5])
 async def test_a_socks_proxy_that_cannot_reach_the_server_is_not_at_fault(proxies_of, code):
     (proxy,) = await proxies_of(1, socks_reply=code)
-    fetcher = HttpFetcher(FetchSettings(proxy=proxy.socks))
+    fetcher = HttpFetcher(Settings(proxy=proxy.socks))
     await fetcher.open()
     with pytest.raises(BehindProxy):
         await fetcher.fetch(Request("http://away.test/"))
@@ -407,7 +407,7 @@ async def test_a_proxy_that_does_not_take_the_connection_in_time_is_at_fault():
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        fetcher = HttpFetcher(FetchSettings(proxy=proxy, connect_timeout=0.2))
+        fetcher = HttpFetcher(Settings(proxy=proxy, connect_timeout=0.2))
         await fetcher.open()
         with pytest.raises(ProxyError):
             await fetcher.fetch(Request("http://site.test/"))

@@ -94,7 +94,7 @@ async def test_the_depth_of_a_child_is_forced_whatever_a_parser_says(crawled):
             yield response.follow(link).replace(depth=0)
 
     _, result, items, _ = await crawled(
-        {"/": ["/1"], "/1": ["/2"], "/2": ["/3"]}, analyzers=[Analyzer(liar)], max_depth=1
+        {"/": ["/1"], "/1": ["/2"], "/2": ["/3"]}, analyzers=[Analyzer(liar)], depth_limit=1
     )
     assert [item["path"] for item in items] == ["/", "/1"]
     assert result.counters["refused/depth"] == 1

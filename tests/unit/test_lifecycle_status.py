@@ -128,7 +128,7 @@ async def test_before_initialize_a_crawl_refuses_its_calls_and_can_be_summed_up(
         ({"analyzers": [print]}, "analyzers", "print"),
         ({"spider": "x.py", "downloaders": [print]}, "downloaders", "print"),
         ({"spider": "x.py", "pipelines": [None]}, "pipelines", "None"),
-        ({"spider": "x.py", "max_depth": -1}, "max_depth", "-1"),
+        ({"spider": "x.py", "depth_limit": -1}, "depth_limit", "-1"),
         ({"spider": "x.py", "workers": 0}, "workers", "0"),
         ({"spider": "x.py", "workers": 2, "allowed_domains": ["example.com"]}, "workers", "allowed_domains"),
         ({"spider": "x.py", "allowed_domains": ["co.uk"]}, "allowed_domains", "co.uk"),

@@ -5,7 +5,7 @@ from skitter.frontier.options import FrontierContext, FrontierOptions
 from skitter.frontier.records import Entry
 from skitter.frontier.scheduling import extend_ranges, rank_of, wait_for
 from skitter.item import OutputRange
-from skitter.politeness import Politeness, SlotPolicy
+from skitter.politeness import HostLimits, Politeness
 
 
 async def test_it_needs_nothing_but_its_class():
@@ -25,7 +25,7 @@ async def test_each_job_has_its_own_secret():
 
 async def test_it_is_what_the_memory_url_names(tmp_path):
     options = FrontierOptions(lease_seconds=5.0)
-    context = FrontierContext("job", str(tmp_path), Politeness(SlotPolicy(delay=3.0)), options)
+    context = FrontierContext("job", str(tmp_path), Politeness(HostLimits(delay=3.0)), options)
     frontier = EmbeddedFrontier.from_url("memory:", context)
     assert (await frontier.open()).lease_seconds == 5.0
     await frontier.add([Entry(b"\1" * 16, "h.test", "http://h.test/", b"\1")])

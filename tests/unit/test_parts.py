@@ -164,7 +164,7 @@ def test_a_part_is_told_how_the_job_fetches():
     make_fetcher(build_settings({"user_agents": Told, "connect_timeout": 3}))
     (context,) = told
     assert isinstance(context, SourceContext)
-    assert (context.fetch.connect_timeout, context.notes) == (3, None)
+    assert (context.settings.connect_timeout, context.notes) == (3, None)
     assert isinstance(context.plain, HttpFetcher)
 
 

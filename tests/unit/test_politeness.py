@@ -3,7 +3,7 @@
 import pytest
 
 from skitter.errors import SettingsError
-from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, LimitRule, Politeness, Rate, SlotPolicy
+from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, HostLimits, LimitRule, Politeness, Rate
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_wrong_rate_is_an_error_with_a_remedy(text):
 @pytest.mark.parametrize("fields", [{"delay": -1.0}, {"jitter": -0.1}, {"concurrency_per_slot": 0}])
 def test_a_wrong_policy_is_an_error_with_a_remedy(fields):
     with pytest.raises(SettingsError) as error:
-        SlotPolicy(**fields)
+        HostLimits(**fields)
     assert error.value.remedy
 
 
@@ -82,13 +82,13 @@ def delay_of(politeness: Politeness, host: str) -> float | None:
 )
 @pytest.mark.parametrize("unit", ["host", "domain", "rule"])
 def test_a_rule_holds_for_the_hosts_that_it_matches(rule, matching, others, unit):
-    politeness = Politeness(SlotPolicy(delay=1.0), [LimitRule(**rule, delay=9.0, unit=unit)])
+    politeness = Politeness(HostLimits(delay=1.0), [LimitRule(**rule, delay=9.0, unit=unit)])
     assert [delay_of(politeness, host) for host in matching] == [9.0] * len(matching)
     assert [delay_of(politeness, host) for host in others] == [1.0] * len(others)
 
 
 def test_host_names_have_no_case():
-    politeness = Politeness(SlotPolicy(), [LimitRule(domain_glob="*.Example.COM", delay=9.0)])
+    politeness = Politeness(HostLimits(), [LimitRule(domain_glob="*.Example.COM", delay=9.0)])
     assert delay_of(politeness, "www.example.com") == 9.0
 
 
@@ -98,24 +98,26 @@ def test_the_first_rule_that_matches_wins():
         LimitRule(domain_regexp=r".*\.example\.com", delay=2.0, unit="domain"),
         LimitRule(domain_glob="*", delay=3.0, unit="rule"),
     ]
-    politeness = Politeness(SlotPolicy(), rules)
+    politeness = Politeness(HostLimits(), rules)
     hosts = ["www.example.com", "shop.example.com", "other.test"]
     assert [delay_of(politeness, host) for host in hosts] == [1.0, 2.0, 3.0]
 
 
 def test_what_a_rule_leaves_out_comes_from_the_policy_of_the_job():
-    default = SlotPolicy(delay=5.0, jitter=0.5, concurrency_per_slot=7, rates=(Rate(1, 1.0),))
+    default = HostLimits(delay=5.0, jitter=0.5, concurrency_per_slot=7, rates=("1/1s",))
     rule = LimitRule(domain_glob="*", concurrency_per_slot=2)
-    assert rule.policy(default) == SlotPolicy(5.0, 0.5, 2, (Rate(1, 1.0),))
-    own = LimitRule(domain_glob="*", delay=0.0, jitter=0.0, rates=(Rate(2, 1.0),))
-    assert own.policy(default) == SlotPolicy(0.0, 0.0, 7, (Rate(2, 1.0),))
+    assert rule.over(default) == HostLimits(delay=5.0, jitter=0.5, concurrency_per_slot=2, rates=("1/1s",))
+    own = LimitRule(domain_glob="*", delay=0.0, jitter=0.0, rates=("2/1s",))
+    assert own.over(default) == HostLimits(delay=0.0, jitter=0.0, concurrency_per_slot=7, rates=("2/1s",))
 
 
 def test_by_default_a_slot_is_a_host_whatever_its_port():
     politeness = Politeness()
     assert politeness.slot_of("www.example.com:8080") == politeness.slot_of("www.example.com")
     assert politeness.slot_of("www.example.com") != politeness.slot_of("example.com")
-    assert politeness.policy_of("www.example.com") == SlotPolicy(None, 0.0, DEFAULT_CONCURRENCY_PER_SLOT)
+    assert politeness.policy_of("www.example.com") == HostLimits(
+        jitter=0.0, concurrency_per_slot=DEFAULT_CONCURRENCY_PER_SLOT
+    )
 
 
 def test_a_slot_may_be_a_registered_domain():
@@ -126,7 +128,7 @@ def test_a_slot_may_be_a_registered_domain():
 
 
 def test_a_rule_may_make_domains_its_slots():
-    politeness = Politeness(SlotPolicy(), [LimitRule(domain_glob="*.test.com", delay=1.0, unit="domain")])
+    politeness = Politeness(HostLimits(), [LimitRule(domain_glob="*.test.com", delay=1.0, unit="domain")])
     assert politeness.slot_of("a.test.com") == politeness.slot_of("b.test.com")
     assert politeness.slot_of("a.other.com") != politeness.slot_of("b.other.com")
 
@@ -136,7 +138,7 @@ def test_a_rule_may_be_one_pool_for_all_its_hosts():
         LimitRule(domain_glob="*.one.test", unit="rule", delay=1.0),
         LimitRule(domain_glob="*.two.test", unit="rule", delay=2.0),
     ]
-    politeness = Politeness(SlotPolicy(), rules)
+    politeness = Politeness(HostLimits(), rules)
     one = {politeness.slot_of(host) for host in ("a.one.test", "b.one.test", "c.one.test:8080")}
     two = {politeness.slot_of(host) for host in ("a.two.test", "b.two.test")}
     assert (len(one), len(two), one & two) == (1, 1, set())
@@ -146,7 +148,7 @@ def test_a_rule_may_be_one_pool_for_all_its_hosts():
 def test_a_domain_that_a_rule_names_does_not_lend_its_limits_to_other_hosts_of_it():
     """The slot ``example.com`` of www.example.com is not the host that the rule means."""
     politeness = Politeness(
-        SlotPolicy(delay=1.0), [LimitRule(domain_glob="example.com", delay=9.0)], "domain"
+        HostLimits(delay=1.0), [LimitRule(domain_glob="example.com", delay=9.0)], "domain"
     )
     assert delay_of(politeness, "example.com") == 9.0
     assert delay_of(politeness, "www.example.com") == 1.0
@@ -154,5 +156,5 @@ def test_a_domain_that_a_rule_names_does_not_lend_its_limits_to_other_hosts_of_i
 
 def test_a_slot_of_a_rule_that_is_gone_gets_the_limits_of_the_job():
     rules = [LimitRule(domain_glob="*", unit="rule", delay=9.0)]
-    slot = Politeness(SlotPolicy(), rules).slot_of("h.test")
-    assert Politeness(SlotPolicy(delay=1.0)).policy_of(slot).delay == 1.0
+    slot = Politeness(HostLimits(), rules).slot_of("h.test")
+    assert Politeness(HostLimits(delay=1.0)).policy_of(slot).delay == 1.0

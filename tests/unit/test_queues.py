@@ -14,7 +14,7 @@ from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry
 from skitter.frontier.workers import WorkerReport
 from skitter.links import Links
-from skitter.politeness import LimitRule, Politeness, QueueLimits, Rate, SlotPolicy
+from skitter.politeness import HostLimits, LimitRule, Politeness
 from skitter.queues import queue_of, slot_in, without_queue
 from skitter.request import decode_request
 from skitter.run.crawl import UnservedQueues
@@ -63,17 +63,19 @@ def test_a_slot_tells_its_queue_and_is_that_of_the_host_without_it(slot):
 
 def test_a_rule_and_the_limits_of_a_queue_are_found_by_the_slot():
     queues = {
-        "detail": QueueLimits(delay=5.0, rates=(Rate(1, 2.0),)),
-        "default": QueueLimits(concurrency_per_slot=9),
+        "detail": HostLimits(delay=5.0, rates=("1/2s",)),
+        "default": HostLimits(concurrency_per_slot=9),
     }
     rules = [LimitRule(domain_glob="slow.test", delay=60.0), LimitRule(domain_glob="*.pool", unit="rule")]
-    politeness = Politeness(SlotPolicy(delay=1.0, concurrency_per_slot=2), rules, queues=queues)
-    assert politeness.policy_of("h.test") == SlotPolicy(delay=1.0, concurrency_per_slot=9)
-    assert politeness.policy_of("list|h.test") == SlotPolicy(delay=1.0, concurrency_per_slot=2)
-    assert politeness.policy_of("detail|h.test") == SlotPolicy(5.0, 0.0, 2, (Rate(1, 2.0),))
+    politeness = Politeness(HostLimits(delay=1.0, concurrency_per_slot=2), rules, queues=queues)
+    assert politeness.policy_of("h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=9)
+    assert politeness.policy_of("list|h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=2)
+    assert politeness.policy_of("detail|h.test") == HostLimits(
+        delay=5.0, jitter=0.0, concurrency_per_slot=2, rates=("1/2s",)
+    )
     assert politeness.policy_of("detail|slow.test").delay == 60.0
     assert politeness.policy_of(slot_in("detail", politeness.slot_of("a.pool"))).delay == 5.0
-    changed = politeness.changed(SlotPolicy(delay=3.0), {})
+    changed = politeness.changed(HostLimits(delay=3.0), {})
     assert [changed.policy_of(slot).delay for slot in ("list|h.test", "detail|h.test")] == [3.0, 5.0]
 
 
@@ -166,10 +168,8 @@ def test_the_setting_gives_sizes_and_limits():
     text = '{"detail": {"concurrency": 8, "concurrency_per_slot": "2", "delay": 1, "rates": ["1/s", "20/m"]}, "list": {}}'
     settings = build_settings({"queues": text})
     limits = settings.politeness().queues
-    assert limits["detail"] == QueueLimits(
-        delay=1.0, concurrency_per_slot=2, rates=(Rate(1, 1.0), Rate(20, 60.0))
-    )
-    assert limits["list"] == QueueLimits()
+    assert limits["detail"] == HostLimits(delay=1.0, concurrency_per_slot=2, rates=("1/s", "20/m"))
+    assert limits["list"] == HostLimits()
     assert settings.queue_sizes() == {"detail": 8}
 
 
@@ -179,7 +179,7 @@ def test_the_setting_gives_sizes_and_limits():
         ({"a b": {}}, "'a b'"),
         ({"detail": {"speed": 1}}, "'speed'"),
         ({"detail": {"delay": "soon"}}, "queue detail"),
-        ({"detail": {"delay": -1}}, "negative"),
+        ({"detail": {"delay": -1}}, "delay"),
         ({"detail": {"concurrency_per_slot": 0}}, "concurrency_per_slot"),
         ({"detail": {"rates": ["often"]}}, "'often'"),
         ({"detail": {"rates": 7}}, "queue detail"),
@@ -296,7 +296,7 @@ async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_
             return await super().lease(worker, limit, landed)
 
     bench = CrawlHarness(One(url=serve(Scripted({"/": page()})).url), tmp_path)
-    bench.frontier = Plain(Politeness(SlotPolicy(delay=0.0)))
+    bench.frontier = Plain(Politeness(HostLimits(delay=0.0)))
     assert (await bench.run()).items == [{}]
 
 
@@ -308,7 +308,7 @@ def report(name, *queues):
 
 
 async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_worker_may_have_come(caplog):
-    frontier = EmbeddedFrontier(Politeness(SlotPolicy(delay=0.0)))
+    frontier = EmbeddedFrontier(Politeness(HostLimits(delay=0.0)))
     entries = [
         Entry(bytes([n]) * 16, slot, f"{BASE}{n}", b"") for n, slot in enumerate(("detail|h", "list|h"))
     ]

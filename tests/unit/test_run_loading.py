@@ -111,8 +111,8 @@ def test_the_frontier_is_told_the_limits_and_the_politeness(file):
     }
     context = assemble(file(ONE), settings=settings, home="/h").frontier_context()
     options = context.options
-    assert (options.limits.pages, options.limits.errors, options.lease_seconds) == (5, 6, 9)
-    assert (options.order, context.directory) == ("lifo", "/h/j")
+    assert (options.max_pages, options.max_errors, options.lease_seconds) == (5, 6, 9)
+    assert (options.queue_order, context.directory) == ("lifo", "/h/j")
     slot = context.politeness.policy_of("h.test")
     assert (slot.delay, slot.concurrency_per_slot) == (2.0, 3)
 

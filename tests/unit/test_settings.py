@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from skitter.errors import SettingsError
-from skitter.politeness import Rate
 from skitter.settings import Settings, build_settings
 
 
@@ -62,6 +61,7 @@ def test_every_default_passes_as_a_value(field):
 def test_a_value_of_the_wrong_type_is_named(name, value):
     with pytest.raises(SettingsError) as caught:
         build_settings({name: value})
+    assert caught.value.field == name
     assert caught.value.remedy
 
 
@@ -73,27 +73,30 @@ def test_a_value_of_the_wrong_type_is_named(name, value):
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_named(name, value):
-    with pytest.raises(SettingsError, match=f"setting {name} is {value}"):
+    with pytest.raises(SettingsError, match=str(value)) as caught:
         build_settings({name: value})
+    assert caught.value.field == name
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("name", ["delay", "timeout", "jitter", "lease_seconds"])
 def test_what_is_no_finite_number_is_refused(name, value):
-    with pytest.raises(SettingsError, match=f"setting {name}"):
+    with pytest.raises(SettingsError) as caught:
         build_settings({name: value})
+    assert caught.value.field == name
 
 
 def test_an_unknown_setting_names_the_nearest():
-    with pytest.raises(SettingsError, match="there is no setting 'concurency_per_slot'") as caught:
+    with pytest.raises(SettingsError) as caught:
         build_settings({"concurency_per_slot": 3})
-    assert caught.value.remedy == "did you mean concurrency_per_slot?"
+    assert caught.value.field == "concurency_per_slot"
+    assert "concurrency_per_slot" in caught.value.remedy
 
 
 def test_a_setting_unlike_any_other_points_to_the_manual():
     with pytest.raises(SettingsError) as caught:
         build_settings({"zzz": 3})
-    assert "manual" in caught.value.remedy
+    assert (caught.value.field, bool(caught.value.remedy)) == ("zzz", True)
 
 
 def test_politeness_is_made_of_the_settings():
@@ -107,9 +110,9 @@ def test_politeness_is_made_of_the_settings():
         0.5,
         0.1,
         2,
-        (Rate(9, 60.0),),
+        ("9/1m",),
     )
-    assert (slow.delay, slow.jitter, slow.concurrency_per_slot, slow.rates) == (3.0, 1.0, 2, (Rate(1, 2.0),))
+    assert (slow.delay, slow.jitter, slow.concurrency_per_slot, slow.rates) == (3.0, 1.0, 2, ("1/2s",))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,7 @@ def test_politeness_is_made_of_the_settings():
 def test_a_bad_limit_rule_is_refused(rule):
     with pytest.raises(SettingsError) as caught:
         build_settings({"limit_rules": [rule]}).politeness()
+    assert caught.value.field in {"limit_rules", *rule}
     assert caught.value.remedy
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from skitter.frontier.embedded import scheduler
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.records import FetchReport
-from skitter.politeness import Rate, SlotPolicy
+from skitter.politeness import HostLimits
 
 BEGIN = 1_000.0
 EPSILON = 1e-6
@@ -24,11 +24,11 @@ LANDINGS = {
 }
 
 policies = st.builds(
-    SlotPolicy,
+    HostLimits,
     delay=st.sampled_from([None, 0.0, 0.05, 0.5, 3.0]),
     jitter=st.sampled_from([0.0, 0.0, 0.4]),
     concurrency_per_slot=st.integers(1, 5),
-    rates=st.sampled_from([(), (), (Rate(1, 2.0),), (Rate(2, 1.0), Rate(5, 6.0)), (Rate(3, 0.5),)]),
+    rates=st.sampled_from([(), (), ("1/2s",), ("2/1s", "5/6s"), ("3/0.5s",)]),
 )
 steps = st.lists(
     st.one_of(
@@ -47,7 +47,7 @@ steps = st.lists(
 class OneHost:
     """One host with endless requests, and the log of its server."""
 
-    def __init__(self, policy: SlotPolicy) -> None:
+    def __init__(self, policy: HostLimits) -> None:
         self.policy = policy
         self.table = SlotScheduler(lambda _: policy)
         self.slot = self.table.get("h")
@@ -107,7 +107,7 @@ def test_no_host_is_fetched_faster_than_promised_wherever_fetches_begin(policy, 
         if distance := max(policy.delay or 0.0, min(floor, later_floor)):
             assert late - early >= distance - EPSILON
     begun = sorted(start for start, _ in host.log)
-    for rate in policy.rates:
+    for rate in policy.parsed_rates():
         for early, late in zip(begun, begun[rate.count :], strict=False):
             assert late - early >= rate.per - EPSILON
     host.check_it_goes_on()
@@ -117,7 +117,11 @@ def test_no_host_is_fetched_faster_than_promised_wherever_fetches_begin(policy, 
 @given(policies)
 def test_a_host_is_not_fetched_slower_than_it_must_be(policy):
     """Each wait is at most the delay, the jitter, and a grace."""
-    host = OneHost(SlotPolicy(policy.delay or 0.0, policy.jitter, policy.concurrency_per_slot))
+    host = OneHost(
+        HostLimits(
+            delay=policy.delay or 0.0, jitter=policy.jitter, concurrency_per_slot=policy.concurrency_per_slot
+        )
+    )
     for _ in range(20):
         host.take(0.0)
         host.end_fetch("nothing")
@@ -129,7 +133,7 @@ def test_a_host_is_not_fetched_slower_than_it_must_be(policy):
 
 
 def test_the_heap_stays_bounded_however_often_slots_change():
-    table = SlotScheduler(lambda _: SlotPolicy(delay=1.0, concurrency_per_slot=10))
+    table = SlotScheduler(lambda _: HostLimits(delay=1.0, concurrency_per_slot=10))
     for number in range(100):
         slot = table.get(f"h{number}")
         table.push(slot, (0, number, None))
@@ -141,7 +145,7 @@ def test_the_heap_stays_bounded_however_often_slots_change():
 
 
 def test_the_slot_that_may_be_fetched_longest_goes_first():
-    table = SlotScheduler(lambda _: SlotPolicy(delay=1.0, concurrency_per_slot=10))
+    table = SlotScheduler(lambda _: HostLimits(delay=1.0, concurrency_per_slot=10))
     for number, until in enumerate([30.0, 10.0, 20.0]):
         slot = table.get(f"{until}")
         table.push(slot, (0, number, None))
@@ -150,14 +154,14 @@ def test_the_slot_that_may_be_fetched_longest_goes_first():
 
 
 def test_of_slots_ready_at_the_same_time_the_higher_priority_goes_first():
-    table = SlotScheduler(lambda _: SlotPolicy(delay=0.0))
+    table = SlotScheduler(lambda _: HostLimits(delay=0.0))
     for number, rank in enumerate([0, -5, 5]):
         table.push(table.get(f"{rank}"), (rank, number, None))
     assert [table.take(1.0)[0].key for _ in range(3)] == ["-5", "0", "5"]
 
 
 def test_a_full_slot_waits_for_no_time():
-    table = SlotScheduler(lambda _: SlotPolicy(delay=0.0, concurrency_per_slot=1))
+    table = SlotScheduler(lambda _: HostLimits(delay=0.0, concurrency_per_slot=1))
     slot = table.get("h")
     for number in range(2):
         table.push(slot, (0, number, None))
@@ -170,7 +174,7 @@ def test_a_full_slot_waits_for_no_time():
 
 def test_a_grace_that_shrinks_does_not_shorten_an_older_promise():
     """A Crawl-delay that makes the grace smaller must not let a rate forget how late a fetch may have begun."""
-    slot = Slot("h", SlotPolicy(delay=0.0, concurrency_per_slot=9, rates=(Rate(1, 10.0),)))
+    slot = Slot("h", HostLimits(delay=0.0, concurrency_per_slot=9, rates=("1/10s",)))
     slot.grant(BEGIN)
     begun_by = BEGIN + slot.start_within
     slot.min_delay = 0.1
@@ -182,11 +186,11 @@ def test_a_grace_that_shrinks_does_not_shorten_an_older_promise():
     ("delay", "within"), [(0.01, 0.02), (0.2, 0.02), (1.0, 0.1), (2.5, 0.25), (60.0, 0.25)]
 )
 def test_the_grace_is_a_tenth_of_the_delay_within_bounds(delay, within):
-    assert Slot("h", SlotPolicy(delay=delay)).start_within == pytest.approx(within)
+    assert Slot("h", HostLimits(delay=delay)).start_within == pytest.approx(within)
 
 
 def test_the_grace_leaves_time_for_connections_as_long_as_they_take_it():
-    slot = Slot("h", SlotPolicy(delay=1.0))
+    slot = Slot("h", HostLimits(delay=1.0))
     slot.grant(BEGIN)
     slot.end_fetch(BEGIN, BEGIN, FetchReport(1, None, connecting=0.3))
     assert slot.start_within == pytest.approx(0.6)
@@ -200,7 +204,7 @@ def test_the_grace_leaves_time_for_connections_as_long_as_they_take_it():
 
 
 def test_an_adapted_delay_follows_the_latency_up_and_down():
-    slot = Slot("h", SlotPolicy())
+    slot = Slot("h", HostLimits())
     delays = []
     for latency in [1.0, 9.0, 9.0, 9.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]:
         slot.grant(BEGIN)
@@ -212,7 +216,7 @@ def test_an_adapted_delay_follows_the_latency_up_and_down():
 
 
 def test_an_adapted_delay_is_capped():
-    slot = Slot("h", SlotPolicy())
+    slot = Slot("h", HostLimits())
     slot.grant(BEGIN)
     slot.end_fetch(BEGIN, BEGIN, FetchReport(1, 1e6))
     assert slot.delay == scheduler.MAX_ADAPTIVE_DELAY
@@ -232,13 +236,13 @@ def table_with_idle_slots(monkeypatch, policy, change=None):
 
 
 def test_idle_slots_are_let_go(monkeypatch):
-    table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=1.0))
+    table = table_with_idle_slots(monkeypatch, HostLimits(delay=1.0))
     table.evict_idle(BEGIN + 5.0)
     assert len(table) == 0
 
 
 def test_the_slots_are_looked_at_again_only_when_their_number_has_doubled(monkeypatch):
-    table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=1.0))
+    table = table_with_idle_slots(monkeypatch, HostLimits(delay=1.0))
     table.evict_idle(BEGIN)  # their delay still runs
     table.evict_idle(BEGIN + 5.0)
     assert len(table) == 6
@@ -264,14 +268,14 @@ def test_the_slots_are_looked_at_again_only_when_their_number_has_doubled(monkey
     ids=["waiting", "on disk", "in flight", "minimum delay", "paused", "backing off"],
 )
 def test_a_slot_with_something_to_remember_is_kept(monkeypatch, change):
-    table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=1.0), change)
+    table = table_with_idle_slots(monkeypatch, HostLimits(delay=1.0), change)
     table.evict_idle(BEGIN + 5.0)
     assert len(table) == 6
 
 
 def test_a_slot_is_kept_while_its_rates_count_a_fetch(monkeypatch):
     """Else a host that is let go and met again would get a fresh allowance."""
-    table = table_with_idle_slots(monkeypatch, SlotPolicy(delay=0.0, rates=(Rate(20, 60.0),)))
+    table = table_with_idle_slots(monkeypatch, HostLimits(delay=0.0, rates=("20/60s",)))
     table.evict_idle(BEGIN + 5.0)
     assert len(table) == 6
     table._evict_at = 0

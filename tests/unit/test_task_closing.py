@@ -55,7 +55,7 @@ def test_the_queue_of_a_task_that_is_closed_shrinks_at_once_and_its_job_ends_tho
             assert time.monotonic() < deadline
         assert skitter("task", "close", "task_file", "slow", cwd=tmp_path).stderr == "closed slow\n"
         assert running.end()[0] == 0
-    assert "100" in skitter("counters", "job", "refused/dropped", cwd=tmp_path).stdout
+    assert "100" in skitter("stats", "job", "refused/dropped", cwd=tmp_path).stdout
 
 
 async def test_the_first_requests_of_a_task_that_was_closed_before_are_not_queued(serve, tmp_path, task_file):
@@ -71,7 +71,7 @@ async def test_the_first_requests_of_a_task_that_was_closed_before_are_not_queue
 
 
 async def test_nothing_of_a_closed_task_is_tried_again(serve, tmp_path):
-    task = Task("failing", start=[], rules={"page": lambda context: {}}, domains=[])
+    task = Task("failing", start=[], rules={"page": lambda context: {}}, allowed_domains=[])
 
     def fail(_visit):
         task.closed = True

@@ -5,14 +5,13 @@ import threading
 from collections import Counter
 
 import pytest
-from msgspec import UNSET
 
 from cli_command import Running, skitter
 from crawl_harness import CrawlHarness, Scripted
 from skitter.frontends.tasks.task_file import TaskFile, TaskFileSpider
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import SettingsChanges
-from skitter.politeness import QueueLimits, Rate
+from skitter.politeness import HostLimits
 from skitter.run.control import change_settings
 from skitter.testing import Answer
 
@@ -64,8 +63,8 @@ def test_the_limits_of_a_task_that_is_added_hold_at_once_in_every_worker(serve, 
         add(task_file, "late", url.replace("127.0.0.1", "localhost"), "{concurrency_per_slot: 1}")
         assert crowd.last["localhost"].wait(60)
         assert "localhost concurrency_per_slot=1" in skitter("status", "job", cwd=tmp_path).stdout
-        assert skitter("set", "job", "--reset", cwd=tmp_path).returncode == 0
-        assert "localhost concurrency_per_slot=1" in skitter("set", "job", cwd=tmp_path).stderr
+        assert skitter("config", "job", "--reset", cwd=tmp_path).returncode == 0
+        assert "localhost concurrency_per_slot=1" in skitter("config", "job", cwd=tmp_path).stderr
         running.interrupt()
         running.end()
     most = {host: max(hit.in_flight for hit in site.log.hits if hit.host == host) for host in crowd.last}
@@ -93,16 +92,16 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
     spider.parse = parse
     ran = await bench.run()
     assert (len(ran.items), ran.letters) == (3, {})
-    limits = QueueLimits(delay=0.02, jitter=0.01, rates=(Rate(100, 1.0),))
+    limits = HostLimits(delay=0.02, jitter=0.01, rates=("100/s",))
     assert known == [{host: limits}] * 3, "of a domain of several tasks the strictest"
     assert spider.custom_settings.get("limit_rules") is None, "no host is in another slot because of a task"
 
 
 async def test_a_reset_by_hand_forgets_what_was_set_by_hand_and_not_the_limits_of_tasks():
     frontier = EmbeddedFrontier()
-    limits = {"x": QueueLimits(delay=2.0)}
+    limits = {"x": HostLimits(delay=2.0)}
     await frontier.control.change_settings(SettingsChanges(domain_limits=limits))
-    await change_settings(frontier, SettingsChanges(delay=3.0, max_pages=7), reset=False)
-    found = await change_settings(frontier, SettingsChanges(max_pages=9), reset=True)
-    assert found == SettingsChanges(max_pages=9, domain_limits=limits)
-    assert found.delay is UNSET
+    await change_settings(frontier, SettingsChanges({"delay": 3.0, "max_pages": 7}), reset=False)
+    found = await change_settings(frontier, SettingsChanges({"max_pages": 9}), reset=True)
+    assert found == SettingsChanges({"max_pages": 9}, limits)
+    assert "delay" not in found.settings

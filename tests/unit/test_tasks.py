@@ -11,9 +11,9 @@ from skitter.frontends.request_defaults import RequestDefaults
 from skitter.frontends.tasks.limits import limit_rules
 from skitter.frontends.tasks.recipe_task import RecipeTask
 from skitter.frontends.tasks.spider import TaskSpider
-from skitter.frontends.tasks.task import Limits, Task
+from skitter.frontends.tasks.task import Task
 from skitter.links import SkippedLinks
-from skitter.politeness import Politeness
+from skitter.politeness import HostLimits, Politeness
 from skitter.settings import build_settings
 from skitter.testing import Answer
 
@@ -70,7 +70,7 @@ async def test_each_task_crawls_a_page_once_for_itself(serve, tmp_path):
 async def test_the_depth_of_a_task_is_kept_by_the_engine_and_counted(serve, tmp_path):
     site = Scripted({f"/{n}": [f"/{n + 1}"] for n in range(6)})
     url = serve(site).url
-    tasks = [crawling("short", f"{url}0", max_depth=1), crawling("long", f"{url}0", max_depth=3)]
+    tasks = [crawling("short", f"{url}0", depth_limit=1), crawling("long", f"{url}0", depth_limit=3)]
     ran = await run_spider(TaskSpider(tasks), tmp_path)
     assert sorted((item["task"], item["url"][-1]) for item in ran.items) == [
         ("long", "0"), ("long", "1"), ("long", "2"), ("long", "3"), ("short", "0"), ("short", "1"),
@@ -158,7 +158,7 @@ async def test_an_exception_in_a_rule_is_the_outcome_of_its_page_alone(serve, tm
 async def test_what_is_no_task_is_refused(fields):
     given = {"name": "x", "start": ["http://x/"], "rules": {"page": visit_all}, **fields}
     with pytest.raises((SpiderError, SettingsError)):
-        limits = Limits(**given.pop("limits", {}))
+        limits = HostLimits(**given.pop("limits", {}))
         task = Task(given.pop("name"), limits=limits, **given)
         [one async for one in task.start_requests()]
 
@@ -179,7 +179,7 @@ def policy(rules, host):
 
 
 def test_the_layered_limits_of_a_task_are_one_pool_for_all_its_hosts():
-    limits = Limits(delay=2, wait=3, rates=("1/2s", "20/60s"), concurrency_per_slot=1)
+    limits = HostLimits(delay=2, jitter=3, rates=("1/2s", "20/60s"), concurrency_per_slot=1)
     tasks = [
         Task("a", start=["http://a.x/", "http://b.x:81/"], rules={"p": visit_all}, limits=limits),
         crawling("free", "http://c.x/"),
@@ -187,15 +187,15 @@ def test_the_layered_limits_of_a_task_are_one_pool_for_all_its_hosts():
     rules = limit_rules(tasks)
     slot, found = policy(rules, "a.x")
     assert (found.delay, found.jitter, found.concurrency_per_slot) == (2, 3, 1)
-    assert [(rate.count, rate.per) for rate in found.rates] == [(1, 2), (20, 60)]
+    assert [(rate.count, rate.per) for rate in found.parsed_rates()] == [(1, 2), (20, 60)]
     assert policy(rules, "b.x:81")[0] == policy(rules, "www.b.x")[0] == slot
     assert policy(rules, "c.x")[1].delay == 0.5
 
 
 def test_a_host_of_several_tasks_is_under_the_strictest_limits_of_all():
     tasks = [
-        crawling("a", "http://x/", limits=Limits(delay=2, rates=("1/2s",), concurrency_per_slot=3)),
-        crawling("b", "http://x/", limits=Limits(delay=5, rates=("9/m",), concurrency_per_slot=1)),
+        crawling("a", "http://x/", limits=HostLimits(delay=2, rates=("1/2s",), concurrency_per_slot=3)),
+        crawling("b", "http://x/", limits=HostLimits(delay=5, rates=("9/m",), concurrency_per_slot=1)),
         crawling("c", "http://x/"),
     ]
     _, found = policy(limit_rules(tasks), "x")
@@ -204,8 +204,8 @@ def test_a_host_of_several_tasks_is_under_the_strictest_limits_of_all():
 
 def test_the_rule_of_a_subdomain_goes_before_that_of_its_domain():
     tasks = [
-        crawling("all", "http://x.org/", limits=Limits(delay=1)),
-        crawling("one", "http://shop.x.org/", limits=Limits(delay=9)),
+        crawling("all", "http://x.org/", limits=HostLimits(delay=1)),
+        crawling("one", "http://shop.x.org/", limits=HostLimits(delay=9)),
     ]
     assert policy(limit_rules(tasks), "shop.x.org")[1].delay == 9
     assert policy(limit_rules(tasks), "blog.x.org")[1].delay == 1
@@ -268,7 +268,7 @@ def test_the_settings_of_a_recipe_become_those_of_its_task_and_others_are_refuse
     task = RecipeTask(
         RecipeSource.of_text(f"{text}  delay: 3\n  rates: [1/2s]\n  depth_limit: 4\n", "r.yaml")
     )
-    assert task.limits == Limits(delay=3, rates=["1/2s"])
+    assert task.limits == HostLimits(delay=3, rates=["1/2s"])
     (request,) = task.defaults.apply(Request("http://x/"), 0)
     assert request.depth_limit == 4
     with pytest.raises(RecipeError, match=r"r\.yaml line 6: settings\.max_pages: "):

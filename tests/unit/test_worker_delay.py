@@ -75,7 +75,7 @@ async def test_requests_keep_their_distance_however_long_connections_take(tmp_pa
         settings = {"cache_dir": str(tmp_path / "cache")}
     async with FarHost() as host:
         ran = await CrawlHarness(
-            FewPages(url=host.url), tmp_path, delay=DELAY, concurrency_per_slot=3, keep_alive=False, verify_tls=False,
+            FewPages(url=host.url), tmp_path, delay=DELAY, concurrency_per_slot=3, reuse_connections=False, verify_tls=False,
             robots=robots, **settings,
         ).run(workers=2)  # fmt: skip
     assert len(ran.items) == 6

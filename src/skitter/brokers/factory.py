@@ -48,7 +48,7 @@ def make_broker_frontier(
     return BrokerFrontier(
         _make_state(address.state, context),
         lambda queue: make_broker(address.of_queue(queue), options.lease_seconds),
-        restore_lost=options.visited_ttl is None and options.failed_stay_known,
+        restore_lost=options.visited_ttl is None and not options.refetch_failed,
         patient=context.joining,
     )
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
+from skitter.cli.console import say
 from skitter.cli.control import folder_of
 from skitter.cli.options import frontier_option, job_argument
-from skitter.cli.say import say
 from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from skitter.run.job import JobFolder
     from skitter.run.seeding import SeedParser
 
-_AT_ONCE = 1_000
-_IN_MEMORY = 1 << 20
+BATCH_SIZE = 1_000
+"""Seeds per call of the frontier."""
+MEMORY_LIMIT = 1 << 20
 """Bytes of standard input kept in memory; more go to a temporary file."""
-_SHOWN = 3
-"""Bad lines that are named; the others are counted."""
+MAX_REPORTED = 3
+"""Invalid lines that are reported one by one; the others are counted."""
 
 
 class Seed(NamedTuple):
@@ -62,16 +63,18 @@ class Seeds:
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option(
     "--file", "-f", "name", metavar="FILE",
-    help="Read seeds from a file, or - for standard input: a URL or a JSON object a line.",
+    help="File of seeds, or - for standard input: one URL or JSON object per line.",
 )  # fmt: skip
-@click.option("--priority", type=int, default=0, metavar="N", help="Of those that name none; default 0.")
 @click.option(
-    "--callback", metavar="NAME", help="Method of the spider, for those that name none; default: parse."
+    "--priority", type=int, default=0, metavar="N", help="Priority of seeds that do not set one. [default: 0]"
 )
-@click.option("--queue", metavar="NAME", help="For those that name none; default: the queue `default`.")
 @click.option(
-    "--skip-bad", is_flag=True, help="Leave out lines that are no seeds, instead of adding nothing."
+    "--callback",
+    metavar="NAME",
+    help="Callback of seeds that do not set one: a method of the spider. [default: parse]",
 )
+@click.option("--queue", metavar="NAME", help="Queue of seeds that do not set one. [default: default]")
+@click.option("--skip-bad", is_flag=True, help="Skip invalid lines instead of adding nothing.")
 @frontier_option
 def add(
     job: str,
@@ -83,15 +86,15 @@ def add(
     skip_bad: bool,
     frontier: str | None,
 ) -> None:
-    """Give a job more seeds, whether it is being run or not.
+    """Add seeds to a job, whether it is running or not.
 
-    A seed is a URL, or a JSON object with url and, as wished, method, headers, body, meta, callback, priority,
-    depth and the other fields of a request. Empty lines and those that begin with # are left out. Either all
-    lines are added, or none and the bad ones are named. The same again adds nothing twice.
+    A seed is a URL, or a JSON object with url and optionally method, headers, body, meta, callback, priority, depth and
+    the other fields of a request. Empty lines and lines that start with # are skipped. Either all seeds are added, or
+    none and the invalid ones are reported. Repeating the command adds no seed twice.
     """
     if not urls and name is None:
         raise UsageError(
-            "there is nothing to add", remedy="name URLs, or --file FILE, or --file - for standard input"
+            "no seeds given", remedy="give URLs, or --file FILE, or --file - for standard input", field="URL"
         )
     with ExitStack() as stack:
         file = None if name is None else stack.enter_context(_open(name))
@@ -105,8 +108,8 @@ def _open(name: str) -> BinaryIO:
             return Path(name).open("rb")
         except OSError as error:
             raise UsageError(f"{name} cannot be read: {error.strerror}", remedy="name a file") from error
-    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - the caller closes it
-    for chunk in iter(lambda: sys.stdin.buffer.read(_IN_MEMORY), b""):
+    spool = tempfile.SpooledTemporaryFile(MEMORY_LIMIT)  # noqa: SIM115 - the caller closes it
+    for chunk in iter(lambda: sys.stdin.buffer.read(MEMORY_LIMIT), b""):
         spool.write(chunk)
     return spool  # type: ignore[return-value]  # it is one in all but name
 
@@ -154,7 +157,7 @@ class _Adding:
                 entry = str(error)
             if isinstance(entry, str):
                 self._bad_count += 1
-                if len(self._bad) < _SHOWN:
+                if len(self._bad) < MAX_REPORTED:
                     self._bad.append(f"{place}: {entry}")
             else:
                 yield entry
@@ -164,7 +167,7 @@ class _Adding:
 
         added = known = banned = 0
         try:
-            while batch := list(islice(entries, _AT_ONCE)):
+            while batch := list(islice(entries, BATCH_SIZE)):
                 result = await reached.frontier.add(batch)
                 added, known, banned = added + result.added, known + result.known, banned + result.banned
         except SkitterError as error:

@@ -1,4 +1,4 @@
-"""``skitter status``, ``pause``, ``resume``, ``stop`` and ``jobs``."""
+"""``skitter jobs``, ``pause``, ``resume``, ``stop``, ``config`` and ``purge``: control jobs while they run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skitter.cli.console import say
 from skitter.cli.options import (
     ShowOptions,
     frontier_option,
     job_argument,
     json_option,
+    pairs,
     with_show_options,
     workers_option,
 )
-from skitter.cli.say import say
 from skitter.errors import UsageError
 
-_LOOK_EVERY = 0.2
-"""Seconds between two looks whether the workers of a fleet have left."""
+POLL_INTERVAL = 0.2
+"""Seconds between two checks whether the workers of a fleet have left."""
 
 if TYPE_CHECKING:
-    from skitter.run.control import JobStatus
+    from skitter.frontier.options import SettingsChanges
+    from skitter.run.control import JobStatus, OpenFrontier
     from skitter.run.job import JobFolder
 
 
@@ -36,7 +38,7 @@ def folder_of(job: str, frontier: str | None = None) -> JobFolder:
 @click.command()
 @json_option
 def jobs(as_json: bool) -> None:
-    """List the jobs below this folder."""
+    """List the jobs in this folder."""
     from skitter.cli.tables import job_lines, problem_lines, to_json
 
     found = asyncio.run(_all_jobs())
@@ -45,7 +47,7 @@ def jobs(as_json: bool) -> None:
     elif found:
         click.echo(job_lines(found))
     else:
-        say("no job was begun in this folder; `skitter crawl URL` begins one")
+        say("there are no jobs in this folder; start one with `skitter crawl URL`")
     for line in problem_lines(found):
         say(line)
 
@@ -61,7 +63,7 @@ async def _all_jobs() -> list[JobStatus]:
 @job_argument
 @frontier_option
 def pause(job: str, frontier: str | None) -> None:
-    """Let a job fetch nothing more until it is resumed. Its workers stay."""
+    """Pause a job: fetch nothing until it is resumed. Its workers keep running."""
     asyncio.run(_pause(folder_of(job, frontier)))
 
 
@@ -82,7 +84,7 @@ async def _pause(folder: JobFolder) -> None:
         say(f"job {folder.job} is finished")
     else:
         limit = f", at its limit of {reason}" if reason else ""
-        say(f"job {folder.job} is paused{limit}; `skitter resume {folder.job}` goes on")
+        say(f"job {folder.job} is paused{limit}; `skitter resume {folder.job}` continues it")
 
 
 @click.command()
@@ -91,7 +93,7 @@ async def _pause(folder: JobFolder) -> None:
 @workers_option
 @with_show_options
 def resume(job: str, frontier: str | None, workers: int | None, show: ShowOptions) -> int:
-    """Go on with a job: end its pause, or run it on here as it was begun if nobody runs it."""
+    """Resume a job: end its pause or, if it is not running, continue it here."""
     from skitter.cli.running import run_job
 
     folder = folder_of(job, frontier)
@@ -132,9 +134,9 @@ async def _end_pause(folder: JobFolder) -> bool:
 @job_argument
 @frontier_option
 def stop(job: str, frontier: str | None) -> None:
-    """Let a running job finish what is in hand and end; returns when its outputs are complete.
+    """Stop a running job after its requests in progress. Returns when its outputs are complete.
 
-    On a shared frontier all its workers leave, on every machine.
+    On a shared frontier, stops all its workers on every machine.
     """
     asyncio.run(_stop(folder_of(job, frontier)))
 
@@ -146,18 +148,100 @@ async def _stop(folder: JobFolder) -> None:
 
     async with live_frontier(folder) as reached:
         if reached is None:
-            say(f"job {folder.job} is not being run")
+            say(f"job {folder.job} is not running")
             return
         frontier = reached.frontier
         await frontier.control.set_state(JobState.STOPPING)
         if isinstance(frontier, RemoteFrontier):
             await frontier.wait_closed()
         while frontier.shared and await frontier.reports.workers():  # noqa: ASYNC110 - they are in other processes
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(POLL_INTERVAL)
     if folder.exists():
         await asyncio.to_thread(folder.lock().wait)
     state = (await job_status(folder)).state
     say(
         f"job {folder.job} is {state}"
-        + (f"; `skitter resume {folder.job}` goes on" if state == "stopped" else "")
+        + (f"; `skitter resume {folder.job}` continues it" if state == "stopped" else "")
     )
+
+
+@click.command()
+@job_argument
+@click.argument("pairs_", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option("--reset", is_flag=True, help="Revert earlier changes of settings that are not given.")
+@frontier_option
+def config(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -> None:
+    """Change settings of a job, for all its workers at once and for its later runs.
+
+    Without NAME=VALUE, shows the changes in force. The reference of settings marks those that can change during a run.
+    """
+    from skitter.run.control import changes_of
+
+    changes = changes_of(pairs("config", pairs_))
+    asyncio.run(_config(folder_of(job, frontier), changes, reset=reset, ask=not (pairs_ or reset)))
+
+
+async def _config(folder: JobFolder, changes: SettingsChanges, *, reset: bool, ask: bool) -> None:
+    from skitter.cli.tables import change_texts
+    from skitter.run.control import change_settings, open_frontier
+
+    async with open_frontier(folder) as reached:
+        frontier = reached.frontier
+        now = (
+            await frontier.control.settings_changes()
+            if ask
+            else await change_settings(frontier, changes, reset=reset)
+        )
+    texts = change_texts(now)
+    say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "no changes"))
+
+
+@click.command()
+@job_argument
+@click.argument("host")
+@click.option("--ban", is_flag=True, help="Also refuse new requests for the host from now on.")
+@click.option("--unban", is_flag=True, help="Accept requests for a banned host again. Removes nothing.")
+@frontier_option
+def purge(job: str, host: str, ban: bool, unban: bool, frontier: str | None) -> None:
+    """Remove the waiting requests of a host from the queue. Requests in progress are finished.
+
+    Hosts that share their limits (a domain, or a limit rule) are purged together. The URLs stay known.
+    """
+    if ban and unban:
+        raise UsageError("--ban and --unban exclude each other", remedy="use one of them", field="--unban")
+    asyncio.run(_purge(folder_of(job, frontier), host, ban=ban, unban=unban))
+
+
+async def _purge(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> None:
+    from skitter.run.control import open_frontier
+
+    name = _name_of(host)
+    async with open_frontier(folder) as reached:
+        slot = _slot_of(folder, reached, name)
+        if unban:
+            was_banned = await reached.frontier.control.unban(slot)
+            say(f"{slot} is no longer banned" if was_banned else f"{slot} was not banned")
+            return
+        dropped = await reached.frontier.control.drop_slot(slot, ban)
+    say(f"{slot}: removed {dropped:,} requests" + (", banned" if ban else ""))
+
+
+def _slot_of(folder: JobFolder, reached: OpenFrontier, host: str) -> str:
+    from skitter.run.builder import JobBuilder
+
+    frontier = reached.frontier
+    if frontier.politeness is not None:
+        return frontier.politeness.slot_of(host)
+    return JobBuilder(folder.read()).settings.politeness().slot_of(host)
+
+
+def _name_of(host: str) -> str:
+    """Return a host as it is written in URLs, and in keys of slots."""
+    from skitter.web.urls import host_of, normalize
+
+    url = normalize(host if "://" in host else f"http://{host}/")
+    if not url or not host_of(url) or url.partition("://")[2].strip("/") != host_of(url):
+        raise UsageError(
+            f"invalid host {host!r}", remedy="write it as in its URLs, such as example.com", field="host"
+        )
+    return host_of(url)

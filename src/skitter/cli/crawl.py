@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skitter.cli.options import JobOptions, ShowOptions, given, pairs, with_job_options, with_show_options
+from skitter.cli.options import JobOptions, ShowOptions, pairs, with_job_options, with_show_options
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,25 +16,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
-@click.option(
-    "--depth", type=click.IntRange(min=0), metavar="N", help="Follow links at most so many steps; 0: none."
-)
-@click.option(
-    "--scope", type=click.Choice(["host", "domain", "prefix", "any"]),
-    help="Follow links within the same host (the default), registered domain, URL prefix, or any.",
-)  # fmt: skip
-@click.option(
-    "--allow", multiple=True, metavar="RE", help="Follow only URLs in which it is found. Repeatable."
-)
-@click.option("--deny", multiple=True, metavar="RE", help="Follow no URL in which it is found. Repeatable.")
 @with_job_options
 @with_show_options
 def crawl(
     urls: tuple[str, ...],
-    depth: int | None,
-    scope: str | None,
-    allow: tuple[str, ...],
-    deny: tuple[str, ...],
     what: JobOptions,
     show: ShowOptions,
 ) -> int:
@@ -47,12 +32,11 @@ def crawl(
     from skitter.run.job import JobSpec
 
     seeds = [_seed(url) for url in urls]
-    named = {"depth_limit": depth, "scope": scope, "allow": list(allow) or None, "deny": list(deny) or None}
     spec = JobSpec(
         job=_name_of_host(seeds[0]) if what.job is None else what.job,
         spider="skitter.frontends.page_spider:PageSpider",
         arguments={"urls": seeds, **pairs("-a", what.arguments)},
-        settings={"scope": "host", **what.all_settings(), **given(named)},
+        settings={"scope": "host", **what.all_settings()},
         outputs=what.all_outputs(),
         frontier=what.frontier,
         workers=what.workers,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skitter.cli.console import say
 from skitter.cli.options import ShowOptions
-from skitter.cli.say import say
 
 if TYPE_CHECKING:
     from skitter.run.crawl import Crawl, Progress
@@ -57,7 +57,7 @@ class Demo:
 
     def run(self) -> int:
         """Crawl and compare; returns the exit status."""
-        from skitter.cli.running import Run
+        from skitter.cli.running import ForegroundRun
         from skitter.run.job import JobSpec
 
         shop, blog, archive = self._server.origins
@@ -72,7 +72,7 @@ class Demo:
             outputs=[str(self._output)],
             workers=2,
         )
-        code = Run(spec, ShowOptions(), fresh=True, also=self._kill_one).run()
+        code = ForegroundRun(spec, ShowOptions(), fresh=True, also=self._kill_one).run()
         return code or self._compare()
 
     def _kill_one(self, crawl: Crawl, progress: Progress) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skitter.cli.console import say
 from skitter.cli.control import folder_of
 from skitter.cli.options import frontier_option, job_argument
-from skitter.cli.say import say
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skitter.cli.exits import FAILED
+from skitter.cli.console import FAILED, complain, say
 from skitter.cli.options import pairs, setting_option
-from skitter.cli.say import complain, say
 
 if TYPE_CHECKING:
     from skitter.response import Response
@@ -51,10 +50,10 @@ def single_settings(texts: Sequence[str], *, robots: bool) -> dict[str, Any]:
 
 
 async def _fetch(url: str, settings: dict[str, Any]) -> Response:
-    from skitter.cli.courier import Courier
+    from skitter.cli.page_fetcher import PageFetcher
 
-    async with Courier(settings) as courier:
-        return await courier.fetch(url)
+    async with PageFetcher(settings) as fetcher:
+        return await fetcher.fetch(url)
 
 
 def _tell_headers(response: Response) -> None:

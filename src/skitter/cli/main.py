@@ -10,13 +10,12 @@ from importlib import import_module
 import click
 
 from skitter._version import VERSION
-from skitter.cli.exits import INTERRUPTED, USAGE
-from skitter.cli.say import complain
+from skitter.cli.console import INTERRUPTED, USAGE, complain
 from skitter.errors import SkitterError, UsageError, did_you_mean
 
 _MODULES = {
-    "crawl": "crawl", "run": "crawl", "resume": "control", "status": "watch", "top": "watch", "pause": "control",
-    "stop": "control", "jobs": "control", "add": "add", "set": "steer", "drop-host": "steer", "counters": "steer",
+    "crawl": "crawl", "run": "crawl", "resume": "control", "status": "status", "top": "status", "stats": "status",
+    "pause": "control", "stop": "control", "jobs": "control", "config": "control", "purge": "control", "add": "add",
     "export": "export", "failures": "failures", "fetch": "fetch", "shell": "shell", "new": "new", "recipe": "recipe",
     "task": "task", "serve": "serve", "demo": "demo",
 }  # fmt: skip
@@ -31,7 +30,9 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is named. Raises :class:`~skitter.errors.UsageError` if there is none."""
         if args and args[0] not in _MODULES and not args[0].startswith("-"):
-            raise UsageError(f"there is no command {args[0]!r}", remedy=did_you_mean(args[0], _MODULES))
+            raise UsageError(
+                f"unknown command {args[0]!r}", remedy=did_you_mean(args[0], _MODULES), field="command"
+            )
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
@@ -44,7 +45,7 @@ class Commands(click.Group):
         if module is None:
             return None
         loaded = import_module(f"skitter.cli.{module}")
-        command = getattr(loaded, "set_" if cmd_name == "set" else cmd_name.replace("-", "_"))
+        command = getattr(loaded, cmd_name)
         assert isinstance(command, click.Command)
         return command
 

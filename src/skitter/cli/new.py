@@ -10,7 +10,7 @@ from string import Template
 
 import click
 
-from skitter.cli.say import say
+from skitter.cli.console import say
 from skitter.errors import UsageError
 
 _FILES = {

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 
-from skitter.cli.exits import FAILED
+from skitter.cli.console import FAILED, complain, say
 from skitter.cli.fetch import robots_option, single_settings, url_argument
 from skitter.cli.options import setting_option
-from skitter.cli.say import complain, say
 from skitter.errors import UsageError
 
 
@@ -78,11 +77,11 @@ def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, 
 
 
 async def _suggest(url: str, settings: tuple[str, ...], *, robots: bool) -> str:
-    from skitter.cli.courier import Courier
+    from skitter.cli.page_fetcher import PageFetcher
     from skitter.frontends.recipe.suggest import suggest_recipe
 
-    async with Courier(single_settings(settings, robots=robots)) as courier:
-        response = await courier.fetch(url)
+    async with PageFetcher(single_settings(settings, robots=robots)) as fetcher:
+        response = await fetcher.fetch(url)
     if not response.ok:
         raise UsageError(f"{url} answers {response.status}", remedy="use a URL that returns a page")
     return suggest_recipe(response)

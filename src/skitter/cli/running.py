@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-from skitter.cli.exits import FAILED, INTERRUPTED, USAGE
+from skitter.cli.console import FAILED, INTERRUPTED, USAGE, aligned, complain, say
 from skitter.cli.options import ShowOptions
-from skitter.cli.say import aligned, complain, say
 from skitter.errors import SkitterError, UsageError, is_usage
 from skitter.frontier.records import JobState
 from skitter.observe.progress import NoView, View, make_view
@@ -31,13 +30,13 @@ log = logging.getLogger("skitter.progress")
 def run_job(
     spec: JobSpec, show: ShowOptions, *, fresh: bool = False, recrawl: bool = False, resume: bool = False
 ) -> int:
-    """Run a job to its end, tell how it ended, and return the exit status that says so.
+    """ForegroundRun a job to its end, tell how it ended, and return the exit status that says so.
 
     Raises :class:`~skitter.errors.SkitterError` for a run that cannot begin.
     """
     if show.summary is not None:
         _check_writable(show.summary)
-    return Run(spec, show, fresh=fresh, recrawl=recrawl, resume=resume).run()
+    return ForegroundRun(spec, show, fresh=fresh, recrawl=recrawl, resume=resume).run()
 
 
 def _check_writable(path: Path) -> None:
@@ -46,7 +45,7 @@ def _check_writable(path: Path) -> None:
         raise UsageError(f"summary {path} cannot be written", remedy="name a file in a folder that exists")
 
 
-class Run:
+class ForegroundRun:
     """One run of a job, watched by somebody who may interrupt it.
 
     ``also`` is called with the crawl and each look at it.
@@ -81,7 +80,7 @@ class Run:
         )
 
     def run(self) -> int:
-        """Run, and return the exit status."""
+        """ForegroundRun, and return the exit status."""
         try:
             result = run_async(self._with_signals())
         except SkitterError as error:
@@ -105,7 +104,7 @@ class Run:
         self._interruptions += 1
         if self._interruptions == 1:
             if not self._show.quiet:
-                self._say("stopping: what is in hand is finished; once more stops at once")
+                self._say("stopping after the requests in progress; press Ctrl-C again to stop immediately")
             self._crawl.stop("interrupted")
             return
         self._crawl.kill()
@@ -116,7 +115,7 @@ class Run:
     def _go_on(self) -> str:
         if self._spec.frontier.startswith("memory:"):
             return "a frontier in memory cannot be resumed"
-        return f"`skitter resume {self._spec.job}` goes on"
+        return f"`skitter resume {self._spec.job}` continues it"
 
     # --- progress ----------------------------------------------------------------------------------------
 
@@ -192,6 +191,6 @@ def _headline(result: RunResult, go_on: str) -> str:
     if result.state is JobState.PAUSED:
         return f"{job} is paused; {go_on}"
     if result.status.reason:
-        return f"{job} has stopped, {result.reason}; a larger limit goes on"
+        return f"{job} has stopped, {result.reason}; a larger limit continues it"
     why = "" if result.reason == "stopped" else f", {result.reason}"  # asked for by `skitter stop`
     return f"{job} has stopped{why}; {go_on}"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skitter.cli.console import say
 from skitter.cli.options import pairs
-from skitter.cli.say import say
 from skitter.errors import UsageError
 from skitter.run.log_frames import LEVELS
 

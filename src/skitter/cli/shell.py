@@ -40,28 +40,28 @@ class Session:
     """A prompt with a page in hand; pages are fetched by an event loop in a thread of its own."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from skitter.cli.courier import Courier
+        from skitter.cli.page_fetcher import PageFetcher
         from skitter.request import Request
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fetching", daemon=True)
-        self._courier = Courier(settings)
+        self._fetcher = PageFetcher(settings)
         self._names: dict[str, Any] = {"fetch": self.fetch, "view": self.view, "Request": Request}
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._wait_for(self._courier.__aenter__())
+        self._wait_for(self._fetcher.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._wait_for(self._courier.__aexit__(None, None, None))
+        self._wait_for(self._fetcher.__aexit__(None, None, None))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def fetch(self, request: Request | str) -> Response:
         """Fetch a page and make it the ``response``."""
-        response: Response = self._wait_for(self._courier.fetch(request))
+        response: Response = self._wait_for(self._fetcher.fetch(request))
         self._names["response"] = response
         return response
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from skitter.cli.say import aligned
+from skitter.cli.console import aligned
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
@@ -70,7 +69,7 @@ def worker_lines(workers: Sequence[WorkerStatus]) -> str:
 
 def change_texts(changes: SettingsChanges | dict[str, Any]) -> list[tuple[str, str]]:
     """Return changed settings as they would be written on a command line."""
-    plain = changes if isinstance(changes, dict) else msgspec.to_builtins(changes)
+    plain = changes if isinstance(changes, dict) else changes.to_dict()
     return [(name, _setting(value)) for name, value in plain.items()]
 
 
@@ -84,9 +83,9 @@ def _setting(value: Any) -> str:
             for domain, limits in value.items()
         )
     if isinstance(value, (list, tuple)):
-        return ",".join(f"{rate['count']}/{rate['per']:g}s" for rate in value)
-    if value == math.inf:
-        return "yes"
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "none" if value is None else f"{value:g}"
 
 

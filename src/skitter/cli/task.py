@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skitter.cli.console import aligned, say
 from skitter.cli.options import pairs
-from skitter.cli.say import aligned, say
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:

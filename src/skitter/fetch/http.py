@@ -26,15 +26,16 @@ from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.decoding import decode_body
 from skitter.fetch.header_gate import HeaderGate
 from skitter.fetch.multi import Multi
-from skitter.fetch.options import FetchSettings
 from skitter.fetch.stall import StallWatch
 from skitter.fetch.transfer import Transfer, base_headers
 from skitter.request import Request
 from skitter.response import Response
+from skitter.settings import Settings
 from skitter.web.urls import normalize, registered_domain
 
 _MIN_LIBCURL = (8, 4)
 _MAX_POOLED = 256
+_FEWEST_CONNECTIONS = 64
 _SCHEMES = ("http://", "https://")
 _CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
 # Bytes. Larger bodies are decoded in a thread, so that they do not block the event loop.
@@ -55,8 +56,8 @@ class HttpFetcher:
 
     capabilities = FetcherCapabilities(keeps_cookies=True, shows_headers=True)
 
-    def __init__(self, settings: FetchSettings | None = None, cookies: CookieJars | None = None) -> None:
-        self.settings = settings or FetchSettings()
+    def __init__(self, settings: Settings | None = None, cookies: CookieJars | None = None) -> None:
+        self.settings = settings or Settings()
         self.cookies = cookies or CookieJars()
         self._base_headers = base_headers(self.settings)
         self._ca_file = self.settings.ca_file
@@ -80,8 +81,9 @@ class HttpFetcher:
         if not self._ca_file:
             self._ca_file = await asyncio.to_thread(certifi.where)
         multi = Multi()
-        multi.setopt(pycurl.M_MAXCONNECTS, self.settings.max_connections)
-        multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self.settings.max_connections)
+        connections = self.settings.max_connections or max(_FEWEST_CONNECTIONS, 2 * self.settings.concurrency)
+        multi.setopt(pycurl.M_MAXCONNECTS, connections)
+        multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections)
         self._multi = multi
 
     async def fetch(

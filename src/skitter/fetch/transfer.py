@@ -10,8 +10,8 @@ import pycurl
 
 from skitter.fetch.contract import Disconnected, SendPermit, UnsendableRequest
 from skitter.fetch.decoding import ACCEPT_ENCODING
-from skitter.fetch.options import FetchSettings
 from skitter.request import Request
+from skitter.settings import Settings
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _UNSAFE_VALUE = re.compile(r"[\r\n\0]").search
@@ -20,6 +20,10 @@ _PROTOCOLS = {1: "http/1.0", 2: "http/1.1", 3: "h2", 30: "h3"}
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
 _SUPPRESS_CONNECT_HEADERS = 265  # pycurl has no name for it
 _WIRE_BUFFER = 128 * 1024
+_DEFAULT_HEADERS = {
+    "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+    "Accept-Language": "en",
+}
 
 
 class Transfer:
@@ -43,7 +47,7 @@ class Transfer:
         "seen_bytes",
     )
 
-    def __init__(self, settings: FetchSettings, base_headers: Mapping[str, bytes], ca_file: str) -> None:
+    def __init__(self, settings: Settings, base_headers: Mapping[str, bytes], ca_file: str) -> None:
         self._settings = settings
         self._base_headers = base_headers
         self._ca_file = ca_file
@@ -79,8 +83,8 @@ class Transfer:
         setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(settings.connect_timeout))
         setopt(pycurl.TIMEOUT_MS, _milliseconds(settings.timeout))
         setopt(pycurl.MAXFILESIZE_LARGE, settings.max_body)
-        setopt(pycurl.DNS_CACHE_TIMEOUT, settings.dns_cache_ttl)
-        setopt(pycurl.MAXAGE_CONN, settings.idle_timeout)
+        setopt(pycurl.DNS_CACHE_TIMEOUT, int(settings.dns_cache_ttl))
+        setopt(pycurl.MAXAGE_CONN, int(settings.idle_timeout))
         setopt(
             pycurl.HTTP_VERSION,
             pycurl.CURL_HTTP_VERSION_2TLS if settings.http2 else pycurl.CURL_HTTP_VERSION_1_1,
@@ -89,7 +93,7 @@ class Transfer:
         if not settings.verify_tls:
             setopt(pycurl.SSL_VERIFYPEER, 0)
             setopt(pycurl.SSL_VERIFYHOST, 0)
-        if not settings.keep_alive:
+        if not settings.reuse_connections:
             # FORBID_REUSE alone would still let HTTP/2 requests share a busy connection.
             setopt(pycurl.FORBID_REUSE, 1)
             setopt(pycurl.FRESH_CONNECT, 1)
@@ -221,12 +225,12 @@ def _milliseconds(seconds: float) -> int:
     return max(1, int(seconds * 1000))
 
 
-def base_headers(settings: FetchSettings) -> dict[str, bytes]:
+def base_headers(settings: Settings) -> dict[str, bytes]:
     """Return the header lines of every request in their order, by lower-case name.
 
     Raises :class:`~skitter.fetch.contract.UnsendableRequest` for a name or value that no header can have.
     """
-    wanted = {"User-Agent": settings.user_agent, **settings.headers}
+    wanted = {"User-Agent": settings.user_agent, **_DEFAULT_HEADERS, **settings.headers}
     lines = {name.lower(): _line(name, value) for name, value in wanted.items()}
     lines.setdefault("accept-encoding", _line("Accept-Encoding", ACCEPT_ENCODING))
     return lines

@@ -1,106 +1,72 @@
-"""What a job asks of its frontier: the order, the time of a lease, what is remembered, where to stop."""
+"""What a frontier is told about its job, and the settings that change during a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from skitter.politeness import Politeness, QueueLimits, Rate
+from skitter.errors import UsageError
+from skitter.politeness import HostLimits, Politeness
+from skitter.settings import FrontierOptions, QueueOrder, convert, live_settings
 
-QueueOrder = Literal["priority", "fifo", "lifo", "random"]
+__all__ = [
+    "FrontierContext",
+    "FrontierOptions",
+    "QueueOrder",
+    "SettingsChanges",
+    "has_limits",
+    "queue_capacity",
+    "reached_limit",
+    "remaining_pages",
+]
 
-
-class CrawlLimits(msgspec.Struct, frozen=True):
-    """Amounts at which a job stops, over all its workers and runs; ``None``: no limit."""
-
-    pages: int | None = None
-    items: int | None = None
-    errors: int | None = None
-    """Dead letters."""
-    bytes: int | None = None
-    """Body bytes fetched."""
-
-    def reached(self, counters: Mapping[str, int], failed: int) -> str:
-        """Name the limit that is reached, such as ``100 pages``; empty if none is."""
-        if self == _NO_CRAWL_LIMITS:
-            return ""
-        amounts = {
-            "pages": (self.pages, counters.get("pages", 0)),
-            "items": (self.items, counters.get("items", 0)),
-            "errors": (self.errors, failed),
-            "bytes": (self.bytes, counters.get("bytes", 0)),
-        }
-        for name, (limit, amount) in amounts.items():
-            if limit is not None and amount >= limit:
-                return f"{limit} {name}"
-        return ""
-
-    def remaining(self, counters: Mapping[str, int], leased: int, wanted: int) -> int:
-        """Return how many requests may be leased so that the pages do not pass their limit."""
-        if self.pages is None:
-            return wanted
-        return max(0, min(wanted, self.pages - counters.get("pages", 0) - leased))
+_LIMITED = ("pages", "items", "errors", "bytes")
 
 
-_NO_CRAWL_LIMITS = CrawlLimits()
+def has_limits(options: FrontierOptions) -> bool:
+    """Return whether the job stops at a number of pages, items, errors or bytes."""
+    return any(getattr(options, f"max_{name}") is not None for name in _LIMITED)
 
 
-class FrontierOptions(msgspec.Struct, frozen=True):
-    """How a frontier keeps its job."""
+def reached_limit(options: FrontierOptions, counters: Mapping[str, int], failed: int) -> str:
+    """Return the limit that the job has reached, such as ``100 pages``; empty if there is none."""
+    if options.max_pages is not None and counters.get("pages", 0) >= options.max_pages:
+        return f"{options.max_pages} pages"
+    if options.max_items is not None and counters.get("items", 0) >= options.max_items:
+        return f"{options.max_items} items"
+    if options.max_errors is not None and failed >= options.max_errors:
+        return f"{options.max_errors} errors"
+    if options.max_bytes is not None and counters.get("bytes", 0) >= options.max_bytes:
+        return f"{options.max_bytes} bytes"
+    return ""
 
-    order: QueueOrder = "priority"
-    """Within a slot: ``priority`` (high first, then first come), ``fifo``, ``lifo`` or ``random``."""
-    lease_seconds: float = 60.0
-    """A lease that is not renewed for so long goes back to the queue."""
-    max_worker_crashes: int = 5
-    """A request whose lease was lost more often than this becomes a dead letter: it kills workers."""
-    visited_ttl: float | None = None
-    """Seconds after which a *done* request may be added again; ``None``: never, 0: at once (reload).
-    A request that is still queued, delayed or leased is known whatever its age."""
-    failed_stay_known: bool = True
-    """Whether a link to a request given up is refused as known. ``False``: it may be added again."""
-    durability: Literal["process", "machine"] = "process"
-    """``process``: what was answered survives SIGKILL; ``machine``: it survives power loss too."""
-    limits: CrawlLimits = CrawlLimits()
-    """Amounts at which the job stops."""
-    seen_memory_limit: int = 20_000_000
-    """Fingerprints kept in memory (0.1 GB a million) before the seen set moves to disk."""
-    max_queued: int | None = None
-    """Requests queued, delayed and leased from which on the workers are asked to send no new ones. Softly: what
-    is on its way comes in, and where nothing can be leased any more there is always room for a page's links."""
-    seen_filter: Literal["exact", "compact"] = "exact"
-    """``compact``: a backend in the memory of a server may keep so little of each fingerprint that it takes an
-    unknown one for known, and so loses its request, with the probability ``seen_error_rate``. Not with a
-    ``visited_ttl``. The embedded backends are exact always."""
-    seen_error_rate: float = 1e-6
-    wait_for_seeds: float = 0.0
-    """Seconds for which a job that has nothing to do waits for seeds from outside before it is finished;
-    infinity: for ever."""
-    seed_keys: tuple[str, ...] = ()
-    """Keys from which seeds are taken; only for a frontier that has :class:`SeedKeys`."""
-    group_counter_prefix: str | None = None
-    """Of plain counters of items per task, where the backend has some that others can read."""
-    group_counter_ttl: float | None = None
-    """Seconds for which such a counter outlives its last change."""
-    stats_max_keys: int = 10_000
-    """Workers, hosts and tasks each that are counted one by one; beyond, the smallest are counted together."""
 
-    def capacity(self, queued: int, delayed: int, leased: int, counters: Mapping[str, int]) -> int | None:
-        """Return how many new requests a frontier with so many has room for; ``None``: any number.
+def remaining_pages(options: FrontierOptions, counters: Mapping[str, int], leased: int, wanted: int) -> int:
+    """Return how many of the ``wanted`` requests can be leased without exceeding ``max_pages``."""
+    if options.max_pages is None:
+        return wanted
+    return max(0, min(wanted, options.max_pages - counters.get("pages", 0) - leased))
 
-        There is always some where nothing more can be leased before something is committed.
-        """
-        if self.max_queued is None:
-            return None
-        may_lease = queued > 0 and self.limits.remaining(counters, leased, 1) > 0
-        return max(self.max_queued - queued - delayed - leased, 0 if may_lease else 1)
+
+def queue_capacity(
+    options: FrontierOptions, queued: int, delayed: int, leased: int, counters: Mapping[str, int]
+) -> int | None:
+    """Return how many new requests the frontier accepts from workers; ``None``: no limit.
+
+    The limit is soft: requests on their way are stored. There is always room for at least one request when nothing
+    else can be leased, so that the crawl can continue.
+    """
+    if options.max_queued is None:
+        return None
+    can_lease = queued > 0 and remaining_pages(options, counters, leased, 1) > 0
+    return max(options.max_queued - queued - delayed - leased, 0 if can_lease else 1)
 
 
 class FrontierContext(msgspec.Struct, frozen=True):
-    """What a backend is told about the job it serves."""
+    """The job that a backend serves."""
 
     job: str
     directory: str
@@ -108,57 +74,54 @@ class FrontierContext(msgspec.Struct, frozen=True):
     politeness: Politeness
     options: FrontierOptions = FrontierOptions()
     joining: bool = False
-    """Others are at work on the job: a backend that is away is waited for, also to open it."""
+    """Whether other workers run the job. If so, opening waits for a server that is unavailable."""
     attach: bool = False
-    """Take the job as it is, its options included, and refuse to begin one; for shared backends."""
+    """Whether to take the job as it is, including its stored options, and to refuse to create one."""
 
 
-class SettingsChanges(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Settings by their names; what is ``UNSET`` is as the job's runs begin with. ``None`` means as there."""
+class SettingsChanges(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Settings that were changed while a job ran. They hold for its later runs too.
 
-    delay: float | UnsetType | None = UNSET
-    jitter: float | UnsetType = UNSET
-    concurrency_per_slot: int | UnsetType = UNSET
-    rates: tuple[Rate, ...] | UnsetType = UNSET
-    max_pages: int | UnsetType | None = UNSET
-    max_items: int | UnsetType | None = UNSET
-    max_errors: int | UnsetType | None = UNSET
-    max_bytes: int | UnsetType | None = UNSET
-    wait_for_seeds: float | UnsetType = UNSET
-    """Seconds; infinity: for ever."""
-    concurrency: int | UnsetType = UNSET
-    """The only one that a worker obeys by itself: see ``LeaseResult.revision``."""
-    domain_limits: dict[str, QueueLimits] | UnsetType = UNSET
-    """Limits of hosts by domain; see :class:`~skitter.politeness.Politeness`. No setting: a spider gives them."""
+    Raises :class:`~skitter.errors.SettingsError` for an invalid value and :class:`~skitter.errors.UsageError` for a
+    setting that cannot change during a run.
+    """
+
+    settings: dict[str, Any] = {}
+    """Values by name, of settings that are declared as ``live``."""
+    domain_limits: dict[str, HostLimits] | UnsetType = UNSET
+    """Limits of hosts by domain, set by a spider; see :class:`~skitter.politeness.Politeness`."""
+
+    def __post_init__(self) -> None:
+        live = live_settings()
+        for name, value in self.settings.items():
+            self.settings[name] = convert(name, value)
+            if name not in live:
+                raise UsageError(
+                    f"setting {name} cannot be changed during a run",
+                    remedy=f"change one of {', '.join(live)}, or stop the job and run it again",
+                    field=name,
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the changed values by name, as plain data."""
+        domains = {} if self.domain_limits is UNSET else {"domain_limits": self.domain_limits}
+        plain: dict[str, Any] = msgspec.to_builtins({**self.settings, **domains})
+        return plain
 
     def over(self, earlier: SettingsChanges) -> SettingsChanges:
         """Return the earlier changes with these on top."""
-        return msgspec.structs.replace(earlier, **_given(self))
+        domains = earlier.domain_limits if self.domain_limits is UNSET else self.domain_limits
+        return SettingsChanges({**earlier.settings, **self.settings}, domains)
 
     def of_options(self, options: FrontierOptions) -> FrontierOptions:
-        """Return the options that hold."""
-        given = _given(self)
-        limits = {
-            name: given[f"max_{name}"]
-            for name in ("pages", "items", "errors", "bytes")
-            if f"max_{name}" in given
-        }
-        changed = msgspec.structs.replace(options, limits=msgspec.structs.replace(options.limits, **limits))
-        if self.wait_for_seeds is not UNSET:
-            changed = msgspec.structs.replace(changed, wait_for_seeds=self.wait_for_seeds)
-        return changed
+        """Return the options in force."""
+        return msgspec.structs.replace(options, **self._of(FrontierOptions))
 
     def of_politeness(self, politeness: Politeness) -> Politeness:
-        """Return the politeness that holds. What a limit rule says itself stays as it is."""
-        given = _given(self)
-        fields = {
-            name: given[name]
-            for name in ("delay", "jitter", "concurrency_per_slot", "rates")
-            if name in given
-        }
-        domains = self.domain_limits or {}
-        return politeness.changed(msgspec.structs.replace(politeness.default, **fields), domains)
+        """Return the politeness in force. A limit that a limit rule sets does not change."""
+        default = msgspec.structs.replace(politeness.default, **self._of(HostLimits))
+        return politeness.changed(default, self.domain_limits or {})
 
-
-def _given(changes: SettingsChanges) -> dict[str, object]:
-    return {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not UNSET}
+    def _of(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
+        names = kind.__struct_fields__
+        return {name: value for name, value in self.settings.items() if name in names}

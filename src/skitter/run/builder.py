@@ -12,13 +12,13 @@ import msgspec
 
 from skitter.errors import SpiderError, UsageError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.options import CrawlLimits, FrontierContext, FrontierOptions
+from skitter.frontier.options import FrontierContext
 from skitter.frontier.records import Entry, JobInfo, JobState
 from skitter.request import Request
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.loader import build_spider, load_spider_class
 from skitter.scope import Scope
-from skitter.settings import Settings, build_settings
+from skitter.settings import Settings, build_settings, frontier_options
 from skitter.spider import Spider
 from skitter.store.contract import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
@@ -120,26 +120,9 @@ class JobBuilder:
     def frontier_context(self, *, joining: bool = False) -> FrontierContext:
         """Return the context for a frontier backend. ``joining``: other processes work on the job already."""
         settings = self.settings
-        limits = CrawlLimits(settings.max_pages, settings.max_items, settings.max_errors, settings.max_bytes)
-        options = FrontierOptions(
-            order=settings.queue_order,
-            lease_seconds=settings.lease_seconds,
-            max_worker_crashes=settings.max_worker_crashes,
-            visited_ttl=settings.visited_ttl,
-            failed_stay_known=settings.failed_stay_known,
-            durability=settings.durability,
-            limits=limits,
-            seen_memory_limit=settings.seen_memory_limit,
-            max_queued=settings.max_queued,
-            seen_filter=settings.seen_filter,
-            seen_error_rate=settings.seen_error_rate,
-            wait_for_seeds=settings.seconds_to_wait(),
-            stats_max_keys=settings.stats_max_keys,
-            seed_keys=settings.seed_keys,
-            group_counter_prefix=settings.group_counter_prefix,
-            group_counter_ttl=settings.group_counter_ttl,
+        return FrontierContext(
+            self.spec.job, str(self.folder.path), settings.politeness(), frontier_options(settings), joining
         )
-        return FrontierContext(self.spec.job, str(self.folder.path), settings.politeness(), options, joining)
 
     def fetcher(self, notes: Notes | None = None) -> Fetcher:
         """Return the fetcher of one worker, not yet open. ``notes``: shared by all workers of the job."""
@@ -163,7 +146,7 @@ class JobBuilder:
             self.scope,
             settings.politeness(),
             info.fingerprint_seed,
-            known_forever=settings.visited_ttl is None and settings.failed_stay_known,
+            known_forever=settings.visited_ttl is None and not settings.refetch_failed,
             fingerprint_keys=settings.fingerprint_keys,
             group_key=settings.group_key,
         )

@@ -265,7 +265,7 @@ async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
     if path is not None:
         found.counts = read_status(path)
         changes, found.banned = read_changes(path)
-        found.changes = msgspec.to_builtins(changes)
+        found.changes = changes.to_dict()
         return
     async with open_frontier(folder) as reached:
         await _read_frontier(reached.frontier, found)
@@ -274,7 +274,7 @@ async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
 async def _read_frontier(frontier: Frontier, found: JobStatus) -> None:
     found.counts = await frontier.status()
     found.workers = await frontier.reports.workers()
-    found.changes = msgspec.to_builtins(await frontier.control.settings_changes())
+    found.changes = (await frontier.control.settings_changes()).to_dict()
     found.banned = await frontier.control.banned()
 
 
@@ -304,9 +304,6 @@ def _state_of(counts: FrontierStatus | None, *, live: bool) -> str:
     return "stopped"
 
 
-_CHANGEABLE = tuple(name for name in SettingsChanges.__struct_fields__ if name != "domain_limits")
-
-
 async def change_settings(frontier: Frontier, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
     """Change settings of a job. ``reset``: undo earlier changes first, except those that its spider has made."""
     if reset:
@@ -316,19 +313,9 @@ async def change_settings(frontier: Frontier, changes: SettingsChanges, *, reset
 
 
 def changes_of(given: Mapping[str, Any]) -> SettingsChanges:
-    """Return changes to settings of a running job. Raises :class:`~skitter.errors.UsageError` for other settings."""
-    settings = build_settings(given)
-    politeness = settings.politeness()
-    all_values = msgspec.structs.asdict(settings)
-    values: dict[str, Any] = {name: all_values[name] for name in given}
-    if other := [name for name in values if name not in _CHANGEABLE]:
-        raise UsageError(
-            f"setting {other[0]} cannot be changed while a job runs",
-            remedy=f"change one of {', '.join(_CHANGEABLE)}, or stop the job first",
-            field=other[0],
-        )
-    if "rates" in values:
-        values["rates"] = politeness.default.rates
-    if "wait_for_seeds" in values:
-        values["wait_for_seeds"] = settings.seconds_to_wait()
-    return SettingsChanges(**values)
+    """Return changes of settings that hold from now on.
+
+    Raises :class:`~skitter.errors.UsageError` for a setting that cannot change during a run, or an invalid value.
+    """
+    build_settings(given).politeness()  # checks the values
+    return SettingsChanges(dict(given))

@@ -20,7 +20,6 @@ from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import GivenList, file_list, url_list
 from skitter.fetch.identity.sessions import SessionPool, pool_of
 from skitter.fetch.identity.user_agents import AgentList, agents_of_file, random_agents
-from skitter.fetch.options import DEFAULT_HEADERS, FetchSettings
 from skitter.plugins import PluginKind
 from skitter.request import Request
 from skitter.settings import Settings
@@ -47,7 +46,7 @@ def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
     if settings.proxies is not None and settings.proxy:
         raise SettingsError("both proxy and proxies are set", remedy="remove one of them", field="proxy")
     jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
-    context = SourceContext(fetch_settings(settings), notes=notes)
+    context = SourceContext(settings, notes=notes)
     cookies = _own_cookies(settings, context, jars)
     fetcher = _sender(settings, context, NoCookies() if cookies is not None else jars)
     if cookies is None and not fetcher.capabilities.keeps_cookies:
@@ -67,27 +66,9 @@ def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
     return fetcher  # without any source, no wrapper
 
 
-def fetch_settings(settings: Settings) -> FetchSettings:
-    """Return the settings of the HTTP fetcher."""
-    return FetchSettings(
-        user_agent=settings.user_agent,
-        headers={**DEFAULT_HEADERS, **settings.headers},
-        connect_timeout=settings.connect_timeout,
-        read_timeout=settings.read_timeout,
-        timeout=settings.timeout,
-        max_body=settings.max_body,
-        keep_alive=settings.keep_alive,
-        http2=settings.http2,
-        verify_tls=settings.verify_tls,
-        dns_cache_ttl=int(settings.dns_cache_ttl),
-        max_connections=max(64, 2 * settings.concurrency),
-        proxy=settings.proxy,
-    )
-
-
 def _sender(settings: Settings, context: SourceContext, jars: CookieJars) -> Fetcher:
     if settings.fetcher == "http":
-        return HttpFetcher(context.fetch, jars)
+        return HttpFetcher(context.settings, jars)
     fetcher = _made(FETCHERS, settings.fetcher, context, "fetch")
     if not isinstance(fetcher, Fetcher):
         raise SettingsError(

@@ -16,19 +16,7 @@ from skitter.service.models import JobRecord, JobRun, is_name
 from skitter.service.storage import AppendLog, KeyValueStore
 from skitter.service.storage.redis import RedisAppendLog, RedisKeyValueStore
 from skitter.service.storage.sqlite import SqliteAppendLog, SqliteKeyValueStore
-
-SAFE_SETTINGS = frozenset({
-    "concurrency", "concurrency_per_slot", "delay", "jitter", "rates", "slot", "limit_rules", "robots", "robots_ttl",
-    "crawl_delay_cap", "user_agent", "headers", "connect_timeout", "read_timeout", "timeout", "max_body",
-    "keep_alive", "http2", "max_redirects", "allowed_statuses", "max_retries", "max_throttled", "retry_delay",
-    "retry_delay_cap", "retry_failed_at_end", "fingerprint_keys", "item_meta_fields", "depth_limit",
-    "max_url_length", "allow", "deny", "scope", "max_pages", "max_items", "max_errors", "max_bytes", "time_limit",
-    "queue_order", "visited_ttl", "failed_stay_known", "lease_seconds", "max_worker_crashes", "max_queued", "wait_for_seeds",
-    "group_key", "queues",
-})  # fmt: skip
-"""Settings that a caller of the API, or a recipe that came from one, may set. The others name files, code, proxies or
-keys on servers: they belong to whoever runs the nodes."""
-
+from skitter.settings import api_settings
 
 AUTH_VARIABLE = "SKITTER_SERVE_TOKEN"
 """Environment variable with the token of the API; it is not passed on to the processes of runs."""
@@ -215,11 +203,12 @@ def _with_names(output: str, job: JobRecord, run: JobRun) -> str:
 
 def check_settings(settings: Mapping[str, object], field: str) -> None:
     """Check that callers may set these settings. Raises :class:`Refusal`."""
+    allowed = api_settings()
     for name, value in settings.items():
-        if name not in SAFE_SETTINGS:
+        if name not in allowed:
             raise Refusal(
                 f"setting {name!r:.80} cannot be set through the API",
-                remedy=f"use one of: {', '.join(sorted(SAFE_SETTINGS))}",
+                remedy=f"use one of: {', '.join(sorted(allowed))}",
                 field=f"{field}.{name}"[:100],
             )
         if isinstance(value, int) and abs(value) >= _LARGEST_INTEGER:

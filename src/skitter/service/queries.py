@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -71,7 +70,7 @@ class JobQueries:
             return shown
         shown["counts"] = msgspec.to_builtins(found.counts)
         shown["fleet"] = msgspec.to_builtins(found.workers)
-        shown["changes"] = _changes_view(found.changes)
+        shown["changes"] = found.changes
         shown["banned"] = found.banned
         shown["unserved"] = {} if found.counts is None else unserved(found.counts.queues, found.workers)
         return shown
@@ -178,14 +177,9 @@ class JobQueries:
 
         async def act(opened: OpenFrontier) -> dict[str, Any]:
             changed = await change_settings(opened.frontier, changes, reset=reset)
-            return _changes_view(msgspec.to_builtins(changed))
+            return changed.to_dict()
 
         return await self._on_frontier(job, act)
-
-
-def _changes_view(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes as JSON, which has no infinity: waiting without limit is shown as ``true``."""
-    return {name: True if value == math.inf else value for name, value in changes.items()}
 
 
 async def _in_thread(call: Coroutine[Any, Any, _T]) -> _T:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from msgspec import UNSET
-
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import JobState, LeaseResult
 from skitter.worker.committer import Committer
@@ -89,8 +87,8 @@ class Leaser:
         self._inflight.update_capacity(result.capacity)
         if result.revision != self._revision:
             self._revision = result.revision
-            concurrency = (await self._frontier.control.settings_changes()).concurrency
-            self._inflight.concurrency = self._default_concurrency if concurrency is UNSET else concurrency
+            changes = await self._frontier.control.settings_changes()
+            self._inflight.concurrency = changes.settings.get("concurrency", self._default_concurrency)
 
     async def _wait(self, limit: int, ask_again: float) -> None:
         """Wait until a request ends here, or until the frontier may have more to lease."""

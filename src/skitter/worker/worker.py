@@ -16,7 +16,7 @@ from skitter.fetch.contract import Fetcher
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState
-from skitter.politeness import QueueLimits
+from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.settings import Settings
 from skitter.spider import Spider
@@ -180,7 +180,7 @@ class Worker:
             return False
         return not next(iter(await self._frontier.unknown([entry.fingerprint])))
 
-    async def limit_domains(self, limits: dict[str, QueueLimits]) -> None:
+    async def limit_domains(self, limits: dict[str, HostLimits]) -> None:
         """Replace the limits per domain, for all workers."""
         before = (await self._frontier.control.settings_changes()).domain_limits
         if (before or {}) != limits:

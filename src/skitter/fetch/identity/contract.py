@@ -14,9 +14,9 @@ import msgspec
 from skitter._utils.notes import Notes
 from skitter.errors import SettingsError, SkitterError
 from skitter.fetch.contract import Fetcher, FetchError, ProxyError
-from skitter.fetch.options import FetchSettings
 from skitter.request import Request
 from skitter.response import Response
+from skitter.settings import Settings
 
 
 class SourceError(SkitterError):
@@ -26,8 +26,8 @@ class SourceError(SkitterError):
 class SourceContext(msgspec.Struct, frozen=True):
     """What a fetcher or a source needs to know when it is created."""
 
-    fetch: FetchSettings
-    """Connection, time-out and limit settings of the job."""
+    settings: Settings
+    """Settings of the job."""
     rest: str = ""
     """The text after the plugin's name: ``os=linux`` of ``random:os=linux``."""
     notes: Notes | None = None

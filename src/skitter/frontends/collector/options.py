@@ -17,12 +17,12 @@ ENVIRONMENT_VARIABLES = {
     name: {"ignore_robots_txt": "IGNORE_ROBOTSTXT"}.get(name, name.upper())
     for name in (
         "allowed_domains", "cache_dir", "disable_cookies", "disallowed_domains", "follow_redirects",
-        "ignore_robots_txt", "max_body_size", "max_depth", "max_requests", "parse_http_error_response", "user_agent",
+        "ignore_robots_txt", "max_body_size", "depth_limit", "max_requests", "parse_http_error_response", "user_agent",
     )
 }  # fmt: skip
 """Options that environment variables can set, with the names of the variables after the prefix."""
 CLONE_OPTIONS = frozenset({
-    "user_agent", "headers", "max_depth", "allowed_domains", "disallowed_domains", "url_filters",
+    "user_agent", "headers", "depth_limit", "allowed_domains", "disallowed_domains", "url_filters",
     "disallowed_url_filters", "allow_url_revisit", "timeout", "proxy",
 })  # fmt: skip
 """Options that a clone can replace. The others belong to the job."""
@@ -37,8 +37,8 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     user_agent: str | None = None
     headers: dict[str, str] = {}
     """Headers of every request."""
-    max_depth: int = 0
-    """Depth of the last pages that are fetched; the first pages have 1. 0: no limit."""
+    depth_limit: int | None = None
+    """Maximum number of links followed from a start URL. 0: start URLs only; ``None``: no limit."""
     max_requests: int = 0
     """Maximum number of pages. 0: no limit."""
     allowed_domains: tuple[str, ...] = ()
@@ -52,14 +52,14 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_url_length: int | None = None
     """Maximum length of a URL in characters. Longer URLs are refused."""
     allow_url_revisit: bool = False
-    """Fetch a URL as often as it is visited. Links in a circle then need ``max_depth``."""
+    """Fetch a URL as often as it is visited. Links in a circle then need ``depth_limit``."""
     max_body_size: int | None = None
     """Maximum size of a body in bytes. A larger body is an error."""
     ignore_robots_txt: bool = False
     disable_cookies: bool = False
     cache_dir: str | None = None
     """Folder of the response cache."""
-    cache_expiration: float | None = None
+    cache_ttl: float | None = None
     """Seconds after which cached responses expire. ``None``: never."""
     parse_http_error_response: bool = False
     """Pass responses of every status to ``on_response`` and the later callbacks, without retries."""
@@ -78,7 +78,7 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
         wanted: dict[str, Any] = {
             "allow": self.url_filters,
             "deny": (*self.disallowed_url_filters, *map(_domain_pattern, self.disallowed_domains)),
-            "depth_limit": self.max_depth - 1 if self.max_depth else None,
+            "depth_limit": self.depth_limit,
         }
         return {name: value for name, value in wanted.items() if value not in {(), None}}
 
@@ -102,7 +102,7 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
             "max_url_length": self.max_url_length,
             "robots": False if self.ignore_robots_txt else None,
             "cache_dir": self.cache_dir,
-            "cache_ttl": self.cache_expiration,
+            "cache_ttl": self.cache_ttl,
             "cookies": "none" if self.disable_cookies else None,
             "allowed_statuses": accepted or None,
             "timeout": self.timeout,

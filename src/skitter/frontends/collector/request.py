@@ -33,7 +33,7 @@ class CollectorRequest:
     ``ctx``
         Values that the request carries, and that are copied to its children. They must be encodable as MessagePack.
     ``depth``
-        1 for start requests, as ``max_depth`` counts.
+        Number of links from a start URL, which has depth 0.
     ``collector``
         The collector of the request.
     """
@@ -83,7 +83,7 @@ class CollectorRequest:
     @property
     def depth(self) -> int:
         """Number of pages from the start to this one, inclusive."""
-        return self.request.depth + 1
+        return self.request.depth
 
     @property
     def referer(self) -> str | None:

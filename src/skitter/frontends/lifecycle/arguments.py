@@ -34,7 +34,7 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
     allowed_domains: Sequence[str] | None = ()
     """URLs or hosts whose primary domains (see :func:`primary_domain`) are allowed, in addition to those of the first
     requests. ``None``: all domains."""
-    max_depth: int | None = None
+    depth_limit: int | None = None
     """Maximum number of links between a first request and a page. ``None``: no limit."""
     balance: LoadBalancing = least_busy
     """Chooses the module of a kind that gets the next piece of work; see :mod:`skitter.frontends.lifecycle.modules`."""
@@ -70,11 +70,11 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
                         remedy=f"pass {kind.__name__} objects",
                         field=name,
                     )
-        if self.max_depth is not None and self.max_depth < 0:
+        if self.depth_limit is not None and self.depth_limit < 0:
             raise UsageError(
-                f"max_depth must not be negative (got {self.max_depth})",
+                f"depth_limit must not be negative (got {self.depth_limit})",
                 remedy="give 0 or more, or None for no limit",
-                field="max_depth",
+                field="depth_limit",
             )
         self._check_processes()
         self.domains()
@@ -122,7 +122,7 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
 
     def spec(self) -> JobSpec:
         """Return the specification of the job."""
-        depth = {} if self.max_depth is None else {"depth_limit": self.max_depth}
+        depth = {} if self.depth_limit is None else {"depth_limit": self.depth_limit}
         if isinstance(self.spider, str):
             spider = self.spider or f"{_NO_FILE}:Analyzers"
         else:

@@ -12,7 +12,8 @@ from skitter.frontends.recipe.compiled_recipe import CompiledRecipe, compile_rec
 from skitter.frontends.recipe.source import RecipeProblem, RecipeSource
 from skitter.frontends.recipe.spider import RecipeRunner, request_defaults_of
 from skitter.frontends.tasks.changes import Schedule, TaskChange
-from skitter.frontends.tasks.task import Limits, Task
+from skitter.frontends.tasks.task import Task
+from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import build_settings
@@ -50,7 +51,7 @@ class RecipeTask(Task):
             start=(),
             rules=dict.fromkeys(compiled.pages, _read_by_recipe),
             limits=_limits_of(compiled),
-            domains=compiled.allowed_domains,
+            allowed_domains=compiled.allowed_domains,
             reload=compiled.recipe.reload,
             outputs=compiled.recipe.outputs if outputs is None else outputs,
         )
@@ -148,12 +149,12 @@ def _check(compiled: CompiledRecipe, source: RecipeSource) -> None:
         raise source.error(problems)
 
 
-def _limits_of(compiled: CompiledRecipe) -> Limits:
+def _limits_of(compiled: CompiledRecipe) -> HostLimits:
     given = compiled.recipe.settings
     settings = build_settings(given)
-    return Limits(
+    return HostLimits(
         delay=settings.delay,
-        wait=settings.jitter if "jitter" in given else None,
+        jitter=settings.jitter if "jitter" in given else None,
         rates=settings.rates,
         concurrency_per_slot=settings.concurrency_per_slot if "concurrency_per_slot" in given else None,
     )

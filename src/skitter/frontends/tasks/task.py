@@ -13,47 +13,13 @@ from skitter.errors import SpiderError, did_you_mean
 from skitter.frontends.request_defaults import RequestDefaults
 from skitter.html.selector import SelectorList
 from skitter.links import Links
-from skitter.politeness import Rate
+from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import host_of, normalize
 from skitter.worker.hooks import HookAction
 
 StartRequests = Sequence[str | Request] | Callable[[], Any]
-
-
-class Limits:
-    """Politeness of a task, over all workers: one pool for all its hosts.
-
-    ``delay`` and ``wait`` are seconds: between two fetches, and the maximum random extra delay. All ``rates``, such as
-    ``("1/2s", "20/60s")``, apply together. ``concurrency_per_slot`` is the number of fetches in flight. The settings of
-    the job apply where an argument is omitted.
-
-    Raises :class:`~skitter.errors.SettingsError` for an invalid rate.
-    """
-
-    def __init__(
-        self,
-        *,
-        delay: float | None = None,
-        wait: float | None = None,
-        rates: Sequence[str] = (),
-        concurrency_per_slot: int | None = None,
-    ) -> None:
-        self.delay = delay
-        self.wait = wait
-        self.rates = tuple(rates)
-        self.concurrency_per_slot = concurrency_per_slot
-        for rate in self.rates:
-            Rate.parse(rate)
-
-    def __bool__(self) -> bool:
-        return self != _NO_LIMITS
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Limits) and vars(self) == vars(other)
-
-    __hash__ = None  # type: ignore[assignment]  # they are compared, never looked up
 
 
 @dataclass(eq=False)
@@ -72,15 +38,15 @@ class Task:
     rules: Mapping[str, Callable[[RuleContext], Any]]
     """Rules by name: functions of any kind that take a :class:`RuleContext` and return items, requests and batches of
     links. A request without a rule name uses the rule that created it; a start request uses the first rule."""
-    max_depth: int | None = None
+    depth_limit: int | None = None
     """Maximum number of links between a start URL and a page. ``None``: only the setting ``depth_limit`` applies."""
-    limits: Limits = field(default_factory=Limits)
-    """For the hosts of the task; see :class:`Limits`."""
+    limits: HostLimits = field(default_factory=HostLimits)
+    """For the hosts of the task; see :class:`~skitter.politeness.HostLimits`."""
     cookies: Mapping[str, str] = field(default_factory=dict)
     """Sent with its requests, to its own domains only."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent with its requests."""
-    domains: Sequence[str] | None = None
+    allowed_domains: Sequence[str] | None = None
     """Domains, with their subdomains, that the task stays within. ``None``: the hosts of a ``start`` list. Empty: all
     domains."""
     priority: int = 0
@@ -107,11 +73,11 @@ class Task:
             )
         self.rules = dict(self.rules)
         self.outputs = tuple(self.outputs)
-        self.bounds = _hosts_of(self.start) if self.domains is None else list(self.domains)
-        """Domains that the task stays within, as resolved from ``domains`` and ``start``."""
+        self.bounds = _hosts_of(self.start) if self.allowed_domains is None else list(self.allowed_domains)
+        """Domains that the task stays within, as resolved from ``allowed_domains`` and ``start``."""
         self.defaults = RequestDefaults(
             name=self.name, allowed_domains=self.bounds, cookie_domains=self.bounds, cookies=self.cookies,
-            headers=self.headers, priority=self.priority, depth_limit=self.max_depth, reload=self.reload,
+            headers=self.headers, priority=self.priority, depth_limit=self.depth_limit, reload=self.reload,
         )  # fmt: skip
 
     def may_fetch_from(self, host: str) -> bool:
@@ -257,6 +223,3 @@ def _hosts_of(start: StartRequests) -> list[str]:
     urls = [normalize(one if isinstance(one, str) else one.url) for one in start]
     hosts = [re.sub(r":\d+$", "", host_of(url)) for url in urls if url is not None]
     return list(dict.fromkeys(host for host in hosts if host))
-
-
-_NO_LIMITS = Limits()

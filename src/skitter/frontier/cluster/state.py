@@ -10,7 +10,13 @@ from skitter.frontier.cluster.background import BackgroundTasks, gather_all
 from skitter.frontier.cluster.forwarder import Forwarder
 from skitter.frontier.cluster.partition import PartitionStatus
 from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
-from skitter.frontier.options import CrawlLimits, FrontierOptions
+from skitter.frontier.options import (
+    FrontierOptions,
+    has_limits,
+    queue_capacity,
+    reached_limit,
+    remaining_pages,
+)
 from skitter.frontier.records import FrontierStatus, JobState
 from skitter.queues import DEFAULT_QUEUE
 
@@ -29,20 +35,21 @@ class ClusterBudget:
 
     def __init__(self, options: FrontierOptions) -> None:
         self._options = options
-        self.has_limits = options.limits != CrawlLimits()
+        self.has_limits = has_limits(options)
         self.bounds_queue = options.max_queued is not None
 
     def reached(self, parts: Sequence[PartitionStatus]) -> str:
         """Name the limit that is reached; empty if there is none."""
-        return self._options.limits.reached(_counters(parts), sum(part.failed for part in parts))
+        return reached_limit(self._options, _counters(parts), sum(part.failed for part in parts))
 
     def remaining(self, parts: Sequence[PartitionStatus], wanted: int) -> int:
         """Return how many requests may be leased."""
-        return self._options.limits.remaining(_counters(parts), sum(part.leased for part in parts), wanted)
+        return remaining_pages(self._options, _counters(parts), sum(part.leased for part in parts), wanted)
 
     def capacity(self, parts: Sequence[PartitionStatus]) -> int | None:
         """Return how many new requests may be sent; ``None``: any number."""
-        return self._options.capacity(
+        return queue_capacity(
+            self._options,
             sum(part.queued for part in parts),
             sum(part.delayed for part in parts),
             sum(part.leased for part in parts),

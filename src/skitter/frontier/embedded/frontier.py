@@ -23,7 +23,7 @@ from skitter.frontier.embedded.reports import EmbeddedReports
 from skitter.frontier.embedded.requests import LeasedRequest, RequestTable
 from skitter.frontier.embedded.scheduler import HeapEntry, NamedSlots, Slot, SlotScheduler
 from skitter.frontier.embedded.tables import file_of
-from skitter.frontier.options import FrontierContext, FrontierOptions, SettingsChanges
+from skitter.frontier.options import FrontierContext, FrontierOptions, SettingsChanges, queue_capacity
 from skitter.frontier.records import (
     AddResult,
     Entry,
@@ -288,7 +288,7 @@ class EmbeddedFrontier:
             job.state_now(leased),
             wait_for(self._slots.next_at(allowances), self._requests.next_due, now, leases),
             job.limit_reached(),
-            capacity=job.options.capacity(job.queued, job.delayed, leased, job.counters),
+            capacity=queue_capacity(job.options, job.queued, job.delayed, leased, job.counters),
             revision=job.revision,
         )
 

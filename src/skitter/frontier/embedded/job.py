@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.leases import SeedLoading
 from skitter.frontier.embedded.tables import StoredJob
-from skitter.frontier.options import FrontierOptions, SettingsChanges
+from skitter.frontier.options import FrontierOptions, SettingsChanges, reached_limit, remaining_pages
 from skitter.frontier.records import JobState
 from skitter.queues import without_queue
 from skitter.request import FINGERPRINT_VERSION
@@ -85,20 +85,20 @@ class EmbeddedJob:
     def state_now(self, leased: int) -> JobState:
         """Return the state in force. ``leased``: the number of leases."""
         if self.seeds.is_done and not (self.queued or self.delayed or leased):
-            wait = self.options.wait_for_seeds
+            wait = self.options.seconds_to_wait()
             if not wait or self.clock() - self._active_at >= wait:
                 return JobState.FINISHED
         return JobState.STOPPING if self.limit_reached() else self.state
 
     def limit_reached(self) -> str:
         """Name the limit that stops the job; empty if none was reached."""
-        return self.options.limits.reached(self.counters, self.failed)
+        return reached_limit(self.options, self.counters, self.failed)
 
     def leasable(self, leased: int, wanted: int) -> int:
         """Return how many of ``wanted`` requests may be leased, by the job's state and limits."""
         if self.state_now(leased) is not JobState.RUNNING:
             return 0
-        return self.options.limits.remaining(self.counters, leased, wanted)
+        return remaining_pages(self.options, self.counters, leased, wanted)
 
     def write(self) -> None:
         """Write the record to the journal."""

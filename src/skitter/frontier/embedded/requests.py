@@ -117,7 +117,7 @@ class RequestTable:
                 continue
             sequence = job.next_number()
             number = self.slot_number(entry.slot)
-            rank = rank_of(job.options.order, entry.priority, sequence)
+            rank = rank_of(job.options.queue_order, entry.priority, sequence)
             row = RequestRow(
                 sequence, number, rank, entry.fingerprint, entry.url, entry.record,
                 entry.priority, int(entry.dedup), 0, 0,
@@ -303,7 +303,7 @@ class RequestTable:
     def _mark_dead(self, row: RequestRow, error: str, now: float) -> None:
         self._job.failed += 1
         self._remove(row.seq)
-        is_forgotten = bool(row.dedup) and not self._job.options.failed_stay_known
+        is_forgotten = bool(row.dedup) and self._job.options.refetch_failed
         dead = row._replace(attempt=row.attempt + 1, dedup=FORGOTTEN if is_forgotten else row.dedup)
         self._journal.append("add_dead", (self._job.next_number(), *dead, error, now))
         if is_forgotten:

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from skitter.frontier.records import FetchReport, SlotDecision, SlotStatus
-from skitter.politeness import SlotPolicy
+from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, HostLimits
 from skitter.queues import DEFAULT_QUEUE, QueueQuotas, queue_of, share_of
 
 ADAPTIVE_SHARE = 0.5
@@ -38,14 +38,14 @@ class Slot:
     """One unit of politeness and its waiting requests."""
 
     __slots__ = (
-        "adapted_delay", "backoff", "connect_time", "grants", "head_end", "in_flight", "key", "min_delay", "next_at",
-        "on_disk", "paused_until", "policy", "queue", "refused_at", "stamp", "waiting",
+        "adapted_delay", "backoff", "concurrency", "connect_time", "grants", "head_end", "in_flight", "jitter", "key",
+        "min_delay", "next_at", "on_disk", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
-    def __init__(self, key: str, policy: SlotPolicy) -> None:
+    def __init__(self, key: str, policy: HostLimits) -> None:
         self.key = key
         self.queue = queue_of(key)
-        self.policy = policy
+        self._set_policy(policy)
         self.waiting: list[HeapEntry] = []
         """Heap of the requests that can be leased."""
         self.on_disk = 0
@@ -62,24 +62,30 @@ class Slot:
         self.refused_at = 0.0
         self.connect_time = 0.0
         """The longest recent connection time, in seconds."""
-        self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in policy.rates]
+        self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in self.rates]
         """For each rate, the times by which the last requests have been sent."""
         self.stamp = 0
         """Identifies the valid entry of this slot in the scheduler's heap; 0: it has none."""
 
-    def set_policy(self, policy: SlotPolicy, now: float) -> None:
+    def set_policy(self, policy: HostLimits, now: float) -> None:
         """Apply a new policy."""
         before = self.delay
         history = max(self.grants, key=len, default=deque[float]())
-        self.policy = policy
-        self.grants = [deque(history, maxlen=rate.count) for rate in policy.rates]
-        again = now + self.delay + policy.jitter + (self.start_within or 0.0)
+        self._set_policy(policy)
+        self.grants = [deque(history, maxlen=rate.count) for rate in self.rates]
+        again = now + self.delay + self.jitter + (self.start_within or 0.0)
         self.next_at = max(self.next_at, again) if self.delay > before else min(self.next_at, again)
 
     @property
     def queued(self) -> int:
         """Number of waiting requests, in memory and in the file."""
         return len(self.waiting) + self.on_disk
+
+    def _set_policy(self, policy: HostLimits) -> None:
+        self.policy = policy
+        self.jitter = policy.jitter or 0.0
+        self.concurrency = policy.concurrency_per_slot or DEFAULT_CONCURRENCY_PER_SLOT
+        self.rates = policy.parsed_rates()
 
     @property
     def delay(self) -> float:
@@ -90,7 +96,7 @@ class Slot:
     @property
     def has_place(self) -> bool:
         """Whether the concurrency limit allows one more fetch."""
-        return self.in_flight < self.policy.concurrency_per_slot
+        return self.in_flight < self.concurrency
 
     @property
     def start_within(self) -> float | None:
@@ -100,7 +106,7 @@ class Slot:
         keep the delay. An adapted delay is no promise and has no grace. The grace is a tenth of the delay, but long
         enough to open a connection.
         """
-        promised = [rate.per / rate.count for rate in self.policy.rates]
+        promised = [rate.per / rate.count for rate in self.rates]
         distance = max(self.policy.delay or 0.0, self.min_delay)
         if distance:
             promised.append(distance)
@@ -111,7 +117,7 @@ class Slot:
     def ready_at(self) -> float:
         """Return the earliest time of the next fetch."""
         at = max(self.next_at, self.paused_until)
-        for rate, grants in zip(self.policy.rates, self.grants, strict=True):
+        for rate, grants in zip(self.rates, self.grants, strict=True):
             if len(grants) == rate.count:
                 at = max(at, grants[0] + rate.per)
         return at
@@ -122,7 +128,7 @@ class Slot:
             return False
         if max(self.next_at, self.paused_until) > now:
             return False
-        rated = zip(self.policy.rates, self.grants, strict=True)
+        rated = zip(self.rates, self.grants, strict=True)
         return not any(grants and grants[-1] + rate.per > now for rate, grants in rated)
 
     def status(self, leased: int, now: float) -> SlotStatus:
@@ -134,8 +140,8 @@ class Slot:
         self.in_flight += 1
         sent_by = now + (self.start_within or 0.0)
         distance = self.delay
-        if distance or self.policy.jitter:
-            jitter = random.uniform(0.0, self.policy.jitter) if self.policy.jitter else 0.0
+        if distance or self.jitter:
+            jitter = random.uniform(0.0, self.jitter) if self.jitter else 0.0
             self.next_at = sent_by + distance + jitter
         else:
             self.next_at = now
@@ -157,7 +163,7 @@ class Slot:
         if self.connect_time or report.connecting:
             kept = self.connect_time if latency is None else self.connect_time * CONNECT_TIME_DECAY
             self.connect_time = min(MAX_CONNECT_TIME, max(report.connecting, kept))
-        if not self.in_flight and not self.policy.jitter and (self.policy.delay or self.min_delay):
+        if not self.in_flight and not self.jitter and (self.policy.delay or self.min_delay):
             # All granted requests have been sent by now, so the rest of the last grace is not needed.
             self.next_at = min(self.next_at, now + self.delay)
 
@@ -184,7 +190,7 @@ The fourth value is the stamp of the entry, which is valid while it equals the s
 class SlotScheduler:
     """All slots of a job by queue, in the order in which they may be fetched."""
 
-    def __init__(self, policy_of: Callable[[str], SlotPolicy]) -> None:
+    def __init__(self, policy_of: Callable[[str], HostLimits]) -> None:
         self._policy_of = policy_of
         self._slots: dict[str, Slot] = {}
         self._heap: SlotHeap = []
@@ -236,7 +242,7 @@ class SlotScheduler:
 
     def reschedule(self, slot: Slot) -> None:
         """Compute the slot's place in the order again, after any change that may move it."""
-        if not slot.waiting or slot.in_flight >= slot.policy.concurrency_per_slot:
+        if not slot.waiting or slot.in_flight >= slot.concurrency:
             slot.stamp = 0
             return
         self._last_stamp += 1
@@ -315,7 +321,7 @@ class SlotScheduler:
         slot.min_delay = seconds
         self.reschedule(slot)
 
-    def set_policies(self, policy_of: Callable[[str], SlotPolicy], now: float) -> None:
+    def set_policies(self, policy_of: Callable[[str], HostLimits], now: float) -> None:
         """Apply new policies to all slots."""
         self._policy_of = policy_of
         for slot in self._slots.values():

@@ -9,7 +9,7 @@ import msgspec
 import xxhash
 
 from skitter.frontier.options import FrontierOptions, SettingsChanges
-from skitter.politeness import LimitRule, Politeness, QueueLimits, SlotPolicy, SlotUnit
+from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, HostLimits, LimitRule, Politeness, SlotUnit
 from skitter.queues import DEFAULT_QUEUE, queue_of
 
 
@@ -17,10 +17,10 @@ class StoredJobConfig(msgspec.Struct, array_like=True, frozen=True):
     """The arguments of the last :meth:`open`, for processes that attach to the job without its spider."""
 
     options: FrontierOptions
-    policy: SlotPolicy
+    policy: HostLimits
     rules: tuple[LimitRule, ...]
     unit: SlotUnit
-    queues: dict[str, QueueLimits] = {}
+    queues: dict[str, HostLimits] = {}
 
     def politeness(self) -> Politeness:
         """Return the politeness rules."""
@@ -43,7 +43,7 @@ class JobConfig:
         self._policies = [
             policy
             for default in map(self._politeness.default_of, self._queues)
-            for policy in (default, *(rule.policy(default) for rule in politeness.rules))
+            for policy in (default, *(rule.over(default) for rule in politeness.rules))
         ]
         """For each queue with limits of its own, the default queue first: the policy of the queue, then that of each rule."""
         self.policy_of = lru_cache(maxsize=65_536)(self._policy_of)
@@ -84,12 +84,14 @@ class JobConfig:
         """Return the configuration for the scripts, without options that are not set."""
         options = self._options
         limits = {
-            name: value for name, value in msgspec.structs.asdict(options.limits).items() if value is not None
+            name: value
+            for name in ("pages", "items", "errors", "bytes")
+            if (value := getattr(options, f"max_{name}")) is not None
         }
         fields: dict[str, Any] = {
             "lease_seconds": options.lease_seconds,
             "max_worker_crashes": options.max_worker_crashes,
-            "failed_stay_known": options.failed_stay_known,
+            "refetch_failed": options.refetch_failed,
             "stats_max_keys": options.stats_max_keys,
             "policies": [_policy(policy) for policy in self._policies],
         }
@@ -111,8 +113,8 @@ class JobConfig:
             if options.group_counter_ttl is not None:
                 counters["ttl"] = options.group_counter_ttl
             fields["task_counters"] = counters
-        if options.wait_for_seeds:
-            fields["wait_for_seeds"] = options.wait_for_seeds
+        if wait := options.seconds_to_wait():
+            fields["wait_for_seeds"] = wait
         return msgspec.msgpack.encode(fields)
 
     def _domain_fields(self) -> dict[str, Any]:
@@ -126,22 +128,22 @@ class JobConfig:
         }
 
 
-def _partial(limits: QueueLimits) -> dict[str, Any]:
+def _partial(limits: HostLimits) -> dict[str, Any]:
     fields: dict[str, Any] = {
         name: value
         for name in ("delay", "jitter", "concurrency_per_slot")
         if (value := getattr(limits, name)) is not None
     }
     if limits.rates:
-        fields["rates"] = [(rate.count, rate.per) for rate in limits.rates]
+        fields["rates"] = [(rate.count, rate.per) for rate in limits.parsed_rates()]
     return fields
 
 
-def _policy(policy: SlotPolicy) -> dict[str, Any]:
+def _policy(policy: HostLimits) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "jitter": policy.jitter,
-        "concurrency_per_slot": policy.concurrency_per_slot,
-        "rates": [(rate.count, rate.per) for rate in policy.rates],
+        "jitter": policy.jitter or 0.0,
+        "concurrency_per_slot": policy.concurrency_per_slot or DEFAULT_CONCURRENCY_PER_SLOT,
+        "rates": [(rate.count, rate.per) for rate in policy.parsed_rates()],
     }
     if policy.delay is not None:
         fields["delay"] = policy.delay

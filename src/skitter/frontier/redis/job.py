@@ -18,7 +18,7 @@ from skitter.frontier.redis.records import SLOTS_BATCH, EntryWriter, encode, tex
 from skitter.frontier.redis.server import Argument, RedisServer
 from skitter.request import FINGERPRINT_VERSION
 
-FORMAT_VERSION = "2"
+FORMAT_VERSION = "3"
 _KEY_NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
     "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_task", "banned",
@@ -87,7 +87,7 @@ class RedisJob:
 
     def entry_writer(self) -> EntryWriter:
         """Return a writer for the entries of one call."""
-        return EntryWriter(self.options.order, self.config.policy_of)
+        return EntryWriter(self.options.queue_order, self.config.policy_of)
 
     # --- opening -----------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ local names, entries, ids = unpack(decode(ARGV[6]))
 local fresh = {}
 for i, entry in ipairs(entries) do
   -- A fingerprint that stays known cannot be added twice.
-  local may_be_forgotten = byte(entry[3], 5) == 0 or config.visited_ttl or not config.failed_stay_known
+  local may_be_forgotten = byte(entry[3], 5) == 0 or config.visited_ttl or config.refetch_failed
   if not may_be_forgotten or call('ZADD', DELIVERED, 'NX', text(now), ids[i]) == 1 then
     fresh[#fresh + 1] = entry
   end

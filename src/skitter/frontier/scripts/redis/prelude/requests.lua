@@ -139,7 +139,7 @@ end
 -- Format of a dead letter: number(6) time(8, double) error-length(4) error request. If its fingerprint is forgotten, so that
 -- the request may be added again, its dedup byte is 2.
 local function mark_dead(name, key, rest, reason)
-  if not config.failed_stay_known and byte(rest, 5) == 1 then
+  if config.refetch_failed and byte(rest, 5) == 1 then
     forget(sub(rest, 6, 21))
     rest = sub(rest, 1, 4) .. '\2' .. sub(rest, 6)
   end

@@ -1,4 +1,4 @@
-"""Courier: fetches single pages as a job would: same settings, robots.txt obeyed, redirects followed."""
+"""PageFetcher: fetches single pages as a job would: same settings, robots.txt obeyed, redirects followed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skitter.web.urls import normalize
 from skitter.worker.retry import REDIRECTS, RedirectError, redirected
 
 
-class Courier:
+class PageFetcher:
     """Fetches pages within an ``async with`` block."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:

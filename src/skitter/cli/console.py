@@ -1,4 +1,4 @@
-"""Say: what the command line tells people goes to standard error; standard output is for results."""
+"""Messages on standard error, aligned tables, and exit statuses. Standard output is for results."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 
 def say(text: str) -> None:
-    """Tell something."""
+    """Print a message."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def complain(message: str, remedy: str = "") -> None:
-    """Tell in one line what is wrong, and what to do about it."""
+    """Print an error and its remedy in one line."""
     parts = (" ".join(part.split()) for part in (message, remedy) if part)
     say(f"skitter: {'; '.join(parts)}")
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()) -> str:
-    """Return rows as lines whose columns stand below each other; the last column is not padded."""
+    """Return rows as lines with aligned columns. The last column is not padded."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(
@@ -29,3 +29,11 @@ def aligned(rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(
         for row in rows
     ]
     return "\n".join(lines)
+
+
+FAILED = 1
+"""The run failed, or there are dead letters and ``--fail-on-errors`` was set."""
+USAGE = 2
+"""Invalid usage or input."""
+INTERRUPTED = 130
+"""Ended by a signal: 128 plus the number of SIGINT, as in shells."""

@@ -1,10 +1,10 @@
-"""Follow links two steps far: the first page has depth 1."""
+"""Follow links up to two steps from the start URL, which has depth 0."""
 
 import sys
 
 from skitter import Collector
 
-crawler = Collector(max_depth=3)
+crawler = Collector(depth_limit=2)
 
 
 @crawler.on_html("a[href]")

@@ -1,4 +1,4 @@
-"""``skitter status`` and ``skitter top``: look at one job, or at all, once or for as long as somebody watches."""
+"""``skitter status``, ``top`` and ``stats``: show the state and the numbers of jobs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skitter.cli.console import complain, say
 from skitter.cli.control import folder_of
 from skitter.cli.options import frontier_option, job_argument, json_option
-from skitter.cli.say import complain, say
 from skitter.errors import SkitterError
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 _interval = click.option(
     "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS",
-    help="Between two looks.",
+    help="Interval between updates, in seconds.",
 )  # fmt: skip
 
 
 @click.command()
 @job_argument
-@click.option("--watch", "-w", is_flag=True, help="Look again and again; q or Ctrl-C ends it.")
+@click.option("--watch", "-w", is_flag=True, help="Update the display until q or Ctrl-C.")
 @_interval
 @json_option
 @frontier_option
 def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str | None) -> None:
-    """Show how far a job is, and who works on it. Changes nothing.
+    """Show the state of a job, its progress and its workers.
 
     --json prints one JSON object; with --watch, one a line.
     """
@@ -52,7 +52,7 @@ def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str 
         write = to_json_line if as_json else status_lines
         asyncio.run(_lines(look, interval, write))
         return
-    from skitter.cli.live import watch_jobs
+    from skitter.cli.live_view import watch_jobs
 
     asyncio.run(watch_jobs(look, interval, detailed=True))
 
@@ -93,9 +93,9 @@ async def _lines(
 @json_option
 @frontier_option
 def top(interval: float, as_json: bool, frontier: str | None) -> None:
-    """Watch all jobs of this folder, or of a shared frontier: a live table; q or Ctrl-C ends it.
+    """Show a live table of the jobs in this folder or on a shared frontier. q or Ctrl-C ends it.
 
-    Printed once where standard output is no terminal.
+    If standard output is not a terminal, prints the table once.
     """
     from skitter.cli.tables import problem_lines, to_json, top_lines
 
@@ -110,7 +110,7 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
         for line in problem_lines(found):
             say(line)
         return
-    from skitter.cli.live import watch_jobs
+    from skitter.cli.live_view import watch_jobs
 
     asyncio.run(watch_jobs(look, interval, detailed=False))
 
@@ -123,3 +123,36 @@ async def _jobs(frontier: str | None) -> list[JobFolder]:
     from skitter.run.control import jobs_on
 
     return await jobs_on(frontier)
+
+
+@click.command()
+@job_argument
+@click.argument("prefix", default="")
+@click.option("--by", type=click.Choice(["worker", "host", "task"]), help="Group of the statistics.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of rows with --by.",
+)
+@json_option
+@frontier_option
+def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, frontier: str | None) -> None:
+    """Show the counters of a job whose names start with PREFIX, or (--by) statistics per worker, host or task."""
+    from skitter.cli.tables import counter_lines, tally_lines, to_json
+    from skitter.frontier.stats import StatsGroup
+    from skitter.run.control import job_status
+    from skitter.run.control import stats as read_stats
+
+    folder = folder_of(job, frontier)
+    if by is not None:
+        found = asyncio.run(read_stats(folder, StatsGroup(by), 10**9 if prefix else limit))
+        found = [tally for tally in found if tally.key.startswith(prefix)][:limit]
+        click.echo(to_json(found) if as_json else tally_lines(by, found))
+        return
+    counts = asyncio.run(job_status(folder)).counts
+    known = {} if counts is None else dict(sorted(counts.counters.items()))
+    known = {name: value for name, value in known.items() if name.startswith(prefix)}
+    click.echo(to_json(known) if as_json else counter_lines(known))
