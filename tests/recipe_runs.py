@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine_bench import Bench
+from crawl_harness import CrawlHarness
 from skitter.frontends.recipe.compiled_recipe import compile_recipe
 from skitter.frontends.recipe.source import RecipeSource
 from skitter.frontends.recipe.spider import recipe_class
@@ -34,7 +34,7 @@ async def run_recipe_text(text, folder, name="recipe.yaml", workers=1, **argumen
 
 async def run_spider(spider, folder, workers=1, **options):
     """Run a spider. The ``items`` of the result are as a JSON file would contain them."""
-    ran = await Bench(spider, folder, **options).run(workers)
+    ran = await CrawlHarness(spider, folder, **options).run(workers)
     ran.items = [msgspec.json.decode(encode_item(item)) for item in ran.items]
     return ran
 

@@ -14,8 +14,8 @@ class AuditFrontier(EmbeddedFrontier):
         frontier.urls = {}
         return frontier
 
-    async def lease(self, worker, limit, landed=(), shares=None):
-        result = await super().lease(worker, limit, landed, shares)
+    async def lease(self, worker, limit, reports=(), quotas=None):
+        result = await super().lease(worker, limit, reports, quotas)
         self.urls |= {lease.id: lease.url for lease in result.leases}
         return result
 

@@ -6,11 +6,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from skitter import Response
+from skitter.fetch.contract import FetcherCapabilities
 from skitter.fetch.http import HttpFetcher
 
 
 class KeptFetcher:
-    keeps_cookies = True  # the inner fetcher does
+    capabilities = FetcherCapabilities(keeps_cookies=True)  # the inner fetcher does
 
     def __init__(self, context):
         self.folder = Path(context.rest or "kept")
@@ -20,13 +21,15 @@ class KeptFetcher:
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
         await self.web.open()
 
-    async def fetch(self, request):
+    async def fetch(self, request, *, permit, on_headers=None):
         name = f"{request.method} {request.url}\n".encode() + request.body
         path = self.folder / sha256(name).hexdigest()
         if await asyncio.to_thread(path.exists):
             head, body = (await asyncio.to_thread(path.read_bytes)).split(b"\n", 1)
             return Response(request.url, headers=json.loads(head), body=body, request=request)
-        response = await self.web.fetch(request)  # follows no redirect; any status is a response
+        response = await self.web.fetch(
+            request, permit=permit
+        )  # follows no redirect; any status is a response
         if response.ok:
             head = json.dumps(dict(response.headers)).encode()
             await asyncio.to_thread(path.write_bytes, head + b"\n" + response.body)

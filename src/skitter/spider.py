@@ -29,6 +29,8 @@ class Spider:
     """Where items go unless the command line says; see ``-o``."""
     custom_settings: ClassVar[dict[str, Any]] = {}
     """Settings of this spider; see :class:`~skitter.settings.Settings`."""
+    hooks: Sequence[object] = ()
+    """Hook collections: objects with methods that are named like a hook point."""
 
     def __init__(self, **arguments: Any) -> None:
         for name, value in arguments.items():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from crawling import Crawling
-from holey import HoleySite
+from dead_link_site import DeadLinkSite
 
 from skitter.testing import SiteProcess
 
@@ -34,7 +34,7 @@ def _starter(stack, tests_folder):
 
 @pytest.fixture
 def site_process(tests_folder):
-    """Serve a site from a process of its own: ``site = site_process("holey:HoleySite", {...}, hosts=2)``."""
+    """Serve a site from a process of its own: ``site = site_process("dead_link_site:DeadLinkSite", {...}, hosts=2)``."""
     with ExitStack() as stack:
         yield _starter(stack, tests_folder)
 
@@ -45,7 +45,10 @@ def site(site_process, request, tmp_path):
     described = request.module.SITE
     bound = tmp_path / "bound"
     site = site_process(
-        "holey:HoleySite", {**described, "bound": str(bound)}, hosts=described["hosts"], delay=0.02
+        "dead_link_site:DeadLinkSite",
+        {**described, "bound": str(bound)},
+        hosts=described["hosts"],
+        delay=0.02,
     )
     site.bound = bound
     return site
@@ -54,7 +57,7 @@ def site(site_process, request, tmp_path):
 @pytest.fixture
 def truth(site, request):
     """The pages of ``SITE`` that can be had, and the dead links."""
-    return HoleySite(**request.module.SITE).urls(site.origins)
+    return DeadLinkSite(**request.module.SITE).urls(site.origins)
 
 
 @pytest.fixture(scope="module")

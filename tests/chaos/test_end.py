@@ -6,7 +6,7 @@ import random
 import pytest
 from crawling import check_exact, served
 
-from engine_bench import Bench, Scripted, redirect
+from crawl_harness import CrawlHarness, Scripted, redirect
 from skitter import Request, Spider
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
@@ -92,7 +92,7 @@ async def test_tiny_crawls_end_exactly(serve, tmp_path, seed, frontier):
     graph = Graph(f"{seed} {frontier}")
     server = serve(Scripted(graph.pages()))
     spider = Follower(url=server.url_of("/0"))
-    bench = Bench(spider, tmp_path, frontier=frontier, max_retries=RETRIES, concurrency_per_slot=4)
+    bench = CrawlHarness(spider, tmp_path, frontier=frontier, max_retries=RETRIES, concurrency_per_slot=4)
     ran = await bench.run(workers=1 + seed % 3)
     had, given_up = graph.truth()
     paths = sorted("/" + item["url"].rpartition("/")[2] for item in ran.items)

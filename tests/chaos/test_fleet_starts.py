@@ -41,8 +41,8 @@ WORDS = (
     "run", "shop.py", "-o", "items.jsonl", "--workers", 3, "--no-robots", "--delay", 0,
     "-s", "concurrency_per_slot=3", "-s", "concurrency=1",
 )  # fmt: skip
-SHORT = "workers die as soon as they start (status -9): the crawl goes on with 1 of 3"
-WHOLE = "all 3 workers are at work again"
+SHORT = "workers die as soon as they start (status -9): the crawl continues with 1 of 3 workers"
+WHOLE = "all 3 workers run again"
 
 
 class Fleet(Logged):

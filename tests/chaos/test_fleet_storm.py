@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from crawling import TICK, check_exact, served
-from grounds import GROUNDS
 from shared_crawling import Machines
+from storm_targets import TARGETS
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -33,19 +33,19 @@ SETTINGS = {
 
 @pytest.fixture
 def site(site_process):
-    return site_process("holey:HoleySite", SITE, hosts=HOSTS)
+    return site_process("dead_link_site:DeadLinkSite", SITE, hosts=HOSTS)
 
 
-@pytest.fixture(params=GROUNDS)
-def ground(request):
-    make, kind = GROUNDS[request.param]
+@pytest.fixture(params=TARGETS)
+def target(request):
+    make, kind = TARGETS[request.param]
     with contextlib.ExitStack() as stack:
         yield make(kind, stack)
 
 
 @pytest.fixture
-def storm(ground, site, tmp_path):
-    made = Storm(ground, site, tmp_path)
+def storm(target, site, tmp_path):
+    made = Storm(target, site, tmp_path)
     yield made
     for one in made.machines:
         one.end()
@@ -54,8 +54,8 @@ def storm(ground, site, tmp_path):
 class Storm:
     """What happens to a job: machines of two workers each, and what is done to them, their servers and their network."""
 
-    def __init__(self, ground, site, folder):
-        self._ground = ground
+    def __init__(self, target, site, folder):
+        self._target = target
         self._site = site
         self._folder = folder
         self._rng = random.Random(30)
@@ -66,8 +66,8 @@ class Storm:
         """Let one more machine begin."""
         folder = self._folder / f"machine{len(self.machines)}"
         folder.mkdir()
-        crawling = self._ground.crawling
-        one = crawling(folder, self._ground.server, self._site, url=url, workers=2, settings=SETTINGS)
+        crawling = self._target.crawling
+        one = crawling(folder, self._target.server, self._site, url=url, workers=2, settings=SETTINGS)
         self.machines.append(one)
         self._start(one)
 
@@ -100,11 +100,11 @@ class Storm:
 
     def to_network(self):
         """Return what happens to servers and network, and who joins, one after the other."""
-        ground, rng, urls = self._ground, random.Random(5), self._ground.urls
+        target, rng, urls = self._target, random.Random(5), self._target.urls
         return [
-            lambda: self.join(urls[0]), ground.cut, lambda: ground.hold_back(LEASE + 1.0),
-            lambda: ground.kill_server(rng), lambda: self.join(urls[1]), lambda: ground.fill_up(1.5), ground.cut,
-            self.restart_machine, lambda: ground.kill_server(rng), lambda: ground.hold_back(1.0), ground.cut,
+            lambda: self.join(urls[0]), target.cut, lambda: target.hold_back(LEASE + 1.0),
+            lambda: target.kill_server(rng), lambda: self.join(urls[1]), lambda: target.fill_up(1.5), target.cut,
+            self.restart_machine, lambda: target.kill_server(rng), lambda: target.hold_back(1.0), target.cut,
         ]  # fmt: skip
 
     def to_sleepers(self):
@@ -171,15 +171,15 @@ def check_polite(site, awakenings):
     assert distances[0] >= DELAY - TICK, distances[:10]
 
 
-def test_nothing_is_lost_doubled_or_impolite_in_a_storm(ground, storm, site, truth):
-    for url in ground.urls:
+def test_nothing_is_lost_doubled_or_impolite_in_a_storm(target, storm, site, truth):
+    for url in target.urls:
         storm.join(url)
     storm.pass_over()
     assert [one.wait() for one in storm.machines] == [0] * 4, storm.errors
     assert storm.kills >= KILLS - 3
     assert len(storm.awakenings) == 2
     assert all(one.urls() for one in storm.machines), "each of them took part"
-    for told in ground.told:
+    for told in target.expected_messages:
         assert told in storm.errors
     assert "Traceback" not in storm.errors
     check_exact(Machines(storm.machines), *truth)

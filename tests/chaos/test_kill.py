@@ -6,7 +6,7 @@ import signal
 import psutil
 import pytest
 from crawling import CONCURRENCY, FAST, PATIENCE, at_moments, check_exact, served, visits
-from holey import STALL, HoleySite
+from dead_link_site import STALL, DeadLinkSite
 
 pytestmark = pytest.mark.chaos
 
@@ -85,8 +85,8 @@ def test_a_page_that_kills_its_workers_is_given_up_and_all_others_are_obtained(j
 def test_many_pages_that_kill_workers_do_not_end_the_crawl(crawling, site_process):
     """More deaths than a fleet survives whose workers cannot even start."""
     arguments = {"pages": 100, "page_bytes": 3000, "links_per_page": 20}
-    site = site_process("holey:HoleySite", arguments)
-    pages = set(HoleySite(**arguments).truth(site.origins))
+    site = site_process("dead_link_site:DeadLinkSite", arguments)
+    pages = set(DeadLinkSite(**arguments).truth(site.origins))
     poisoned = {url for url in pages if url.endswith("3.html")}
     assert len(poisoned) == 10
     crawl = crawling(
@@ -134,7 +134,7 @@ def test_the_first_interrupt_drains_and_a_rerun_completes(job, site, truth):
 
 def test_the_second_interrupt_ends_at_once_and_a_rerun_completes(crawling, site_process):
     arguments = {"pages": 200, "page_bytes": 3000, "links_per_page": 20, "stalls": 4}
-    site = site_process("holey:HoleySite", arguments)
+    site = site_process("dead_link_site:DeadLinkSite", arguments)
     crawl = crawling("Everything", workers=2, settings=FAST, arguments={"url": site.url}).start()
     assert crawl.wait_for(lambda: served(site) >= 2, "a page that was leased together with those that stall")
     workers = crawl.workers()
@@ -148,4 +148,4 @@ def test_the_second_interrupt_ends_at_once_and_a_rerun_completes(crawling, site_
         "it did not wait for the stalled pages"
     )
     assert crawl.run() == 0, crawl.errors
-    check_exact(crawl, HoleySite(**arguments).truth(site.origins))
+    check_exact(crawl, DeadLinkSite(**arguments).truth(site.origins))

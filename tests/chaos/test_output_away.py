@@ -74,5 +74,5 @@ def test_a_list_that_takes_nothing_is_told_once_and_filled_when_it_does_again(se
         run.wait_for(lambda: f"{place} is back after" in run.log)
         site.go_on.set()
         assert run.end() == 0, run.log
-    assert run.log.count("takes no items") == run.log.count("is back after") == 1
+    assert run.log.count("rejects items") == run.log.count("is back after") == 1
     assert pushed(server) == site.truth

@@ -130,7 +130,7 @@ def test_a_queue_that_nobody_serves_waits_and_status_says_so(staged):
 
     def is_told():
         said[:] = [status(crawl)]
-        return "30 queued in queue detail, which no worker serves" in said[0]
+        return "no worker serves queue detail, where 30 requests wait" in said[0]
 
     assert crawl.wait_for(is_told, "a line on the queue that waits"), crawl.errors
     assert json.loads(status(crawl, "--json"))["counts"]["queues"] == {"default": 0, "detail": 30, "list": 0}

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from crawling import PATIENCE
-from holey import HoleySite
+from dead_link_site import DeadLinkSite
 from shared_crawling import SharedCrawling
 
 from cli_command import skitter
@@ -44,7 +44,7 @@ def server():
 
 @pytest.fixture
 def machines(server, site_process, tmp_path):
-    site = site_process("holey:HoleySite", SITE, hosts=HOSTS, delay=0.02)
+    site = site_process("dead_link_site:DeadLinkSite", SITE, hosts=HOSTS, delay=0.02)
     made = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -67,7 +67,7 @@ def push(server, urls, rng):
 def test_every_seed_is_crawled_and_every_item_comes_once_whoever_dies(server, machines):
     site, crawls = machines
     rng = random.Random(7)
-    web = HoleySite(**SITE)
+    web = DeadLinkSite(**SITE)
     urls = [web.url(number, site.origins) for number in range(PAGES)]
     gone = {url for number, url in enumerate(urls) if web.is_gone(number)}
     rng.shuffle(urls)

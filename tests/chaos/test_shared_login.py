@@ -3,8 +3,8 @@
 import random
 
 import pytest
+from cookie_site import urls
 from crawling import check_exact, served
-from walled import urls
 
 pytestmark = pytest.mark.chaos
 
@@ -16,7 +16,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize(("victim", "moments"), [("worker", (20, 60, 100, 140)), ("all", (50, 120))])
 def test_no_page_behind_the_log_in_is_lost_or_doubled(crawling, site_process, victim, moments):
-    site = site_process("walled:WalledSite", delay=0.01)
+    site = site_process("cookie_site:CookieSite", delay=0.01)
     job = crawling("LoggedIn", workers=3, settings=SETTINGS, arguments={"url": site.url})
     rng = random.Random(victim)
     job.start()

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 from crawling import Crawling, check_exact, served
-from holey import HoleySite
+from dead_link_site import DeadLinkSite
 from redis import Redis
 
 from services.redis_servers import RedisServer
@@ -62,7 +62,7 @@ class Outage(Crawling):
 
     def truth(self):
         """The pages that can be had, and the dead links."""
-        web = HoleySite(**SITE)
+        web = DeadLinkSite(**SITE)
         urls = {number: web.url(number, self.site.origins) for number in range(PAGES)}
         gone = {url for number, url in urls.items() if web.is_gone(number)}
         return set(urls.values()) - gone, gone
@@ -80,7 +80,7 @@ def outages(site_process, tmp_path):
             server = make()
             stack.callback(server.stop)
             server.start()
-            site = site_process("holey:HoleySite", SITE, hosts=1, delay=0.03)
+            site = site_process("dead_link_site:DeadLinkSite", SITE, hosts=1, delay=0.03)
             crawls.append(Outage(kind, tmp_path / kind, server, site))
             stack.callback(crawls[-1].end)
         yield crawls

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from cli_command import skitter
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.testing import Answer
 

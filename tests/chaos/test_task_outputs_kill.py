@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cli_command import skitter, urls_of
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.testing import Answer
 

@@ -40,7 +40,7 @@ def generated(request, start_site):
         "page_bytes": 3000,
         "links_per_page": 24,
     }
-    return start_site("holey:HoleySite", arguments, hosts=request.param)
+    return start_site("dead_link_site:DeadLinkSite", arguments, hosts=request.param)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A job with one output, without engine and frontier, for the tests of what every output promises."""
+"""A job with one output, without workers and frontier, for the contract tests of outputs."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ EVERY = [*RANGED, *KEYED]
 
 
 class Job:
-    """One job with one output: what the engine does with stores, and a frontier that is a plain dict."""
+    """A job with one output. It uses stores as a worker does, and its frontier is a plain dict."""
 
     def __init__(self, folder: Path, target: str, server=None, port=None) -> None:
         self.folder = folder / "job"
@@ -29,14 +29,14 @@ class Job:
         self.target = target
         self.keyed = target in KEYED
         self.place = place_for(target, folder, server)
-        """Where the items are; ``port``: of a relay by which the job reaches it."""
+        """Location of the items; ``port`` is that of a relay through which the job connects."""
         self._relay = port
         self.ranges: dict[str, list[tuple[int, int]]] = {}
         self.context = OutputContext("quotes", str(self.folder))
         self.output = self.run_again()
 
     def run_again(self):
-        """A new parent process: what it printed before is gone, as with ``> file`` in a shell."""
+        """Simulate a new parent process: what it printed before is gone, as with ``> file`` in a shell."""
         if self.target == "-":
             output = StdoutOutput(os.open(self.place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         else:
@@ -62,7 +62,7 @@ class Job:
         self.commit(await store.write(groups))
 
     def tear(self, worker: str, torn: bytes) -> None:
-        """Leave behind what a worker leaves that is killed while it writes to its part."""
+        """Simulate a worker that was killed while it wrote to its part."""
         if self.target in REMOTE:
             path, _, options = self.place.removeprefix("s3://").partition("?")
             bucket_files(options).pipe_file(f"{path}.parts/quotes/{worker}/{2**40:020d}", torn)
@@ -89,7 +89,7 @@ def server_port(target: str) -> int:
 
 
 def place_for(target: str, folder: Path, server=None):
-    """A place of its own for a target; a server that it needs is started, unless another is given."""
+    """Return an unused location for a target. The server that it needs is started, unless one is given."""
     kind, _, options = target.partition("?")
     name = f"t{uuid.uuid4().hex[:12]}"
     if kind == "mongodb":

@@ -1,4 +1,4 @@
-"""What every output promises, whatever its format: each committed item exactly once."""
+"""The contract of all outputs, in every format: each committed item is stored exactly once."""
 
 import asyncio
 import json
@@ -119,10 +119,10 @@ async def test_values_survive(job):
         parsed = {name: json.loads(item[name]) for name in ("list", "dict")}
         assert item | parsed == HARD
     elif job.target.startswith("postgresql"):
-        # It has no NUL character, and a column whose only value is nothing is not made.
+        # PostgreSQL has no NUL character, and a column that only contains null values is not created.
         assert {"none": None} | item == HARD | {"text": HARD["text"].replace("\0", "\ufffd")}
     elif job.target.endswith(".parquet"):
-        # Values that have no type in common are texts.
+        # Values without a common type become text.
         assert item == HARD | {"list": ["1", "zwei", None, '{"x":[]}']}
     else:
         assert item == HARD

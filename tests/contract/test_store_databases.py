@@ -1,4 +1,4 @@
-"""Stores on real servers: outages, what a server refuses, fields that change in mid-crawl, bad places."""
+"""Stores on real servers: outages, rejected items, fields that change during a crawl, invalid locations."""
 
 import asyncio
 import datetime as dt
@@ -61,7 +61,7 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
         assert "is away" in away
         assert "is back after" in back
         found = await pages_in(job)
-        # A file names each visit that was committed; a database knows pages 10 to 19 again.
+        # A file contains each committed visit; a database contains pages 10 to 19 only once.
         assert found == (sorted([*range(20), *range(10, 50)]) if kind.startswith("s3") else [*range(50)])
     finally:
         await asyncio.to_thread(server.stop)
@@ -71,7 +71,7 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
 async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_doubles_nothing(
     kind, tmp_path, told
 ):
-    """A relay cuts the connection after so many bytes, anywhere between first request and last answer."""
+    """A relay cuts the connection after a number of bytes, anywhere between the first request and the last response."""
     relay = Relay(server_port(kind))
     await relay.start()
     job = Job(tmp_path, kind, port=relay.port)
@@ -92,7 +92,7 @@ async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_doubl
 async def test_after_the_farewell_of_a_postgresql_server_no_write_trusts_the_old_connection(
     when, tmp_path, told
 ):
-    """A server that is killed may say so before its connections are seen to be closed."""
+    """A server that is killed may send a notification before its connections are closed."""
     relay = Relay(server_port("postgresql"))
     await relay.start()
     job = Job(tmp_path, "postgresql", port=relay.port)
@@ -101,7 +101,7 @@ async def test_after_the_farewell_of_a_postgresql_server_no_write_trusts_the_old
     fields = b"SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
     relay.say(b"E" + (len(fields) + 4).to_bytes(4) + fields)
     if when == "before the next write":
-        await job.output.check(job.context)  # on a connection of its own, so the farewell has been read
+        await job.output.check(job.context)  # uses a connection of its own, so the notification was read
     await job.visit(store, page(1))
     await store.close()
     await relay.stop()
@@ -110,7 +110,7 @@ async def test_after_the_farewell_of_a_postgresql_server_no_write_trusts_the_old
 
 
 class Relay:
-    """Passes a port's bytes on, and cuts all connections after a number of bytes."""
+    """Forwards the bytes of a port, and cuts all connections after a number of bytes."""
 
     def __init__(self, target):
         self._target = target
@@ -128,7 +128,7 @@ class Relay:
         self._left = size
 
     def say(self, data):
-        """Send to all clients what the server did not say."""
+        """Send data to all clients that the server did not send."""
         for writer in self._clients:
             writer.write(data)
 
@@ -173,11 +173,11 @@ class Relay:
         await self._server.wait_closed()
 
 
-# --- what a server refuses -----------------------------------------------------------------------------
+# --- rejected items ------------------------------------------------------------------------------------
 
 
 async def refuse_negative(kind, place):
-    """Have the server refuse items whose page is negative."""
+    """Make the server reject items with a negative page."""
     if kind == "mongodb":
         from pymongo import AsyncMongoClient
 
@@ -209,7 +209,7 @@ async def test_a_page_that_the_server_refuses_is_set_aside_and_all_others_stand(
     ]
     answers = await store.write(groups)
     assert {n for n, answer in enumerate(answers) if isinstance(answer, GroupError)} == poisoned
-    assert all("does not take the page's items" in answers[n].error for n in poisoned)
+    assert all("rejects the page's items" in answers[n].error for n in poisoned)
     good = [n for n in range(100) if n not in poisoned]
     assert await pages_in(job) == sorted([*good, *(n + 1000 for n in good), *(n + 2000 for n in good)])
     await job.visit(store, page(7), page(8))
@@ -247,7 +247,7 @@ async def test_a_gap_that_two_workers_have_left_in_a_page_hides_no_item_that_is_
     assert await pages_in(job) == [7]
 
 
-# --- fields that change in mid-crawl ---------------------------------------------------------------------
+# --- fields that change during a crawl -----------------------------------------------------------------
 
 CHANGES = [
     {"page": 1, "price": 5},
@@ -321,7 +321,7 @@ async def test_many_workers_may_add_and_widen_columns_at_once(tmp_path):
     assert await pages_in(job) == [100 * number + turn for number in range(4) for turn in range(15)]
 
 
-# --- places --------------------------------------------------------------------------------------------
+# --- locations -----------------------------------------------------------------------------------------
 
 
 async def test_a_template_sends_each_type_of_item_to_a_collection_of_its_own(tmp_path):
@@ -389,7 +389,7 @@ def bad_places():
 
 @pytest.fixture
 def sockets_left_by_clients():
-    """Collect what a client leaves of a refused connection before the next test is blamed for it."""
+    """Collect the garbage of a refused connection, so that the next test is not blamed for it."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -414,8 +414,9 @@ async def test_a_table_that_skitter_did_not_make_is_refused(tmp_path):
     connection = await asyncpg.connect(place.partition("?")[0])
     await connection.execute(f"CREATE TABLE {place.rpartition('=')[2]} (id serial PRIMARY KEY)")
     await connection.close()
-    with pytest.raises(StoreError, match="was not made by skitter"):
+    with pytest.raises(StoreError, match=r"table=") as caught:
         await open_output(place).check(OutputContext("quotes", str(tmp_path)))
+    assert caught.value.field == "table"
 
 
 @pytest.mark.parametrize("kind", ["mongodb", "postgresql"])

@@ -1,4 +1,4 @@
-"""Memory: what a store and its merge hold does not grow with the items."""
+"""Memory: the memory use of a store and its merge does not depend on the number of items."""
 
 import asyncio
 import re
@@ -11,21 +11,22 @@ import pytest
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "stores.py"
 ITEMS = 40_000
 MOST_MB = 12
-"""The items are 14 MB of JSON; kept as objects they would be over 60 MB."""
+"""The items are 14 MB of JSON; as objects they would take more than 60 MB."""
 GROWTH_MB = 40
-"""Of outputs with large blocks. The difference between 20,000 and 100,000 items is 28 MB of JSON; kept as
-objects, they would be over 120 MB."""
+"""For outputs with large blocks. The difference between 20,000 and 100,000 items is 28 MB of JSON; as objects, they
+would take more than 120 MB.
+"""
 
 
 def memory(kind, items):
-    """Write so many items in a process of its own; return its largest memory at the start, and in all, in MB."""
+    """Write the items in a separate process; return its peak memory at the start and in total, in MB."""
     ran = subprocess.run(
         [sys.executable, str(BENCHMARK), "--one", kind, "--items", str(items)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if "Skipped: " in ran.stderr:
         pytest.skip(ran.stderr.rpartition("Skipped: ")[2].strip())
-    assert ran.returncode == 0, ran.stdout + ran.stderr  # it has counted the items
+    assert ran.returncode == 0, ran.stdout + ran.stderr  # it counts the items
     start, _, largest = map(int, re.findall(r"(\d+) MB", ran.stdout))
     return start, largest
 

@@ -1,4 +1,4 @@
-"""Random interleavings of writes, commits, refusals and kills, over every output."""
+"""Random interleavings of writes, commits, rejected items and kills, for every output."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ SERVED = [*DATABASES, *REMOTE]
 
 
 class Model:
-    """Three workers over one output, and the plain truth: which page was committed with how many items."""
+    """Three workers with one output, and a model: the number of items committed for each page."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -73,7 +73,7 @@ class Model:
 
     async def merge(self, _worker, _visits) -> None:
         if self.job.keyed:
-            # A keyed store shows a page as soon as it is written; it is right again after its next visit.
+            # A keyed store shows a page as soon as it is written, and is consistent again after the page's next visit.
             await self.visit_the_rest()
         found = Counter((int(i["page"]), int(i["index"])) for i in await self.job.result())
         assert found == self.truth

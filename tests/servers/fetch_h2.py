@@ -1,4 +1,4 @@
-"""A minimal HTTP/2 server over TLS that answers every request with its path."""
+"""A minimal HTTP/2 server over TLS that responds to every request with its path."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ class Http2Server:
                 writer.write(speech.data_to_send())
                 await writer.drain()
         except ConnectionError:
-            pass  # the client left
+            pass  # the client disconnected
 
 
 def _answer(speech, event):

@@ -6,9 +6,9 @@ import socket
 
 
 class Proxy:
-    """Counts what it carried.
+    """Counts the requests that it forwards.
 
-    ``refusal`` is an HTTP status line, ``socks_reply`` a code of RFC 1928, to answer everything with.
+    ``refusal`` is an HTTP status line, and ``socks_reply`` a code of RFC 1928, with which every request is refused.
     """
 
     def __init__(self, refusal=None, socks_reply=0):
@@ -33,7 +33,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def refuse_first(self, count):
-        """Ask for a login for the first so many requests."""
+        """Ask for a login for the first ``times`` requests."""
         self._to_refuse = count
 
     async def _serve(self, reader, writer):
@@ -42,7 +42,7 @@ class Proxy:
             first = await reader.readexactly(1)
             await (self._socks(reader, writer) if first == b"\x05" else self._http(first, reader, writer))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # one side left, or the test is over
+            pass  # one side disconnected, or the test is over
         finally:
             writer.close()
             self._tasks.discard(asyncio.current_task())

@@ -1,4 +1,4 @@
-"""A server that says exactly the bytes that a test gives it, and notes what it was asked."""
+"""A server that sends exactly the bytes that a test gives it, and records the requests."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Asked:
-    """One request as it came over the wire."""
+    """One request as it was sent."""
 
     head: bytes
     body: bytes
@@ -30,13 +30,13 @@ class Asked:
 
 
 def page(body=b"", *headers, status="200 OK"):
-    """A complete HTTP/1.1 answer."""
+    """A complete HTTP/1.1 response."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 class Wire:
-    """What a scripted answer may do to its connection."""
+    """The operations of a scripted response on its connection."""
 
     def __init__(self, reader, writer, server):
         self.reader = reader
@@ -48,13 +48,13 @@ class Wire:
         await self.writer.drain()
 
     async def gone(self):
-        """Wait until the client has closed."""
+        """Wait until the client has closed the connection."""
         with contextlib.suppress(ConnectionError):
             await self.reader.read()
         self.server.gone.set()
 
     def reset(self):
-        """Close with RST instead of FIN."""
+        """Close the connection with RST instead of FIN."""
         linger = struct.pack("ii", 1, 0)
         self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.writer.close()
@@ -101,7 +101,7 @@ class RawServer:
         try:
             await self._talk(reader, writer, self.connections)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client left, or the test is over
+            pass  # the client disconnected, or the test is over
         finally:
             self._tasks.discard(asyncio.current_task())
             writer.close()

@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from cli_command import lines_of, skitter
-from engine_bench import QUICK, Scripted
+from crawl_harness import QUICK, Scripted
 from skitter.frontends.lifecycle import Analyzer, CrawlArguments, ManagedCrawl
 
 SEEDS = ["/1", "/2", "/3", "/4"]

@@ -5,7 +5,7 @@ import json
 import uuid
 from collections import Counter
 
-from engine_bench import QUICK, Scripted
+from crawl_harness import QUICK, Scripted
 from skitter.frontends.lifecycle import Analyzer, CrawlArguments, ManagedCrawl, Monitor, Status
 
 PAGES = {"/": [f"/{number}" for number in range(60)], **{f"/{number}": [] for number in range(60)}}

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 
 import pytest
 
@@ -133,18 +134,19 @@ async def test_a_fresh_job_pushes_its_parts_anew(shop, ask):
 
 
 @pytest.mark.parametrize(
-    ("target", "words"),
+    ("target", "field"),
     [
-        ("redis://h/items", "names no key"),
-        ("redis://h/0/", "names no key"),
-        ("redis://h/0/items?type=hash", "not understood"),
-        ("redis://h/0/items?maxlen=0", "not understood"),
-        ("redis://h/0/items?colour=red", "not understood"),
+        ("redis://h/items", "output"),
+        ("redis://h/0/", "output"),
+        ("redis://h/0/items?type=hash", "output"),
+        ("redis://h/0/items?maxlen=0", "output"),
+        ("redis://h/0/items?colour=red", "output"),
     ],
 )
-def test_an_address_that_means_nothing_is_refused(target, words):
-    with pytest.raises(StoreError, match=words) as refusal:
+def test_an_address_that_means_nothing_is_refused(target, field):
+    with pytest.raises(StoreError, match=re.escape(repr(target))) as refusal:
         open_output(target)
+    assert refusal.value.field == field
     assert refusal.value.remedy
 
 
@@ -152,7 +154,7 @@ async def test_the_last_push_waits_no_longer_for_a_server_than_it_may(shop, free
     """That it waits at all is shown by ``test_store_outage``."""
     await shop.write("w1", range(3))
     output = shop.output("?patience=0", f"redis://127.0.0.1:{free_port}")
-    with pytest.raises(StoreError, match="has been away for 0 s") as refusal:
+    with pytest.raises(StoreError, match=r"127\.0\.0\.1") as refusal:
         await output.merge(shop.context, shop.ranges)
     assert "same command again" in refusal.value.remedy
 
@@ -160,8 +162,9 @@ async def test_the_last_push_waits_no_longer_for_a_server_than_it_may(shop, free
 async def test_a_server_that_is_away_and_a_key_of_another_kind_are_said_before_the_crawl(
     shop, ask, free_port
 ):
-    with pytest.raises(StoreError, match="cannot be pushed"):
+    with pytest.raises(StoreError, match=f"127.0.0.1:{free_port}"):
         await open_output(f"redis://127.0.0.1:{free_port}/0/k").check(shop.context)
     await ask.hset("shop:items", "a", "b")
-    with pytest.raises(StoreError, match="is a hash, not a list"):
+    with pytest.raises(StoreError, match="hash") as refusal:
         await shop.output().check(shop.context)
+    assert refusal.value.field == "type"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine_bench import Bench, Scripted
+from crawl_harness import CrawlHarness, Scripted
 from services.requests import counts, done, entries
 from skitter import Request, Spider
 from skitter.errors import FrontierError, SeedKeyError
@@ -47,7 +47,7 @@ async def settle_all(frontier):
     """Do what a worker does until there is nothing more."""
     outside = SeedKeyReader(frontier.seed_keys, gatherer())
     while (batch := await frontier.seed_keys.take(3)) is not None:
-        await outside._settle(batch)
+        await outside.settle(batch)
 
 
 async def urls_in_order(frontier):
@@ -100,16 +100,16 @@ async def test_an_element_may_say_all_that_a_request_has(begin, ask):
 
 
 BAD = {
-    b"\xff\xfe": "seed: it is no UTF-8",
-    b"": "seed: it is empty",
+    b"\xff\xfe": "seed: not valid UTF-8",
+    b"": "seed: the seed is empty",
     b"ftp://a.test/": "seed: scheme",
     b"http://elsewhere.test/": "seed: host",
-    b'{"url": 3}': "seed: it has no url",
-    b'{"url": "http://a.test/", "colour": 1}': "seed: there is no field 'colour'",
-    b'{"url": "http://a.test/"': "seed: it is no JSON",
+    b'{"url": 3}': "seed: the seed has no url",
+    b'{"url": "http://a.test/", "colour": 1}': "seed: unknown field: 'colour'",
+    b'{"url": "http://a.test/"': "seed: not valid JSON",
     b'{"url": "http://a.test/", "priority": "x"}': "seed: Expected `int`",
-    b'["http://a.test/"]': "seed: it is no JSON object",
-    b'{"url": "http://a.test/", "body": 7}': "seed: its body is no text",
+    b'["http://a.test/"]': "seed: not a JSON object",
+    b'{"url": "http://a.test/", "body": 7}': "seed: the body is not a string",
 }
 
 
@@ -166,7 +166,7 @@ async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkey
     await ask.lpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     monkeypatch.setattr(seed_keys, "MAX_QUEUED", 1)
     batch = await frontier.seed_keys.take(1)
-    await SeedKeyReader(frontier.seed_keys, gatherer())._settle(batch)
+    await SeedKeyReader(frontier.seed_keys, gatherer()).settle(batch)
     assert await frontier.seed_keys.take(1) is None
     assert await ask.llen(KEYS[0]) == 1
 
@@ -210,7 +210,7 @@ async def test_a_worker_crawls_what_comes_by_the_keys_until_it_is_told_to_stop(s
     site = Scripted({f"/{n}": [] for n in range(20)})
     url = serve(site).url
     await ask.delete("live")
-    crawl = Bench(Nothing(), tmp_path, seed_keys=["live"], wait_for_seeds=True, group_key="task")
+    crawl = CrawlHarness(Nothing(), tmp_path, seed_keys=["live"], wait_for_seeds=True, group_key="task")
     context = crawl.frontier_context()
     crawl.frontier = RedisFrontier(server.url, f"job{tmp_path.name}", context.politeness, context.options)
     running = asyncio.create_task(crawl.run())

@@ -110,7 +110,9 @@ def test_a_run_goes_on_with_the_password_from_a_file_and_says_what_is_missing_wi
     outside = {"SKITTER_OUTPUT_REDIS_PASSWORD_FILE": str(crawl.folder / "word")}
     told = skitter("resume", "shop", cwd=crawl.folder, environment=outside)
     assert told.returncode == 0, told.stderr
-    assert "is new to job" not in told.stderr  # the same output, though its URL lacks the password now
+    assert (
+        "is a new output of job" not in told.stderr
+    )  # the same output, though its URL lacks the password now
     assert set(begun) <= set(in_list(server))
     assert [line.partition('"url":')[2].strip('"}') for line in in_list(server)] == crawl.truth
 

@@ -11,7 +11,7 @@ import pytest
 
 from services.redis_servers import running
 from services.service_nodes import PATIENCE, TOKEN, ServiceNode
-from sites.held import held
+from sites.gated import gated
 from skitter.testing import Answer
 
 TALKER = """import logging, os, sys, warnings
@@ -210,7 +210,7 @@ def test_who_follows_a_run_gets_its_lines_as_they_come_until_it_ends(nodes, serv
     def answer(visit):
         page = Answer(b"<title>x</title>")
         # Only this page waits: the site goes on, with those asked for later, too.
-        return held(page, go_on.is_set) if visit.path == "/odd" else page
+        return gated(page, go_on.is_set) if visit.path == "/odd" else page
 
     url = serve(answer).url
     add(nodes[0], folder, "followed", TALKER.format(url=url))

@@ -10,7 +10,7 @@ from cli_command import SlowingSite
 from services.redis_cluster import running_cluster
 from services.redis_servers import RedisServer
 from services.service_nodes import ServiceNode
-from sites.held import HeldSite
+from sites.gated import GatedSite
 from skitter.testing import GeneratedSite, SiteProcess
 
 PAGES = 100
@@ -60,7 +60,7 @@ def served(site, serve):
 @pytest.fixture
 def held_site(serve):
     """One that stops in the middle, until ``go_on.set()``."""
-    return served(HeldSite(GeneratedSite(**SITE), SOME), serve)
+    return served(GatedSite(GeneratedSite(**SITE), SOME), serve)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One page of the faulty web: how it answers, and what must come of it."""
+"""Test cases of the faulty site: how a page responds, and the expected result."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from skitter.testing import Answer, Visit, WireAnswer
 
 
 class Reason(NamedTuple):
-    """Why a request may end as a dead letter: one of these error kinds, or this status."""
+    """The reason for a dead letter: one of these error kinds, or this status."""
 
     kinds: frozenset[str] = frozenset()
     status: int = 0
@@ -18,15 +18,15 @@ def reason(*kinds: str) -> Reason:
 
 
 class Case(NamedTuple):
-    """``answer`` gets the visit, how often the page was visited with this one, and the page as it should be.
+    """``answer`` is called with the visit, the number of visits of the page so far, and the page without the fault.
 
-    ``dead`` is ``None`` for a page that can be had.
+    ``dead`` is ``None`` for a page that can be fetched.
     """
 
     answer: Callable[[Visit, int, str], Answer | WireAnswer]
     dead: Reason | None = None
     pages: int = 2
-    """How many pages of the site behave so."""
+    """Number of pages of the site with this behaviour."""
 
 
 def http_head(*headers: str, status: str = "200 OK") -> bytes:

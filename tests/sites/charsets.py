@@ -1,4 +1,4 @@
-"""Pages whose charset is declared in every place, wrongly, or not at all."""
+"""Pages whose charset is declared in every place, declared wrongly, or not declared at all."""
 
 from sites.cases import Case
 from skitter.testing import Answer
@@ -19,7 +19,7 @@ _TEXTS = {"windows-1251": RUSSIAN, "koi8-r": RUSSIAN, "shift_jis": JAPANESE, "la
 
 
 def charset_case(encoding, header=None, meta="", bom=b"", codec=None):
-    """A page in ``encoding``, announced as ``header`` and ``meta`` say."""
+    """A page in ``encoding``, declared by ``header`` and ``meta``."""
 
     def answer(_visit, _count, page):
         text = _TEXTS.get(encoding, RUSSIAN + JAPANESE) * 4
@@ -56,4 +56,4 @@ CHARSETS = {
     "none, windows-1251": charset_case("windows-1251"),
     "none, shift_jis": charset_case("shift_jis"),
 }
-"""Case and the words that stand in the title of its pages."""
+"""The case, and the words in the title of its pages."""

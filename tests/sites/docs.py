@@ -1,4 +1,4 @@
-"""A real site: the HTML documentation of Python 3.11 as Debian packages it."""
+"""A real site: the HTML documentation of Python 3.11 from its Debian package."""
 
 import os
 import shutil
@@ -11,16 +11,16 @@ _PATIENCE_SECONDS = 120
 
 
 class DocsUnavailable(Exception):
-    """The package cannot be had here; says why."""
+    """The package cannot be downloaded here; the message gives the reason."""
 
 
 def cache_folder():
-    """Where fetched packages stay between test runs: ``SKITTER_TEST_CACHE``, or a folder of the user's."""
+    """Folder of downloaded packages, kept between test runs: ``SKITTER_TEST_CACHE``, or a folder in the user's cache."""
     return Path(os.environ.get("SKITTER_TEST_CACHE") or Path.home() / ".cache" / "skitter-tests")
 
 
 def docs_folder():
-    """Return the folder of the unpacked HTML, fetching it the first time. Needs no root.
+    """Return the folder of the unpacked HTML, and download it on first use. Needs no root permissions.
 
     Raises :class:`DocsUnavailable`.
     """
@@ -36,7 +36,7 @@ def docs_folder():
 
 def _fetch(cache):
     cache.mkdir(parents=True, exist_ok=True)
-    # Unpacked beside its place and then renamed: two test runs may do this at once.
+    # Unpacked into a temporary folder that is then renamed: two test runs may do this at the same time.
     work = cache / f"{PACKAGE}.{os.getpid()}"
     work.mkdir()
     try:

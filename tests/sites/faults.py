@@ -1,4 +1,4 @@
-"""What can go wrong between two machines, each as a page that behaves so."""
+"""Faults between two machines, each as a page with that behaviour."""
 
 import gzip
 import itertools
@@ -21,7 +21,7 @@ def good(_visit, _count, page):
 
 
 def fails(status, times, **headers):
-    """Answer with a status the first ``times`` visits."""
+    """Return an error status for the first ``times`` visits."""
 
     def answer(visit, count, page):
         return good(visit, count, page) if count > times else Answer(b"<p>no", status, headers=headers)
@@ -30,7 +30,7 @@ def fails(status, times, **headers):
 
 
 def first(broken, times=1):
-    """Behave as ``broken`` the first visits, well afterwards."""
+    """Behave like ``broken`` for the first visits, and correctly afterwards."""
 
     def answer(visit, count, page):
         return good(visit, count, page) if count > times else broken(visit, count, page)
@@ -64,7 +64,7 @@ def _chunk(data):
 
 
 def chunked(_visit, _count, page):
-    """Small chunks, one with an extension, and a trailer."""
+    """Send small chunks, one with an extension, and a trailer."""
     body = page.encode()
     pieces = [_chunk(body[i : i + 7]) for i in range(0, len(body), 7)]
     pieces[0] = pieces[0].replace(b"\r\n", b';name="value"\r\n', 1)
@@ -82,7 +82,7 @@ def chunks_garbled(_visit, _count, page):
 
 
 def trickle(_visit, _count, page):
-    """Slow, but every pause is short and the whole ends in about two seconds."""
+    """Send slowly, with short pauses only; the whole takes about two seconds."""
     body = page.encode()
     step = len(body) // 20 + 1
     pieces = [body[i : i + step] for i in range(0, len(body), step)]
@@ -100,7 +100,7 @@ def endless(_visit, _count, page):
 
 
 def big(_visit, _count, page):
-    """The links stand behind 30 MB of text."""
+    """Send the links after 30 MB of text."""
     top, body_tag, rest = page.partition("<body>")
     return Answer(f"{top}{body_tag}{'<p>much text'.ljust(1000) * (BIG // 1000)}{rest}".encode())
 
@@ -125,7 +125,7 @@ def header_flood(_visit, _count, page):
 
 
 def packed(coding, pack):
-    """Send compressed to a client that accepts it."""
+    """Send a compressed body to a client that accepts it."""
 
     def answer(visit, _count, page):
         if coding not in visit.headers.get("accept-encoding", ""):
@@ -136,7 +136,7 @@ def packed(coding, pack):
 
 
 def mislabelled(coding, spoil):
-    """Claim a coding that the body does not keep to."""
+    """Declare a coding that does not match the body."""
 
     def answer(_visit, _count, page):
         return Answer(spoil(page.encode()), headers={"Content-Encoding": coding})

@@ -1,4 +1,4 @@
-"""The faulty web: a site with everything that goes wrong in the real one, and the truth about it."""
+"""A site with the faults of the real web, and the expected results of a crawl."""
 
 import hashlib
 import html
@@ -8,35 +8,35 @@ from typing import NamedTuple
 from sites.cases import Case, Reason
 from sites.charsets import CHARSETS
 from sites.faults import BIG, FAULTS, good
-from sites.oddities import BINARIES, BINARY_BODY, NOT_FOR_CRAWLERS, ODD_LINKS, TOO_LONG, UNPARSABLE
 from sites.redirects import ASTRAY, LED_ASTRAY, LINKED, TARGETS, redirect
+from sites.unusual_links import BINARIES, BINARY_BODY, NOT_FOR_CRAWLERS, ODD_LINKS, TOO_LONG, UNPARSABLE
 from skitter.testing import Answer
 
 READ_TIMEOUT = 1.0
 TOTAL_TIMEOUT = 5.0
 RETRIES = 2
 BODY_LIMIT = 64_000_000
-"""The truth holds for a crawler with these settings, with concurrency_per_slot 16 or more and no delay."""
+"""The expected results hold for a crawler with these settings, concurrency_per_slot of at least 16 and no delay."""
 
 _PER_LIST = 25
 
 
 class Truth(NamedTuple):
     pages: dict[str, str | None]
-    """URL and exact title of all that must be in the output once; ``None``: no HTML, so no title."""
+    """URL and exact title of all pages that must be in the output once; ``None`` if the page is not HTML and has no title."""
     dead: dict[str, Reason]
     """URL and reason of the requests that must be dead letters."""
     dead_one_of: list[tuple[frozenset[str], Reason]]
-    """Of each set exactly one URL must be a dead letter."""
+    """In each set, exactly one URL must be a dead letter."""
     faults: dict[str, str]
     """URL and name of the fault, for messages."""
 
 
 class FaultySite:
-    """Needs a server with two hosts. Counts the visits of each path, so one crawl uses it up.
+    """Needs a server with two hosts. It counts the visits of each path, so each crawl needs a new one.
 
-    ``/`` links to lists, lists link to pages, and every page that can be had is the only way to a leaf:
-    a page read wrongly shows as a missing leaf too. Nothing may ever ask for ``/decoy/``.
+    ``/`` links to lists, and lists link to pages. Every page that can be fetched is the only one that links to its
+    leaf, so a page that is read wrongly also shows as a missing leaf. Nothing may ever request ``/decoy/``.
     """
 
     def __init__(self, plain_pages=100):
@@ -56,7 +56,7 @@ class FaultySite:
         return _MISSING if page is None else Answer(page.encode())
 
     def truth(self, origins, body_limit=BODY_LIMIT):
-        """What a crawl from ``/`` over both hosts must come to."""
+        """The expected results of a crawl from ``/`` over both hosts."""
         paths = ["/", *self._lists(), *ODD_LINKS.values()]
         pages = {path: _title_of(path) for path in paths}
         pages |= dict.fromkeys(BINARIES)
@@ -126,7 +126,7 @@ _MISSING = Answer(b"<title>Not found</title>", status=404)
 
 
 def _deal_out(plain_pages):
-    """Give each page its fault: the hash of the path decides which page gets which."""
+    """Assign a fault to each page: the hash of the path decides."""
     hand = [name for name, case in _ALL.items() if name != "none" for _ in range(case.pages)]
     hand += ["none"] * plain_pages
     paths = [f"/p/{number}.html" for number in range(len(hand))]

@@ -1,21 +1,21 @@
-"""Redirects that lead somewhere, nowhere, elsewhere and in circles."""
+"""Redirects to pages, to invalid URLs, to other hosts, and in loops."""
 
 from sites.cases import reason
 from skitter.testing import Answer
 
 HOPS = 60
-"""Length of the chain that no crawler should follow to its end."""
+"""Length of a chain that no crawler should follow to its end."""
 
 CHAIN = 5
 
 LED_ASTRAY = reason("redirect")
 
 TARGETS = ["301", "302", "303", "307", "308", "relative", "fragment", "chain", "other-host"]
-"""``/target/NAME.html`` is a page; ``/r/NAME`` leads there."""
+"""``/target/NAME.html`` is a page, and ``/r/NAME`` redirects to it."""
 
 
 def location_of(path, origins):
-    """Return status and Location of a redirecting path, or ``None`` for any other."""
+    """Return status and Location of a redirecting path, or ``None`` for any other path."""
     kind, _, name = path.removeprefix("/r/").partition("/")
     if kind == "chain":
         step = int(name or 0)
@@ -47,7 +47,7 @@ ASTRAY = [
     {"/r/unparsable"},
     {"/r/other-scheme"},
 ]
-"""Of each set exactly one URL ends as a dead letter."""
+"""In each set, exactly one URL becomes a dead letter."""
 
 
 def redirect(path, origins):

@@ -66,25 +66,27 @@ def test_spider_that_imports_what_is_not_there(here):
 
 
 def test_no_such_file_module_or_class(here):
-    assert "there is no file none.py" in complaint("run", "none.py", cwd=here)
-    assert "there is no module 'none'" in complaint("run", "none.spiders:One", cwd=here)
+    assert "file not found: none.py" in complaint("run", "none.py", cwd=here)
+    assert "module not found: 'none'" in complaint("run", "none.spiders:One", cwd=here)
     assert "has no spider 'Second'; spiders there: First" in complaint("run", "first.py:Second", cwd=here)
 
 
 def test_several_spiders_of_which_none_is_named(here):
     name = write(here, "two.py", SPIDER + "class Second(First): pass\n")
-    assert "holds several spiders; name one of them, such as two.py:First" in complaint("run", name, cwd=here)
+    assert "contains several spiders; choose one of them, such as two.py:First" in complaint(
+        "run", name, cwd=here
+    )
 
 
 def test_a_class_that_is_no_spider_and_a_file_without_one(here):
     name = write(here, "other.py", "class Thing: pass\n")
-    assert "is no spider" in complaint("run", f"{name}:Thing", cwd=here)
-    assert "holds no spider" in complaint("run", name, cwd=here)
+    assert "is not a spider" in complaint("run", f"{name}:Thing", cwd=here)
+    assert "contains no spider" in complaint("run", name, cwd=here)
 
 
 def test_arguments_that_the_spider_does_not_take(here):
     name = write(here, "strict.py", SPIDER + "    def __init__(self): super().__init__()\n")
-    assert "cannot be built" in complaint("run", name, "-a", "colour=red", cwd=here)
+    assert "cannot create spider" in complaint("run", name, "-a", "colour=red", cwd=here)
     assert "-a 'colour' has no value" in complaint("run", "first.py", "-a", "colour", cwd=here)
 
 
@@ -142,14 +144,14 @@ def test_output_that_holds_something_else_is_not_replaced(here):
 
 
 def test_unwritable_summary(here):
-    assert "summary nowhere/s.json cannot be written" in complaint(
+    assert "cannot write summary nowhere/s.json" in complaint(
         "crawl", URL, "--summary", "nowhere/s.json", cwd=here
     )
 
 
 def test_frontier_file_that_is_no_database(here):
     (here / "junk.db").write_text("this is a letter to my aunt, and longer than a header" * 100)
-    assert "junk.db is no frontier" in complaint("crawl", URL, "--frontier", "sqlite:junk.db", cwd=here)
+    assert "junk.db" in complaint("crawl", URL, "--frontier", "sqlite:junk.db", cwd=here)
 
 
 def test_frontier_file_that_is_no_frontier_is_not_deleted_by_fresh_either(here):
@@ -204,7 +206,7 @@ def test_fresh_forgets_nothing_if_the_run_cannot_begin(here, serve):
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", "-x", "a b", "x" * 101])
 def test_a_name_that_no_job_can_have(name, here):
-    assert "is no name for a job" in complaint("crawl", URL, f"--job={name}", cwd=here)
+    assert "invalid job name" in complaint("crawl", URL, f"--job={name}", cwd=here)
 
 
 def test_a_job_that_was_never_begun(here):

@@ -239,7 +239,7 @@ def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(ser
     ("start", "said"),
     [
         ("pass", "has nothing to start from"),
-        ("start_urls = ['http://127.0.0.1:9/']", "is refused: "),
+        ("start_urls = ['http://127.0.0.1:9/']", "was refused: "),
         ("start_urls = ['shop.test/a']", "'shop.test/a'"),
     ],
 )
@@ -264,7 +264,7 @@ def test_a_reader_of_standard_output_that_goes_away_ends_the_crawl_quietly(serve
         code, _, stderr = running.end()
     assert code == 0
     assert "Traceback" not in stderr
-    assert "nobody reads -" in stderr
+    assert "the reader of - has closed it" in stderr
 
 
 def test_on_a_terminal_a_table_shows_the_progress_and_goes_away_at_the_end(serve, tmp_path):

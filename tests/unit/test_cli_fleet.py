@@ -170,12 +170,12 @@ def test_bad_lines_are_named_by_number_and_nothing_is_added_but_what_is_wished(s
     before = status(shop)["counts"]
     line = complaint("add", "shop", "--file", "seeds", cwd=shop)
     assert "nothing was added: 3 of 5 are no seeds" in line
-    assert all(text in line for text in ("line 3: ", "line 5: it has no url", "line 7: ")), line
+    assert all(text in line for text in ("line 3: ", "line 5: the seed has no url", "line 7: ")), line
     assert status(shop)["counts"] == before
     result = skitter("add", "shop", "--file", "seeds", "--skip-bad", cwd=shop)
     assert result.returncode == 0
     assert result.stderr.splitlines()[-1].startswith("added: 2;")
-    assert "left out, line 5: it has no url" in result.stderr
+    assert "left out, line 5: the seed has no url" in result.stderr
 
 
 MISUSE = {

@@ -33,5 +33,5 @@ def test_an_output_that_is_new_to_the_job_is_announced(serve, tmp_path):
     command = ("crawl", server.url, "--delay", 0, "--no-robots")
     assert skitter(*command, "-o", "items.db", cwd=tmp_path).returncode == 0
     late = skitter(*command, "-o", "items.db", "-o", "items.jsonl", cwd=tmp_path)
-    assert "items.jsonl is new to job" in late.stderr
+    assert "items.jsonl is a new output of job" in late.stderr
     assert "items.db is new" not in late.stderr

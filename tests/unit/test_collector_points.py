@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from engine_bench import Bench, Scripted, redirect
+from crawl_harness import CrawlHarness, Scripted, redirect
 from skitter import Collector
 from skitter.errors import UsageError
 from skitter.frontends.collector import LogDebugger
@@ -24,7 +24,7 @@ def bench(serve, tmp_path):
         for path in start:
             crawler.visit(server.url.rstrip("/") + path)
         spider = crawler.__spider__("crawler", "test")()
-        ran = await Bench(spider, tmp_path, **settings).run()
+        ran = await CrawlHarness(spider, tmp_path, **settings).run()
         ran.site, ran.url = site, server.url
         return ran
 

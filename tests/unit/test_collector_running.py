@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cli_command import SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
-from engine_bench import QUICK, Scripted
+from crawl_harness import QUICK, Scripted
 from skitter import Collector, JobSpec, Request
 from skitter.errors import SkitterError, SpiderError, UsageError
 from skitter.frontends.collector.spider import pack_request, unpack_request

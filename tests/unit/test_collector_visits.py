@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from engine_bench import Bench, Scripted, page
+from crawl_harness import CrawlHarness, Scripted, page
 from skitter import Collector, LimitRule, Request
 from skitter.errors import RequestError, SettingsError, UsageError
 from skitter.frontends.collector import FormFile, extensions
@@ -24,7 +24,7 @@ def bench(serve, tmp_path):
         for path in start:
             crawler.visit(server.url.rstrip("/") + path)
         spider = crawler.__spider__("crawler", "test")(**{"url": server.url} if seeds_url else {})
-        ran = await Bench(spider, tmp_path, **settings).run()
+        ran = await CrawlHarness(spider, tmp_path, **settings).run()
         ran.site, ran.url = site, server.url
         return ran
 
@@ -366,7 +366,7 @@ async def test_a_clone_may_send_other_headers_and_have_other_bounds(bench):
 
 
 async def test_a_redirect_does_not_lead_a_clone_out_of_its_bounds(bench):
-    from engine_bench import redirect
+    from crawl_harness import redirect
 
     crawler = Collector()
     shop(crawler, disallowed_url_filters=["/away$"])
@@ -457,7 +457,7 @@ async def test_limit_rules_become_settings_of_the_job(bench):
     crawler.limit(domain_glob="*.example.com", delay=2, jitter=1, concurrency_per_slot=1)
     crawler.clone().limit(LimitRule(domain_regexp=".*", rates=("1/0.5s",), unit="rule"))
     spider = crawler.__spider__("crawler", "test")()
-    politeness = Bench(spider, ".").settings.politeness()
+    politeness = CrawlHarness(spider, ".").settings.politeness()
     slow = politeness.policy_of(politeness.slot_of("a.example.com"))
     assert (slow.delay, slow.jitter, slow.concurrency_per_slot) == (2, 1, 1)
     assert politeness.slot_of("x.org") == politeness.slot_of("y.org")

@@ -16,7 +16,7 @@ from skitter.cli.main import skitter
 from skitter.run.loader import find_spider
 from skitter.store.outputs import open_output
 from skitter.worker import DRAIN_SECONDS
-from skitter.worker.seed_format import read_seed
+from skitter.worker.seeds import read_seed
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "skitter@.service"

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 - letters that look alike in several scripts are the point here
-"""Encoding: mark, header, declaration, content, in this order; reading never fails."""
+"""Encodings: byte order mark, header, declaration and content, in this order; decoding never fails."""
 
 import codecs
 import sys
@@ -148,7 +148,7 @@ def test_the_fallback_detector_tells_the_common_ones_too(monkeypatch, text, code
 
 
 def test_without_turbohtml_the_fallback_detector_is_loaded(monkeypatch):
-    load = encoding.load_detector.__wrapped__  # without its cache
+    load = encoding.load_detector.__wrapped__  # bypasses the cache
     monkeypatch.setitem(sys.modules, "turbohtml.detect", None)
     assert load().__qualname__.startswith("portable_detector")
     monkeypatch.undo()
@@ -156,7 +156,7 @@ def test_without_turbohtml_the_fallback_detector_is_loaded(monkeypatch):
 
 
 def test_a_page_cut_inside_a_late_letter_is_not_taken_for_utf8():
-    """The sample looked at is valid UTF-8, the whole body is not."""
+    """The sample is valid UTF-8, the whole body is not."""
     body = b"<p>" + b"x" * 20_000 + "é".encode("cp1252") + b"</p>"
     assert detect(body) == "cp1252"
     assert read(body).endswith("é</p>")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine_bench import Bench, Scripted
+from crawl_harness import CrawlHarness, Scripted
 from servers.fetch_raw import RawServer, page
 from skitter import Collector, Request
 from skitter.fetch.cache import CachingFetcher
@@ -115,9 +115,9 @@ async def test_headers_of_a_kept_answer_are_shown_before_its_body(fetcher):
     async with RawServer({"/": page(b"hi")}) as server:
         await fetcher.fetch(Request(server.url()))
         with pytest.raises(Aborted):
-            await fetcher.fetch_watched(Request(server.url()), unwanted)
+            await fetcher.fetch(Request(server.url()), on_headers=unwanted)
         with pytest.raises(Aborted):
-            await fetcher.fetch_watched(Request(server.url("/"), session="other"), unwanted)
+            await fetcher.fetch(Request(server.url("/"), session="other"), on_headers=unwanted)
     assert seen == [(200, b"")] * 2
 
 
@@ -130,7 +130,7 @@ async def test_a_second_crawl_of_a_collector_asks_the_site_for_robots_txt_alone(
         crawler.on_html("a", lambda element: element.request.visit(element.attr("href")))
         crawler.on_response(lambda response: {"url": response.url})
         crawler.visit(url)
-        return await Bench(crawler.__spider__("c", "j")(), tmp_path / folder, robots=True).run()
+        return await CrawlHarness(crawler.__spider__("c", "j")(), tmp_path / folder, robots=True).run()
 
     assert len((await crawl("1")).items) == len((await crawl("2")).items) == 2
     assert site.counts == {"/": 1, "/b": 1, "/robots.txt": 2}

@@ -1,4 +1,4 @@
-"""CookieJars: which cookie goes where."""
+"""CookieJars: which cookies are sent with which request."""
 
 import pytest
 

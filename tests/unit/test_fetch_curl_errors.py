@@ -1,4 +1,4 @@
-"""fetch_error: every code of libcurl has a meaning."""
+"""fetch_error: every error code of libcurl has an error class."""
 
 import pycurl
 import pytest
@@ -14,7 +14,7 @@ from skitter.fetch.contract import (
 )
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 
-# Codes of other protocols than HTTP, of a misused library, and of memory running out.
+# Codes of protocols other than HTTP, of incorrect use of the library, and of insufficient memory.
 NOT_OF_A_FETCH = (
     "FTP",
     "TFTP",

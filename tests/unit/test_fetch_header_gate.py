@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from engine_bench import Bench, Scripted
+from crawl_harness import CrawlHarness, Scripted
 from servers.fetch_raw import RawServer, page
 from skitter import HookAction, Request, Spider
-from skitter.fetch.contract import Aborted, Disconnected
+from skitter.fetch.contract import Aborted, Disconnected, FetcherCapabilities
 from skitter.fetch.http import HttpFetcher
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
@@ -36,7 +36,7 @@ def hook(answer, seen, pause=0.0):
 async def test_a_body_that_is_wanted_comes_whole_however_long_the_decision_takes(fetcher, pause):
     seen = []
     async with RawServer({"/": page(BODY, "X-Kind: big")}) as server:
-        response = await fetcher.fetch_watched(Request(server.url()), hook(True, seen, pause))
+        response = await fetcher.fetch(Request(server.url()), on_headers=hook(True, seen, pause))
     assert (seen, response.body == BODY, response.status) == ([(200, "big", b"")], True, 200)
 
 
@@ -55,7 +55,7 @@ async def test_a_body_that_is_not_wanted_is_not_read(fetcher):
 
     async with RawServer({"/": endless}) as server:
         with pytest.raises(Aborted):
-            await fetcher.fetch_watched(Request(server.url()), hook(False, []))
+            await fetcher.fetch(Request(server.url()), on_headers=hook(False, []))
         assert await asyncio.wait_for(sent, 10) == "broken off"
 
 
@@ -63,16 +63,16 @@ async def test_an_interim_answer_is_not_shown(fetcher):
     seen = []
     hint = b"HTTP/1.1 103 Early Hints\r\nX-Kind: hint\r\n\r\n"
     async with RawServer({"/": hint + page(b"hi", "X-Kind: real")}) as server:
-        response = await fetcher.fetch_watched(Request(server.url()), hook(True, seen))
+        response = await fetcher.fetch(Request(server.url()), on_headers=hook(True, seen))
     assert (seen, response.body) == ([(200, "real", b"")], b"hi")
 
 
 async def test_an_answer_without_a_body_waits_for_the_decision_all_the_same(fetcher):
     async with RawServer({"/": page()}) as server:
         seen = []
-        await fetcher.fetch_watched(Request(server.url(), method="HEAD"), hook(True, seen, 0.02))
+        await fetcher.fetch(Request(server.url(), method="HEAD"), on_headers=hook(True, seen, 0.02))
         with pytest.raises(Aborted):
-            await fetcher.fetch_watched(Request(server.url()), hook(False, seen, 0.02))
+            await fetcher.fetch(Request(server.url()), on_headers=hook(False, seen, 0.02))
     assert len(seen) == 2
 
 
@@ -82,14 +82,14 @@ async def test_what_the_hook_raises_is_raised_and_the_next_fetch_is_not_hurt(fet
 
     async with RawServer({"/": page(b"hi")}) as server:
         with pytest.raises(ValueError, match="no"):
-            await fetcher.fetch_watched(Request(server.url()), fail)
+            await fetcher.fetch(Request(server.url()), on_headers=fail)
         assert (await fetcher.fetch(Request(server.url()))).body == b"hi"
 
 
 async def test_a_handle_that_was_watched_serves_plain_requests_again(fetcher):
     seen = []
     async with RawServer({"/": page(b"hi", "X-Kind: a")}) as server:
-        await fetcher.fetch_watched(Request(server.url()), hook(True, seen))
+        await fetcher.fetch(Request(server.url()), on_headers=hook(True, seen))
         assert (await fetcher.fetch(Request(server.url()))).body == b"hi"
     assert len(seen) == 1
 
@@ -107,7 +107,7 @@ async def test_a_broken_connection_ends_a_hook_that_is_still_deciding(fetcher):
     broken = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
     async with RawServer({"/": broken}, closing=["/"]) as server:
         with pytest.raises(Disconnected):
-            await fetcher.fetch_watched(Request(server.url()), decide)
+            await fetcher.fetch(Request(server.url()), on_headers=decide)
     assert ended == [True]
 
 
@@ -119,7 +119,7 @@ async def test_cancelling_ends_transfer_and_hook(fetcher):
         await asyncio.sleep(60)
 
     async with RawServer({"/": page(BODY)}) as server:
-        fetching = asyncio.create_task(fetcher.fetch_watched(Request(server.url()), decide))
+        fetching = asyncio.create_task(fetcher.fetch(Request(server.url()), on_headers=decide))
         await begun.wait()
         fetching.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -152,7 +152,7 @@ def site():
 
 
 async def test_a_hook_drops_an_answer_by_its_headers(serve, tmp_path, site):
-    ran = await Bench(Looking(url=serve(site).url), tmp_path).run()
+    ran = await CrawlHarness(Looking(url=serve(site).url), tmp_path).run()
     assert sorted(item["path"] for item in ran.items) == ["/", "/b"]
     assert (ran.counters["refused/hook"], ran.counters["bytes"], ran.letters) == (1, 40, {})
     assert {visit.headers.get("x-late") for visit in site.visits} == {"1"}
@@ -160,13 +160,13 @@ async def test_a_hook_drops_an_answer_by_its_headers(serve, tmp_path, site):
 
 async def test_a_retry_by_the_headers_counts_as_an_attempt(serve, tmp_path, site):
     spider = Looking(url=serve(site).url, signal=HookAction.RETRY)
-    ran = await Bench(spider, tmp_path, max_retries=2).run()
+    ran = await CrawlHarness(spider, tmp_path, max_retries=2).run()
     assert site.counts["/a.png"] == 3
     assert ran.letters == {"/a.png": "hook/on_headers: asked for a retry"}
 
 
 async def test_a_hook_that_fails_the_crawl_by_the_headers_hands_the_page_back(serve, tmp_path, site):
-    ran = await Bench(Looking(url=serve(site).url, signal=HookAction.FAIL), tmp_path).run()
+    ran = await CrawlHarness(Looking(url=serve(site).url, signal=HookAction.FAIL), tmp_path).run()
     assert "on_headers" in str(ran.failure)
     assert ran.status.failed == 0
 
@@ -176,7 +176,7 @@ async def test_a_dropped_request_is_not_sent(serve, tmp_path, site):
         def before_send(self, request):
             return HookAction.DROP if request.url.endswith("/b") else None
 
-    ran = await Bench(Refusing(url=serve(site).url), tmp_path).run()
+    ran = await CrawlHarness(Refusing(url=serve(site).url), tmp_path).run()
     assert (site.counts["/b"], ran.state) == (0, JobState.FINISHED)
 
 
@@ -189,7 +189,7 @@ async def test_before_send_comes_after_robots_txt(serve, tmp_path):
         def before_send(self, request):
             asked.append(request.url)
 
-    await Bench(Noting(url=serve(site).url), tmp_path, robots=True).run()
+    await CrawlHarness(Noting(url=serve(site).url), tmp_path, robots=True).run()
     assert [url.rpartition("/")[2] for url in asked] == [""]
 
 
@@ -199,8 +199,9 @@ async def test_a_fetcher_that_cannot_stop_early_is_asked_when_it_is_through(serv
 
         def __init__(self, fetcher):
             self.open, self.fetch, self.close = fetcher.open, fetcher.fetch, fetcher.close
+            self.capabilities = FetcherCapabilities(keeps_cookies=True)
 
-    class Plain(Bench):
+    class Plain(CrawlHarness):
         def fetcher(self, notes=None):
             return Whole(super().fetcher(notes))
 
@@ -222,7 +223,9 @@ async def test_a_callback_that_asks_for_a_retry_gets_its_page_again_and_gives_no
                 raise RetryRequest("not yet")
 
     site = Scripted({"/": []})
-    ran = await Bench(Again(url=serve(site).url), tmp_path).run()
+    ran = await CrawlHarness(Again(url=serve(site).url), tmp_path).run()
     assert (ran.items, site.counts["/"], ran.counters["retried/callback"]) == ([{"try": 2}], 3, 2)
-    ran = await Bench(Again(url=serve(site, ports=1).url, tries=-9), tmp_path / "2", max_retries=1).run()
+    ran = await CrawlHarness(
+        Again(url=serve(site, ports=1).url, tries=-9), tmp_path / "2", max_retries=1
+    ).run()
     assert ran.letters == {"/": "callback: not yet"}

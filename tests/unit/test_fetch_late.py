@@ -8,7 +8,7 @@ from test_fetch_tls import server_side
 
 from servers.fetch_h2 import Http2Server
 from skitter import Request
-from skitter.fetch.contract import MAY_START, TooLate
+from skitter.fetch.contract import UNCONDITIONAL, TooLate
 from skitter.fetch.http import HttpFetcher
 from skitter.settings import Settings
 from skitter.testing import Answer
@@ -25,14 +25,22 @@ async def fetcher():
 class Turn:
     """Says yes so many times, then no."""
 
+    expires = True
+
     def __init__(self, yes):
         self.yes = yes
         self.asked = 0
         self.connecting = []
+        """What was reported before each question."""
+        self._reported = 0.0
 
-    def __call__(self, connecting=0.0):
+    def report_connecting(self, seconds):
+        self._reported = seconds
+
+    def may_send(self):
         self.asked += 1
-        self.connecting.append(connecting)
+        self.connecting.append(self._reported)
+        self._reported = 0.0
         return self.asked <= self.yes
 
 
@@ -42,26 +50,23 @@ def server(serve):
 
 
 async def test_a_late_request_opens_no_connection(fetcher, server):
-    MAY_START.set(Turn(0))
     with pytest.raises(TooLate) as error:
-        await fetcher.fetch(Request(server.url))
+        await fetcher.fetch(Request(server.url), permit=Turn(0))
     assert error.value.free
     assert server.log.hits == []
 
 
 async def test_a_late_request_is_not_sent_on_a_kept_connection(fetcher, server):
     await fetcher.fetch(Request(server.url_of("/first")))
-    MAY_START.set(Turn(0))
     with pytest.raises(TooLate):
-        await fetcher.fetch(Request(server.url_of("/late")))
+        await fetcher.fetch(Request(server.url_of("/late")), permit=Turn(0))
     assert [hit.target for hit in server.log.hits] == ["/first"]
 
 
 async def test_whose_connection_took_too_long_is_not_sent_and_tells_how_long(fetcher, server):
     turn = Turn(1)
-    MAY_START.set(turn)
     with pytest.raises(TooLate):
-        await fetcher.fetch(Request(server.url_of("/late")))
+        await fetcher.fetch(Request(server.url_of("/late")), permit=turn)
     assert server.log.hits == []
     begun, connected = turn.connecting
     assert begun == 0.0 < connected < 5.0
@@ -69,26 +74,23 @@ async def test_whose_connection_took_too_long_is_not_sent_and_tells_how_long(fet
 
 async def test_who_was_in_time_is_sent_and_asks_anew_for_the_next(fetcher, server):
     turn = Turn(4)
-    MAY_START.set(turn)
     for number in range(3):
-        await fetcher.fetch(Request(server.url_of(f"/{number}")))
+        await fetcher.fetch(Request(server.url_of(f"/{number}")), permit=turn)
     assert turn.connecting[2:] == [0.0, 0.0], "on the kept connection"
     with pytest.raises(TooLate):
-        await fetcher.fetch(Request(server.url_of("/late")))
-    MAY_START.set(None)
+        await fetcher.fetch(Request(server.url_of("/late")), permit=turn)
     assert (await fetcher.fetch(Request(server.url_of("/free")))).body == b"/free"
     assert [hit.target for hit in server.log.hits] == ["/0", "/1", "/2", "/free"]
 
 
 async def test_of_many_on_one_http2_connection_only_the_late_one_stays():
     async def fetch(path, turn):
-        MAY_START.set(turn)
-        return (await fetcher.fetch(Request(server.origin + path))).body
+        return (await fetcher.fetch(Request(server.origin + path), permit=turn)).body
 
     fetcher = HttpFetcher(Settings(verify_tls=False))
     await fetcher.open()
     async with Http2Server(server_side(trustme.CA())) as server:
-        assert await fetch("/first", None) == b"/first"
+        assert await fetch("/first", UNCONDITIONAL) == b"/first"
         turns = [Turn(0 if number == 2 else 1) for number in range(5)]
         answers = await asyncio.gather(
             *(fetch(f"/{number}", turn) for number, turn in enumerate(turns)), return_exceptions=True

@@ -1,4 +1,4 @@
-"""Multi: transfers on the event loop, over one epoll or over the loop's own watchers."""
+"""Multi: transfers on the event loop, with one epoll object or with the loop's own watchers."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ WATCHERS = [LoopWatcher, EpollWatcher] if sys.platform == "linux" else [LoopWatc
 
 @pytest.fixture(params=WATCHERS)
 def watches(request, monkeypatch):
-    """All watches that are made, of one kind; each counts how often it looked."""
+    """All watchers of one kind that were created; each counts its checks."""
     made = []
 
     class Counting(request.param):
@@ -62,7 +62,7 @@ async def test_many_requests_at_once_and_one_after_another_share_connections(fet
 async def test_connections_that_the_server_closes_while_they_idle_cost_neither_a_page_nor_the_loop(
     fetcher, watches
 ):
-    """Their descriptors are free for other sockets at once, those of the server in this process included."""
+    """Other sockets, including those of the server in this process, can reuse the descriptors immediately."""
     async with RawServer({"/": page(b"a")}, closing={"/"}) as server:
         for _ in range(30):
             answers = await asyncio.gather(*(fetcher.fetch(Request(server.url())) for _ in range(8)))
@@ -150,5 +150,5 @@ async def test_closing_ends_what_is_in_flight(watches):
 
 
 def test_what_curl_wants_and_how_it_is_told_are_the_same_bits():
-    """EpollWatcher relies on it where a socket has an error."""
+    """EpollWatcher relies on this for sockets with an error."""
     assert (pycurl.POLL_IN, pycurl.POLL_OUT) == (pycurl.CSELECT_IN, pycurl.CSELECT_OUT)

@@ -1,4 +1,4 @@
-"""parse_retry_after: seconds, dates and rubbish."""
+"""parse_retry_after: seconds, dates and invalid values."""
 
 import pytest
 from hypothesis import given

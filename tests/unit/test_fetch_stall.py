@@ -1,4 +1,4 @@
-"""StallWatch: what it takes for a stall."""
+"""StallWatch: when a transfer counts as stalled."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from skitter.fetch.stall import StallWatch
 
 
 class FakeTransfer:
-    """Answers ``getinfo`` from a script of byte counts, one a look, the last one for ever."""
+    """Returns a scripted byte count from ``getinfo`` for each check; the last one is repeated."""
 
     def __init__(self, *counts, connected=True):
         self.curl = self

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, ExitStack
 
 import pytest
 
-from engine_bench import Bench, Scripted, page, redirect
+from crawl_harness import CrawlHarness, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
 from skitter import HookAction, Request, Spider
 from skitter.errors import SettingsError
-from skitter.fetch.contract import BehindProxy, ProxyError
+from skitter.fetch.contract import BehindProxy, FetcherCapabilities, ProxyError
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.fetcher import IdentityFetcher
 from skitter.frontier.records import JobState
@@ -39,7 +39,7 @@ def run(serve, tmp_path):
         server = serve(site)
         if "proxies" in settings:
             settings["reuse_connections"] = False  # the test's proxy carries one request a connection
-        bench = Bench(spider_class(url=server.url), tmp_path, frontier=frontier, **settings)
+        bench = CrawlHarness(spider_class(url=server.url), tmp_path, frontier=frontier, **settings)
         ran = await bench.run(workers)
         ran.site, ran.server = site, server
         return ran
@@ -351,7 +351,9 @@ class Canned:
     async def close(self):
         self.life.append("close")
 
-    async def fetch(self, request):
+    capabilities = FetcherCapabilities()
+
+    async def fetch(self, request, *, permit, on_headers=None):
         self.requests.append(request)
         links = "".join(f'<a href="/{number}">' for number in range(3))
         return Response(request.url, headers={"Set-Cookie": "a=1"}, body=links.encode(), request=request)
@@ -367,7 +369,7 @@ async def test_another_fetcher_takes_the_place_of_ours_and_is_given_its_cookies(
 
 
 async def test_nothing_stands_before_the_fetcher_unless_a_source_is_named(tmp_path):
-    assert type(Bench(Seen(url=""), tmp_path).fetcher()) is HttpFetcher
+    assert type(CrawlHarness(Seen(url=""), tmp_path).fetcher()) is HttpFetcher
 
 
 async def test_a_source_that_cannot_be_opened_closes_what_is_open():

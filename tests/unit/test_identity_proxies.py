@@ -1,12 +1,13 @@
-"""Proxies: lists, rotation, rest and return; whose fault a failure is."""
+"""Proxies: lists, rotation, resting and returning, and whose fault a failure is."""
 
 import asyncio
+import re
 from collections import Counter
 
 import pytest
 
 from skitter.errors import SettingsError
-from skitter.fetch.contract import BehindProxy, BodyTooLarge, ProxyError, TimedOut
+from skitter.fetch.contract import BehindProxy, BodyTooLarge, FetcherCapabilities, ProxyError, TimedOut
 from skitter.fetch.identity.contract import AllProxiesRest, SourceError
 from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import FileList, GivenList, UrlList, label, parse_list, parse_proxy
@@ -64,7 +65,7 @@ def test_a_proxy_is_written_in_the_forms_that_vendors_use(text, url):
     "text", ["", "p", "ftp://p:21", "http://p", "http://p:99999", "http://p:1/path", "p:http"]
 )
 def test_what_is_no_proxy_is_refused_with_the_form_it_should_have(text):
-    with pytest.raises(SettingsError, match="is no proxy") as caught:
+    with pytest.raises(SettingsError, match=re.escape(repr(label(text.strip())))) as caught:
         parse_proxy(text)
     assert "scheme://" in caught.value.remedy
 
@@ -85,7 +86,7 @@ def test_a_list_is_lines_with_comments_or_a_json_array():
     assert parse_list('["a:1", "socks5://b:2"]') == ["http://a:1", "socks5://b:2"]
     with pytest.raises(SettingsError, match=r"^line 2: "):
         parse_list("a:1\nnonsense")
-    with pytest.raises(SettingsError, match="no JSON array"):
+    with pytest.raises(SettingsError, match="JSON"):
         parse_list("[1]")
 
 
@@ -164,7 +165,7 @@ async def test_a_proxy_that_lets_everything_time_out_comes_to_rest(pool_of, know
     pool = await pool_of(*three())
     pages = [PAGE] * 3 if known else [Request(f"http://h{number}.test/") for number in range(3)]
     if known:
-        pool.report("http://p1:1", PAGE, None)  # the host is there, as another proxy has shown
+        pool.report("http://p1:1", PAGE, None)  # another proxy has shown that the host is reachable
     for page in pages:
         assert pool.usable("http://p0:1")
         pool.report("http://p0:1", page, TimedOut("slow"))
@@ -238,8 +239,9 @@ async def test_a_list_that_cannot_be_read_again_stays_as_it_is(pool_of, caplog):
 
 
 async def test_an_empty_list_at_the_start_is_an_error(pool_of):
-    with pytest.raises(SourceError, match="empty"):
+    with pytest.raises(SourceError, match="proxies") as caught:
         await pool_of(Changing([]))
+    assert caught.value.field == "proxies"
 
 
 async def test_a_list_is_read_again_at_its_interval(pool_of):
@@ -264,10 +266,10 @@ async def test_a_file_is_read_as_it_is_now_and_an_error_names_it(tmp_path):
     source = FileList(path)
     assert await source.read() == ["http://a:1"]
     path.write_text("a:1\nnonsense\n")
-    with pytest.raises(SourceError, match=r"proxies\.txt: line 2: 'nonsense' is no proxy"):
+    with pytest.raises(SourceError, match=r"proxies\.txt: line 2: .*'nonsense'"):
         await source.read()
     path.unlink()
-    with pytest.raises(SourceError, match="cannot be read"):
+    with pytest.raises(SourceError, match=r"proxies\.txt"):
         await source.read()
 
 
@@ -276,7 +278,9 @@ class Answering:
         self.answer = answer
         self.asked = []
 
-    async def fetch(self, request):
+    capabilities = FetcherCapabilities()
+
+    async def fetch(self, request, *, permit, on_headers=None):
         self.asked.append(request)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -291,6 +295,6 @@ async def test_a_list_by_url_is_fetched_without_any_proxy():
 
 @pytest.mark.parametrize("answer", [Response("http://vendor.test/", 403), TimedOut("slow")])
 async def test_a_list_by_url_that_cannot_be_had_is_an_error_without_its_token(answer):
-    with pytest.raises(SourceError, match=r"vendor\.test/list (answers 403|cannot be had)") as caught:
+    with pytest.raises(SourceError, match=r"vendor\.test/list: .*(403|slow)") as caught:
         await UrlList("http://u:secret@vendor.test/list?key=secret", Answering(answer)).read()
     assert "secret" not in str(caught.value)

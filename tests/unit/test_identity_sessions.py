@@ -1,4 +1,4 @@
-"""Sessions: taken by load, retired by age, use, score and block; shared with other workers."""
+"""Sessions: selected by load; retired by age, use, score and blocking; shared with other workers."""
 
 from collections import Counter
 
@@ -31,7 +31,7 @@ class Notes:
 
 
 class Bench:
-    """A pool with numbered headers and a set of proxies that are out of order."""
+    """A pool with numbered headers and a set of broken proxies."""
 
     def __init__(self, notes=None, **options):
         self.clock = Clock()

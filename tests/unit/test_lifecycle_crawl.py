@@ -10,9 +10,10 @@ from itertools import count
 
 import pytest
 
-from engine_bench import QUICK, Scripted
+from crawl_harness import QUICK, Scripted
 from manual import ROOT
 from skitter.errors import FrontierError, SpiderError, UsageError
+from skitter.fetch.contract import FetcherCapabilities
 from skitter.frontends.lifecycle import (
     Analyzer,
     CrawlArguments,
@@ -352,7 +353,9 @@ class Stuck:
             self._reached.set()
             await asyncio.Event().wait()
 
-    async def fetch(self, request):
+    capabilities = FetcherCapabilities()
+
+    async def fetch(self, request, *, permit, on_headers=None):
         return Response(request.url, request=request)
 
     async def close(self):

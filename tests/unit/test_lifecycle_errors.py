@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine_bench import QUICK, Bench, Scripted, redirect
+from crawl_harness import QUICK, CrawlHarness, Scripted, redirect
 from skitter import HookAction, Request, Spider
 from skitter.frontends.lifecycle import (
     Analyzer,
@@ -164,7 +164,7 @@ async def test_a_robots_txt_that_cannot_be_had_is_told_while_its_pages_wait(serv
 
 
 async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_path):
-    feed, bench = ErrorFeed(), Bench(Unstorable(), tmp_path)
+    feed, bench = ErrorFeed(), CrawlHarness(Unstorable(), tmp_path)
     bench.spider.hooks = [ErrorObserver(feed)]
     context = bench.frontier_context()
     bench.frontier = EmbeddedFrontier(context.politeness, context.options)

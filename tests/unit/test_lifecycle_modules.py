@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine_bench import QUICK, Scripted
+from crawl_harness import QUICK, Scripted
 from skitter import HookAction, Request, Spider
 from skitter.errors import UsageError
-from skitter.fetch.contract import ConnectError
+from skitter.fetch.contract import ConnectError, FetcherCapabilities
 from skitter.frontends.lifecycle import (
     Analyzer,
     CrawlArguments,
@@ -209,7 +209,9 @@ class Local:
     async def open(self):
         self._log["opened"] += 1
 
-    async def fetch(self, request):
+    capabilities = FetcherCapabilities()
+
+    async def fetch(self, request, *, permit, on_headers=None):
         self._log["fetched"] += 1
         self._log["at once"] += 1
         self._log["most at once"] = max(self._log["most at once"], self._log["at once"])
@@ -280,11 +282,11 @@ async def test_modules_come_and_go_in_the_middle_of_a_run(tmp_path):
     crawl = ManagedCrawl()
 
     class Second(Local):
-        async def fetch(self, request):
+        async def fetch(self, request, *, permit, on_headers=None):
             if not request.url.rpartition("/")[2]:  # the first page of all
                 crawl.register(Downloader(lambda context: Local(late, PAGE), id="late"))
                 crawl.unregister("early")
-            return await super().fetch(request)
+            return await super().fetch(request, permit=permit)
 
     await crawl.initialize(
         CrawlArguments(

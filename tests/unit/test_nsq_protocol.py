@@ -14,7 +14,7 @@ def frame(kind: int, content: bytes) -> bytes:
 @pytest.mark.parametrize("size", [1, 3, 7, 8, 9, 1000])
 def test_frames_are_found_however_the_stream_is_cut(size):
     stream = frame(0, b"OK") + frame(2, bytes(300)) + frame(1, b"E_INVALID no") + frame(0, b"")
-    reader = protocol.FrameReader()
+    reader = protocol.NsqFrameReader()
     found = [one for at in range(0, len(stream), size) for one in reader.feed(stream[at : at + size])]
     assert found == [(0, b"OK"), (2, bytes(300)), (1, b"E_INVALID no"), (0, b"")]
     assert reader.rest() == b""
@@ -23,11 +23,11 @@ def test_frames_are_found_however_the_stream_is_cut(size):
 @pytest.mark.parametrize("size", [0, 3, protocol.MAX_FRAME_SIZE + 1])
 def test_a_frame_of_impossible_size_is_an_error(size):
     with pytest.raises(NsqError, match=f"{size} bytes"):
-        list(protocol.FrameReader().feed(struct.pack(">II", size, 0)))
+        list(protocol.NsqFrameReader().feed(struct.pack(">II", size, 0)))
 
 
 def test_what_follows_a_frame_can_be_taken_back_unread():
-    reader = protocol.FrameReader()
+    reader = protocol.NsqFrameReader()
     frames = reader.feed(frame(0, b"OK") + b"compressed")
     assert next(frames) == (0, b"OK")
     frames.close()

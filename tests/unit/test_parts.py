@@ -2,6 +2,7 @@
 
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
+from types import SimpleNamespace
 
 import pytest
 
@@ -95,17 +96,18 @@ def test_a_part_is_an_object_a_class_or_a_function():
     [
         ({"user_agents": "own_parts:Missing"}, "module own_parts has no 'Missing'"),
         ({"user_agents": "own_broken:X"}, "module own_broken cannot be imported: not today"),
-        ({"user_agents": "own_parts:broken"}, "cannot be made: RuntimeError: no database"),
-        ({"user_agents": "own_parts:pool"}, "cannot be made"),
+        ({"user_agents": "own_parts:broken"}, "RuntimeError: no database"),
+        ({"user_agents": "own_parts:pool"}, "cannot create"),
         ({"user_agents": "nowhere:X"}, "is of no known kind"),
         ({"user_agents": "gone"}, "cannot be loaded from own_gone:X"),
         ({"user_agents": "file:nowhere.txt"}, "there is no file 'nowhere.txt'"),
         ({"user_agents": []}, "the list of user agents is empty"),
-        ({"user_agents": 7}, "cannot be made"),
+        ({"user_agents": 7}, "cannot create"),
         ({"fetcher": "own_parts:Agents"}, "has no method fetch"),
-        ({"fetcher": None}, "cannot be made"),
+        ({"fetcher": None}, "cannot create"),
+        ({"fetcher": SimpleNamespace(fetch=None)}, "not a complete fetcher"),
         ({"cookies": "sharred"}, "is of no known kind"),
-        ({"cookies": 7}, "cannot be made"),
+        ({"cookies": 7}, "cannot create"),
         ({"sessions": "many"}, "is of no known kind"),
         ({"proxies": "url:"}, "is no URL"),
         ({"proxies": "file:"}, "there is no file ''"),

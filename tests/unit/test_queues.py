@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli_command import skitter
-from engine_bench import Bench, Scripted, page, redirect
+from crawl_harness import CrawlHarness, Scripted, page, redirect
 from recipe_runs import run_recipe_text
 from skitter import Request, Spider
 from skitter.brokers.address import UrlRules, parse_address
@@ -21,15 +21,15 @@ from skitter.run.crawl import UnservedQueues
 from skitter.run.job import JobSpec
 from skitter.scope import Scope
 from skitter.settings import build_settings
+from skitter.worker.inflight import QueueBudget, make_queue_budget
 from skitter.worker.links import LinkCollector
-from skitter.worker.queue_budget import QueueBudget, make_queue_budget
-from skitter.worker.seed_format import read_seed
+from skitter.worker.seeds import read_seed
 
 BASE = "http://h.test/"
 
 
 def gathered(given, parent):
-    found = LinkCollector(Scope(), Politeness(), 42).gather(given, parent)
+    found = LinkCollector(Scope(), Politeness(), 42).collect(given, parent)
     entries = found.entries + [batch.entry(i) for batch in found.batches for i in range(len(batch.urls))]
     return {
         entry.url.removeprefix(BASE): (entry.slot, decode_request(entry.url, entry.record).queue)
@@ -128,7 +128,7 @@ async def test_a_redirect_and_a_retry_stay_in_their_queue(serve, tmp_path):
             yield {"path": response.url.rpartition("/")[2], "queue": response.request.queue}
             yield response.follow_all("a")
 
-    ran = await Bench(Moved(url=serve(Scripted(pages)).url), tmp_path, max_throttled=3).run()
+    ran = await CrawlHarness(Moved(url=serve(Scripted(pages)).url), tmp_path, max_throttled=3).run()
     assert ran.items == [{"path": "new", "queue": "detail"}, {"path": "last", "queue": "detail"}]
     assert ran.status.queues == {"default": 0, "detail": 0}
 
@@ -237,17 +237,17 @@ def test_a_worker_without_queues_has_no_appetite_to_reckon():
 
 def test_a_worker_asks_for_what_is_left_of_the_size_of_a_queue():
     appetite = QueueBudget((), {"detail": 3})
-    assert appetite.shares(10) == {"detail": 3, "*": 10}
+    assert appetite.quotas(10) == {"detail": 3, "*": 10}
     appetite.begin("detail|h.test")
     appetite.begin("h.test")
-    assert appetite.shares(9) == {"detail": 2, "*": 9}
+    assert appetite.quotas(9) == {"detail": 2, "*": 9}
     appetite.end("detail|h.test")
-    assert appetite.shares(2) == {"detail": 2, "*": 2}
+    assert appetite.quotas(2) == {"detail": 2, "*": 2}
 
 
 def test_a_worker_that_serves_some_queues_asks_for_no_others():
     appetite = QueueBudget(("list", "detail"), {"detail": 3, "other": 5})
-    assert appetite.shares(10) == {"list": 10, "detail": 3}
+    assert appetite.quotas(10) == {"list": 10, "detail": 3}
     assert appetite.concurrency is None
     assert QueueBudget(("detail",), {"detail": 64, "other": 5}).concurrency == 64
     assert QueueBudget((), {"detail": 64}).concurrency is None
@@ -274,7 +274,7 @@ async def test_a_worker_never_has_more_of_a_queue_in_flight_than_its_size(serve,
             return result
 
     settings = {"queues": {"detail": {"concurrency": 2}}, "concurrency": 6, "concurrency_per_slot": 100}
-    bench = Bench(Two(url=serve(Scripted({})).url), tmp_path, allowed_statuses=[404], **settings)
+    bench = CrawlHarness(Two(url=serve(Scripted({})).url), tmp_path, allowed_statuses=[404], **settings)
     context = bench.frontier_context()
     bench.frontier = Counting(context.politeness, context.options)
     ran = await bench.run()
@@ -295,7 +295,7 @@ async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_
         async def lease(self, worker, limit, landed=()):  # as it was before there were queues
             return await super().lease(worker, limit, landed)
 
-    bench = Bench(One(url=serve(Scripted({"/": page()})).url), tmp_path)
+    bench = CrawlHarness(One(url=serve(Scripted({"/": page()})).url), tmp_path)
     bench.frontier = Plain(Politeness(HostLimits(delay=0.0)))
     assert (await bench.run()).items == [{}]
 
@@ -317,14 +317,14 @@ async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_wo
     watch = UnservedQueues()
     said = []
     for now in (0.0, 9.0, 10.0, 11.0, 500.0):
-        await watch.look(frontier, await frontier.status(), now)
+        await watch.check(frontier, await frontier.status(), now)
         said.append(len(caplog.records))
     assert said == [0, 0, 1, 1, 1]
-    assert "1 queued in queue detail, which no worker serves" in caplog.text
+    assert "no worker serves queue detail, where 1 requests wait" in caplog.text
     await frontier.reports.announce(report("late", "detail"), 1000.0)
     again = UnservedQueues()
     for now in (0.0, 100.0):
-        await again.look(frontier, await frontier.status(), now)
+        await again.check(frontier, await frontier.status(), now)
     assert len(caplog.records) == 1
 
 

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_runs import compile_text, run_recipe_text, run_spider, spider_of
 from skitter.frontends.recipe.source import RecipeError
 from skitter.testing import Answer

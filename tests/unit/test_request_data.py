@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from engine_bench import Bench, Scripted
+from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
 from skitter.errors import StoreError
 from skitter.worker.pipeline import with_meta_fields
@@ -63,7 +63,7 @@ class Tasks(Spider):
 async def test_hooks_and_stores_see_the_data_and_each_task_has_its_own_pages(serve, tmp_path):
     site = Scripted({"/": ["/x", "/y"], "/x": ["/"], "/y": ["/x"]})
     spider = Tasks(url=serve(site).url)
-    ran = await Bench(spider, tmp_path, item_meta_fields=["task"], fingerprint_keys=["task"]).run()
+    ran = await CrawlHarness(spider, tmp_path, item_meta_fields=["task"], fingerprint_keys=["task"]).run()
     expected = [
         {"path": path, "task": task, "seen_by_hook": task} for task in "ab" for path in ("", "x", "y")
     ]
@@ -73,7 +73,7 @@ async def test_hooks_and_stores_see_the_data_and_each_task_has_its_own_pages(ser
 
 async def test_without_the_keys_a_page_is_fetched_for_the_first_task_alone(serve, tmp_path):
     site = Scripted({"/": ["/x"], "/x": []})
-    ran = await Bench(Tasks(url=serve(site).url), tmp_path, item_meta_fields=["task"]).run()
+    ran = await CrawlHarness(Tasks(url=serve(site).url), tmp_path, item_meta_fields=["task"]).run()
     assert sorted(item["task"] for item in ran.items) == ["a", "a"]
 
 
@@ -83,5 +83,5 @@ async def test_a_link_that_lacks_a_key_fails_its_page_with_the_name_of_the_key(s
             yield response.follow_all("a")
 
     site = Scripted({"/": ["/x"], "/x": []})
-    ran = await Bench(Forgetful(url=serve(site).url), tmp_path, fingerprint_keys=["task"]).run()
+    ran = await CrawlHarness(Forgetful(url=serve(site).url), tmp_path, fingerprint_keys=["task"]).run()
     assert "fingerprint key 'task'" in ran.letters["/"]

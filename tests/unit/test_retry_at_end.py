@@ -3,7 +3,7 @@
 import pytest
 
 from cli_command import lines_of, skitter
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from skitter.testing import Answer
 
 

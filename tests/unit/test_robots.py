@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skitter.fetch.contract import TimedOut
+from skitter.fetch.contract import FetcherCapabilities, TimedOut
 from skitter.fetch.robots import (
     MAX_PARSED,
     Deferred,
@@ -38,7 +38,9 @@ class ScriptedFetcher:
 
     async def close(self): ...
 
-    async def fetch(self, request):
+    capabilities = FetcherCapabilities()
+
+    async def fetch(self, request, *, permit, on_headers=None):
         self.asked.append(request.url)
         answer = self.answers[request.url]
         if isinstance(answer, Exception):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_runs import run_recipe_text
 from skitter.frontends.scripting.engine import ScriptEngine, ScriptError, ScriptPage
 from skitter.testing import Answer
@@ -117,7 +117,7 @@ def test_a_rule_reads_its_page_and_gives_items_and_requests(engine):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("ctx.css('a[')", "is no CSS query"), ("ctx.json()", "SyntaxError"), ("__select('css', 'h1')", "not defined"),
+        ("ctx.css('a[')", "invalid CSS query"), ("ctx.json()", "SyntaxError"), ("__select('css', 'h1')", "not defined"),
         ("while (1) {}", "ran longer"),
     ],
 )  # fmt: skip

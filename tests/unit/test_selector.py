@@ -1,4 +1,4 @@
-"""Selectors: what is ours, beyond giving parsel's results."""
+"""Selectors: behaviour beyond the results of parsel."""
 
 import sys
 
@@ -31,7 +31,7 @@ def test_a_table_has_the_tbody_of_html5(engine):
 
 @on_both_engines
 def test_where_the_trees_disagree_xpath_works_on_the_element_alone(engine):
-    """libxml2 has no tbody here, so the element cannot be found again in its tree."""
+    """libxml2 adds no tbody here, so the element cannot be found in its tree."""
     page = Selector("<table><tr><td>1</td><td>2</td></tr></table>", engine=engine)
     cells = page.css("tbody")[0].xpath(".//td/text()")
     assert cells.getall() == ["1", "2"]
@@ -80,7 +80,7 @@ def test_the_content_of_a_template_is_found():
 
 
 def test_nothing_is_lost_of_a_page_nested_too_deep():
-    """Below 512 levels elements stand beside each other, as in browsers."""
+    """Below 512 levels, elements become siblings, as in browsers."""
     page = Selector("<div>" * 5000 + "<a href=x>deep</a>")
     assert page.css("a::attr(href)").get() == "x"
     assert page.css("::text").getall() == ["deep"]
@@ -118,8 +118,9 @@ def test_a_value_has_nothing_in_it_but_itself():
     assert value.xpath("..").getall() == value.css("p").getall() == []
     assert bool(value)
     assert not Selector("<p class=''>").css("p::attr(class)")[0]
-    with pytest.raises(UsageError, match="no attributes"):
+    with pytest.raises(UsageError, match="attributes") as caught:
         value.attrib  # noqa: B018 - the access is what raises
+    assert caught.value.field == "query"
 
 
 def test_xpath_takes_variables_and_namespaces():
@@ -174,7 +175,7 @@ def test_where_an_element_or_a_value_leads(engine):
 
 
 def test_only_what_the_engine_cannot_say_is_left_to_parsel():
-    """A query that silently went to lxml would cost a second parse of every page."""
+    """A query that silently runs on lxml would cost a second parse of every page."""
     for query in (
         "p",
         "a.b > c",

@@ -1,4 +1,4 @@
-"""The same query gives what parsel gives: CSS and XPath over whole pages and over elements, on both engines."""
+"""Queries have the same results as in parsel: CSS and XPath on pages and on elements, with both engines."""
 
 from pathlib import Path
 
@@ -129,7 +129,7 @@ p:lang(de)::text
 a:link::text
 """.strip().splitlines()
 
-# On an element: itself included, nothing outside it, and no part of the query fulfilled outside it.
+# On an element: the element itself is included, nothing outside it matches, and no part of the query matches outside it.
 SCOPED_CSS = """
 a::text
 a
@@ -223,7 +223,7 @@ on_both_engines = pytest.mark.parametrize("engine", [TURBO, LEXBOR], ids=["turbo
 
 
 def outcome(found, engine):
-    """Outer HTML is spelled as lxml does by the default engine only, the other is held to the number."""
+    """Only the default engine spells outer HTML like lxml; the other engine must return the same number of results."""
     values = found.getall()
     return (
         [value[: value.find(" ")] for value in values]
@@ -318,7 +318,7 @@ def test_the_text_of_nested_matches_comes_in_document_order():
 
 
 def test_white_space_around_head_and_body_is_as_html5_has_it():
-    """The one difference in text nodes: libxml2 keeps what the standard drops."""
+    """The only difference in text nodes: libxml2 keeps a line break that the standard drops."""
     for page in PAGES.values():
         ours, theirs = Selector(page), parsel.Selector(text=page, type="html")
         kept = [text for text in ours.css("*::text").getall() if text.strip()]

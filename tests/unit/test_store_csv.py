@@ -1,4 +1,4 @@
-"""CSV: readable by every reader of RFC 4180, nothing lost but the types."""
+"""CSV: readable by every reader of RFC 4180; only the types are lost."""
 
 import csv
 import io

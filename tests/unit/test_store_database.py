@@ -1,4 +1,4 @@
-"""The buffering core of database stores, over a database that is a dict."""
+"""The buffering of database stores, tested with a database that is a dict."""
 
 import logging
 
@@ -23,7 +23,7 @@ class DictDriver:
         self.rows = {}
         self.calls = []
         self.away = away
-        """How many calls find it away."""
+        """Number of calls that fail because the database is away."""
 
     async def open(self, context):
         pass
@@ -95,7 +95,7 @@ async def test_a_refused_page_is_set_aside_with_its_error_and_the_others_stand()
         [page(1, {"n": 1}), page(2, {"n": "lemon"}), odd, page(4, {"n": 4})]
     )
     assert (good, fine) == (None, None)
-    assert sour == GroupError("dict://here does not take the page's items: too sour")
+    assert sour == GroupError("dict://here rejects the page's items: too sour")
     assert "item 2 of the page" in bad.error
     assert sorted(driver.rows) == [f"quotes:{n:032x}:0" for n in (1, 4)]
 

@@ -56,7 +56,7 @@ async def test_a_worker_name_used_twice_is_refused_and_the_part_kept(tmp_path):
     marks = await store.write([page(1)])
     await store.close()
     again = PartFileStore()
-    with pytest.raises(StoreError, match="same name") as caught:
+    with pytest.raises(StoreError, match=r"w1\.jsonl") as caught:
         await again.open(StoreContext("quotes", "w1", str(tmp_path)))
     await again.close()
     assert caught.value.remedy
@@ -123,9 +123,9 @@ async def test_after_a_failed_sync_nothing_is_promised_any_more(tmp_path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr("skitter.store.files.sync_file", fail)
-        with pytest.raises(StoreError, match="disk reports an error"):
+        with pytest.raises(StoreError, match=r"w1\.jsonl"):
             await store.write([page(1)])
-    with pytest.raises(StoreError, match="disk reports an error"):
+    with pytest.raises(StoreError, match=r"w1\.jsonl"):
         await store.write([page(2)])
     await store.close()
 
@@ -206,7 +206,7 @@ def test_a_read_only_folder_is_a_clear_error_before_the_crawl(tmp_path_factory):
     )
     lines = done.stdout.splitlines()
     assert len(lines) == 3
-    assert all("may write to" in line for line in lines), lines
+    assert all("permission" in line for line in lines), lines
     assert list(folder.iterdir()) == []
 
 

@@ -1,9 +1,10 @@
-"""Merge: whole or not at all, and only what was committed."""
+"""Merge: the result is complete or unchanged, and contains only committed items."""
 
 import errno
 import gzip
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -47,23 +48,23 @@ def test_parts_of_other_streams_are_left_out(parts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ranges", "problem"),
+    ("ranges", "invalid"),
     [
-        ([(0, 8), (9, 16)], "from the middle of a line"),
-        ([(0, 7)], "to the middle of a line"),
-        ([(8, 32)], "outside the file"),
-        ([(40, 48)], "outside the file"),
-        ([(0, 16), (8, 24)], "over another range"),
-        ([(0, 8), (0, 8)], "over another range"),
-        ([(16, 8)], "over another range"),
+        ([(0, 8), (9, 16)], "9-16"),
+        ([(0, 7)], "0-7"),
+        ([(8, 32)], "8-32"),
+        ([(40, 48)], "40-48"),
+        ([(0, 16), (8, 24)], "8-24"),
+        ([(0, 8), (0, 8)], "0-8"),
+        ([(16, 8)], "16-8"),
     ],
 )
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_range_that_cannot_be_right_is_refused_with_the_name_of_its_part(
-    parts, tmp_path, ranges, problem, form
+    parts, tmp_path, ranges, invalid, form
 ):
     (tmp_path / "out").write_bytes(b"as it was")
-    with pytest.raises(StoreError, match=problem) as caught:
+    with pytest.raises(StoreError, match=rf"\b{invalid}\b") as caught:
         merge(committed(parts, b=ranges), tmp_path / "out", form)
     assert "items/b.jsonl" in str(caught.value)
     assert caught.value.remedy
@@ -214,9 +215,10 @@ def test_machine_durability_syncs_the_file_before_and_the_folder_after_the_renam
 
 def test_a_target_that_is_no_ordinary_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for target, what in [(tmp_path, "a folder"), (tmp_path / "pipe", "no ordinary file")]:
-        with pytest.raises(StoreError, match=what):
+    for target in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(StoreError, match=re.escape(str(target))) as caught:
             check_target(target)
+        assert caught.value.field == "output"
 
 
 def test_checking_a_target_leaves_no_trace(tmp_path):
@@ -225,8 +227,9 @@ def test_checking_a_target_leaves_no_trace(tmp_path):
 
 
 def test_a_name_that_is_too_long_is_found_before_the_crawl(tmp_path):
-    with pytest.raises(StoreError, match="too long"):
+    with pytest.raises(StoreError, match="x" * 250) as caught:
         check_target(tmp_path / ("x" * 250))
+    assert caught.value.__cause__.errno == errno.ENAMETOOLONG
 
 
 def test_a_stamp_knows_the_file_before_and_after_the_renaming_and_no_other(tmp_path):

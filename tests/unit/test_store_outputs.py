@@ -1,5 +1,6 @@
-"""Outputs by name: suffix, scheme, options, entry points."""
+"""The choice of an output by its name: suffix, scheme, options, entry points."""
 
+import re
 from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
@@ -34,7 +35,7 @@ from skitter.store.stdout import StdoutOutput
 def test_the_name_tells_the_file_and_its_format(target, path, form):
     output = open_output(target)
     assert isinstance(output, FileOutput)
-    assert (output.target, str(output.path), output._form) == (target, path, form)
+    assert (output.target, str(output.path), output._format) == (target, path, form)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_a_dash_is_stdout():
     "target", ["items", "items.xlsx", "oracle://db/quotes", "", ".", "jsonl", "a.gz", ":"]
 )
 def test_an_unknown_kind_is_refused_and_the_known_ones_are_listed(target):
-    with pytest.raises(StoreError, match="no known kind") as caught:
+    with pytest.raises(StoreError, match=re.escape(repr(target))) as caught:
         open_output(target)
     for kind in ("jsonl", "jsonl.gz", "csv", "sqlite", "db", "'-'"):
         assert kind in caught.value.remedy
@@ -70,9 +71,10 @@ def test_an_unknown_kind_is_refused_and_the_known_ones_are_listed(target):
 
 @pytest.mark.parametrize("target", ["items.db?tabel=x", "items.csv?delimiter=;", "sqlite:items?x=1&table=y"])
 def test_an_unknown_option_is_refused(target):
-    with pytest.raises(StoreError, match="unknown option") as caught:
+    with pytest.raises(StoreError, match=re.escape(repr(target))) as caught:
         open_output(target)
-    assert "known options" in caught.value.remedy
+    assert caught.value.field in {"tabel", "delimiter", "x"}
+    assert caught.value.remedy
 
 
 def another_output(address: OutputAddress) -> StdoutOutput:

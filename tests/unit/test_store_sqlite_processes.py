@@ -1,4 +1,4 @@
-"""SqliteStore: several processes on one file, killed and limited ones."""
+"""SqliteStore: several processes with one file, processes that are killed, and limited disks."""
 
 import signal
 import sqlite3

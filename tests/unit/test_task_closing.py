@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cli_command import Running, skitter
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.frontends.tasks.spider import SweepSchedule, TaskSpider
 from skitter.frontends.tasks.task import Task

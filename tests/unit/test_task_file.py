@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from cli_command import Running, complaint, lines_of, skitter
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.errors import SpiderError, UsageError
 from skitter.frontends.recipe.source import RecipeError

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from cli_command import Running, skitter
-from engine_bench import Bench, Scripted
+from crawl_harness import CrawlHarness, Scripted
 from skitter.frontends.tasks.task_file import TaskFile, TaskFileSpider
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import SettingsChanges
 from skitter.politeness import HostLimits
-from skitter.run.control import change_by_hand
+from skitter.run.control import change_settings
 from skitter.testing import Answer
 
 RECIPE = """name: {name}
@@ -82,7 +82,7 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
     await asyncio.to_thread(add, task_file, "two", url, "{delay: 0.02, jitter: 0.01}")
     await asyncio.to_thread(add, task_file, "free", url.replace("127.0.0.1", "localhost"))
     spider = await asyncio.to_thread(TaskFileSpider, task_file=str(tmp_path / "task_file"))
-    bench = Bench(spider, tmp_path)
+    bench = CrawlHarness(spider, tmp_path)
     fetched = spider.parse
 
     async def parse(response, **words):
@@ -101,7 +101,7 @@ async def test_a_reset_by_hand_forgets_what_was_set_by_hand_and_not_the_limits_o
     frontier = EmbeddedFrontier()
     limits = {"x": HostLimits(delay=2.0)}
     await frontier.control.change_settings(SettingsChanges(domain_limits=limits))
-    await change_by_hand(frontier, SettingsChanges({"delay": 3.0, "max_pages": 7}), reset=False)
-    found = await change_by_hand(frontier, SettingsChanges({"max_pages": 9}), reset=True)
+    await change_settings(frontier, SettingsChanges({"delay": 3.0, "max_pages": 7}), reset=False)
+    found = await change_settings(frontier, SettingsChanges({"max_pages": 9}), reset=True)
     assert found == SettingsChanges({"max_pages": 9}, limits)
     assert "delay" not in found.settings

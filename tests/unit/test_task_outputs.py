@@ -9,7 +9,7 @@ import time
 from contextlib import closing
 
 from cli_command import Running, complaint, lines_of, skitter, urls_of
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.frontends.tasks.spider import TaskSpider
 from skitter.frontends.tasks.task import Task
@@ -86,7 +86,7 @@ def test_an_output_of_a_task_that_is_taken_or_of_no_kind_is_refused_before_anyth
     (tmp_path / "items.jsonl").write_text('{"somebody": "else"}\n')
     assert "did not write" in complaint(*RUN, "-o", "other.jsonl", cwd=tmp_path)
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="two", url="http://x/", more=""))
-    assert "is of no known kind" in complaint(
+    assert "unknown kind of output" in complaint(
         "task", "add", "task_file", "r.yaml", "-o", "items.xyz", cwd=tmp_path
     )
     assert site.visits == []
@@ -123,7 +123,7 @@ def test_an_output_of_a_later_task_that_cannot_be_filled_is_told_at_the_end_and_
     assert lines_of(tmp_path / "late.jsonl") == [{"somebody": "else"}]
     (tmp_path / "late.jsonl").unlink()
     ended = skitter(*RUN, "-o", "job.jsonl", cwd=tmp_path)  # another argument: it is another job
-    assert "was begun with another argument" in ended.stderr
+    assert "was started with another argument" in ended.stderr
     with Running(*watching, cwd=tmp_path) as running:
         wait_for(lambda: json.loads(skitter("status", "job", "--json", cwd=tmp_path).stdout)["live"])
         running.interrupt()

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cli_command import Running, complaint, skitter, urls_of
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.errors import UsageError
 from skitter.frontends.tasks import spider as task_spider

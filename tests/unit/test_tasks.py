@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine_bench import Scripted
+from crawl_harness import Scripted
 from recipe_runs import RECIPES, run_spider
 from skitter import Request
 from skitter.errors import SettingsError, SpiderError

@@ -1,4 +1,4 @@
-"""The faulty web: a patient client obtains what its truth says, and nothing else."""
+"""The faulty site: a patient client gets exactly the expected results."""
 
 import asyncio
 import zlib

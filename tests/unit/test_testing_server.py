@@ -1,4 +1,4 @@
-"""The test server: what it says on the wire, and what it notes."""
+"""The test server: the bytes that it sends, and the requests that it records."""
 
 import http.client
 import socket
@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from sites.held import held
+from sites.gated import gated
 from skitter.errors import SkitterError
 from skitter.testing import Answer, PortTaken, SiteProcess, SiteServer, WireAnswer
 
@@ -30,7 +30,7 @@ def ask(connection, target="/", method="GET", **more):
 
 
 def talk(server, sent):
-    """Send raw bytes and return all that comes until the server closes."""
+    """Send raw bytes and return everything that arrives until the server closes the connection."""
     with socket.create_connection(server.origins[0].split(":"), timeout=60) as client:
         client.sendall(sent)
         return b"".join(iter(lambda: client.recv(65536), b""))
@@ -84,7 +84,7 @@ def test_a_taken_port_is_an_error_with_a_remedy(serve):
 
 
 def test_the_log_counts_what_a_host_has_in_flight(serve):
-    server = serve(lambda visit: held(echo(visit), lambda: len(server.log.hits) == 4), hosts=2)
+    server = serve(lambda visit: gated(echo(visit), lambda: len(server.log.hits) == 4), hosts=2)
     connections = [connect(server, place) for place in (0, 0, 0, 1)]
     for connection in connections:
         connection.request("GET", "/")
@@ -190,7 +190,7 @@ def test_a_site_process_ends_with_the_process_that_started_it():
     )
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=False)
     host, port = done.stdout.decode().strip().split(":")
-    # The port is closed when the orphan has gone; until then an idle connection is ended by it.
+    # The port is closed when the orphan has ended; until then an idle connection stays open.
     try:
         with socket.create_connection((host, int(port)), timeout=60) as client:
             assert client.recv(1) == b""
@@ -228,8 +228,8 @@ def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(ser
             "skitter.testing.demo_site:DemoSite",
             "cannot listen on 127.0.0.1, port {port}: Address already in use; choose",
         ),
-        ("skitter.testing.nowhere:Site", "there is no site skitter.testing.nowhere:Site"),
-        ("skitter.testing:Nobody", "there is no site skitter.testing:Nobody"),
+        ("skitter.testing.nowhere:Site", "skitter.testing.nowhere:Site"),
+        ("skitter.testing:Nobody", "skitter.testing:Nobody"),
         ("nothing", "write MODULE:NAME"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The test sites hold what they promise: the reference crawler finds exactly their truth."""
+"""The test sites are correct: the reference crawler finds exactly the expected pages."""
 
 from urllib.parse import urlsplit
 

@@ -1,4 +1,4 @@
-"""URLs: normal form, identity, batches, hosts."""
+"""URLs: normalised form, identity, batches, hosts."""
 
 import sys
 from urllib.parse import quote
@@ -24,7 +24,7 @@ from skitter.web.urls import (
 BASE = "http://user@Example.com:8080/a/b/c.html?q=1#top"
 
 NASTY = [
-    # reference, what the WHATWG standard makes of it against BASE (None: no URL)
+    # reference, and the result of the WHATWG standard with BASE (None: invalid)
     ("d.html", "http://user@example.com:8080/a/b/d.html"),
     ("./d/../e", "http://user@example.com:8080/a/b/e"),
     ("../../../../up", "http://user@example.com:8080/up"),
@@ -123,7 +123,7 @@ def test_identity_sorts_the_query_and_spells_escapes_one_way(url, identity):
 
 
 def test_different_resources_keep_different_identities():
-    """An escaped delimiter is data, the bare one is structure."""
+    """An escaped delimiter is data, an unescaped one is structure."""
     assert canonical("http://h/a%2Fb") != canonical("http://h/a/b")
     assert canonical("http://h/?a=1%262") != canonical("http://h/?a=1&2")
     assert canonical("http://h/?a") != canonical("http://h/?a=")
@@ -236,7 +236,7 @@ def test_a_long_link_is_joined_in_linear_time():
 @settings(max_examples=500)
 @given(REFERENCES)
 def test_the_two_parsers_agree_on_ascii(reference):
-    """Beyond ASCII they may carry different versions of Unicode's tables."""
+    """Outside ASCII, the parsers may use different versions of the Unicode tables."""
     if reference.isascii():
         base = "http://user@h.example:8080/a/b?c"
         assert upa_parser().join_all(base, [reference]) == ada_parser().join_all(base, [reference])

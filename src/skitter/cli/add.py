@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skitter.frontier.records import AddResult, Entry
     from skitter.run.control import OpenFrontier
     from skitter.run.job import JobFolder
-    from skitter.worker.links import LinkCollector
+    from skitter.run.seeding import SeedParser
 
 BATCH_SIZE = 1_000
 """Seeds per call of the frontier."""
@@ -130,11 +130,13 @@ class _Adding:
 
     async def run(self, folder: JobFolder) -> None:
         from skitter.run.control import open_frontier
-        from skitter.run.seeding import judge
+        from skitter.run.seeding import SeedParser
 
         async with open_frontier(folder) as reached:
-            gatherer, methods = judge(folder, reached)
-            count = sum(1 for _ in self._entries(gatherer, methods))
+            parser = SeedParser(
+                folder, reached, priority=self._priority, callback=self._callback, queue=self._queue
+            )
+            count = sum(1 for _ in self._entries(parser))
             if self._bad_count and not self._skip_bad:
                 raise UsageError(
                     f"nothing was added: {self._bad_count} of {count + self._bad_count} are no seeds:"
@@ -142,17 +144,15 @@ class _Adding:
                     remedy="correct them, or leave them out with --skip-bad",
                 )
             self._say_bad()
-            result = await self._add(reached, self._entries(gatherer, methods))
+            result = await self._add(reached, self._entries(parser))
         self._tell(folder, reached, result)
 
-    def _entries(self, gatherer: LinkCollector, methods: type | None) -> Iterator[Entry]:
-        """Give what is to be added; note what is no seed."""
-        from skitter.run.seeding import entry_of
-
+    def _entries(self, parser: SeedParser) -> Iterator[Entry]:
+        """Give the entries of all seeds; note invalid seeds."""
         self._bad, self._bad_count = [], 0
         for place, text in self._seeds:
             try:
-                entry = entry_of(text, gatherer, methods, self._priority, self._callback, self._queue)
+                entry = parser.entry(text)
             except SkitterError as error:
                 entry = str(error)
             if isinstance(entry, str):

@@ -183,14 +183,14 @@ def config(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None)
 
 async def _config(folder: JobFolder, changes: SettingsChanges, *, reset: bool, ask: bool) -> None:
     from skitter.cli.tables import change_texts
-    from skitter.run.control import change_by_hand, open_frontier
+    from skitter.run.control import change_settings, open_frontier
 
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
         now = (
             await frontier.control.settings_changes()
             if ask
-            else await change_by_hand(frontier, changes, reset=reset)
+            else await change_settings(frontier, changes, reset=reset)
         )
     texts = change_texts(now)
     say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "no changes"))

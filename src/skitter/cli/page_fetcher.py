@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from skitter.errors import UsageError
-from skitter.fetch.contract import FetchError, ProtocolError
+from skitter.fetch.contract import UNCONDITIONAL, FetchError, ProtocolError
 from skitter.fetch.robots import Deferred
 from skitter.fetch.robots_cache import RobotsCache
 from skitter.request import Request
@@ -54,7 +54,7 @@ class PageFetcher:
         request = request.replace(url=url)
         while True:
             await self._ask_robots(request.url)
-            response = await self._fetcher.fetch(request)
+            response = await self._fetcher.fetch(request, permit=UNCONDITIONAL)
             if response.status not in REDIRECTS:
                 return response
             try:

@@ -21,7 +21,7 @@ from skitter.observe.progress import NoView, View, make_view
 from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
 from skitter.run.crawl import Crawl, Progress, RunResult
 from skitter.run.job import JobSpec
-from skitter.run.process import run_async, set_up_logging
+from skitter.run.process import LogOptions, run_async, set_up_logging
 from skitter.secrets import shown_url
 
 log = logging.getLogger("skitter.progress")
@@ -76,8 +76,7 @@ class ForegroundRun:
             fresh=fresh,
             recrawl=recrawl,
             resume=resume,
-            log_level=show.log_level,
-            log_format=show.log_format,
+            log=LogOptions(show.log_level, show.log_format),
         )
 
     def run(self) -> int:

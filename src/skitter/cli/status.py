@@ -143,11 +143,12 @@ def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, fron
     """Show the counters of a job whose names start with PREFIX, or (--by) statistics per worker, host or task."""
     from skitter.cli.tables import counter_lines, tally_lines, to_json
     from skitter.frontier.stats import StatsGroup
-    from skitter.run.control import job_status, tallies
+    from skitter.run.control import job_status
+    from skitter.run.control import stats as read_stats
 
     folder = folder_of(job, frontier)
     if by is not None:
-        found = asyncio.run(tallies(folder, StatsGroup(by), 10**9 if prefix else limit))
+        found = asyncio.run(read_stats(folder, StatsGroup(by), 10**9 if prefix else limit))
         found = [tally for tally in found if tally.key.startswith(prefix)][:limit]
         click.echo(to_json(found) if as_json else tally_lines(by, found))
         return

@@ -1,9 +1,9 @@
-"""CachingFetcher: keeps answers in a folder, so that a page is fetched once however often a spider is tried out.
+"""CachingFetcher: stores responses in a folder, so that trying out a spider fetches each page once.
 
-It is no cache of a browser: freshness is what ``cache_ttl`` says, not the server. Only GET without a body, and only
-answers that RFC 9110 (15.1) calls cacheable and whose server does not forbid to store them; never robots.txt, which has
-an age of its own. Headers, cookies and the session of a request are part of the key. ``Cache-Control`` of a request
-is heeded: ``no-cache`` fetches and renews, ``no-store`` leaves the cache alone.
+Unlike in a browser cache, ``cache_ttl`` decides about freshness, not the server. Only responses to GET requests without
+a body are stored, and only if their status is cacheable (RFC 9110, 15.1) and the server does not forbid storing.
+robots.txt is never stored, since it has a lifetime of its own. Headers, cookies and session of a request are part of
+the key. ``Cache-Control`` of a request is obeyed: ``no-cache`` fetches and stores again, ``no-store`` skips the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from skitter.fetch.contract import Aborted, Fetcher, HeaderHook, asks_before_sending, fetch_watched
+from skitter.fetch.contract import (
+    UNCONDITIONAL,
+    Aborted,
+    Fetcher,
+    FetcherCapabilities,
+    HeaderHook,
+    SendPermit,
+    fetch_with_hook,
+)
 from skitter.request import Request
 from skitter.response import Response
 
@@ -25,8 +33,8 @@ _FORMAT = 1
 _STORED_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 410})
 
 
-class _Kept(msgspec.Struct, array_like=True):
-    """One answer in its file."""
+class _Stored(msgspec.Struct, array_like=True):
+    """One response, as it is stored in a file."""
 
     format: int
     key: bytes
@@ -38,80 +46,80 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Kept).decode
+_decode = msgspec.msgpack.Decoder(_Stored).decode
 
 
 class CachingFetcher:
-    """Answers from a folder what it holds, and has another fetcher fetch the rest.
+    """Returns stored responses from a folder, and fetches all other requests with another fetcher.
 
-    Several processes may share the folder. It has no bound on its size and may be deleted at any time. Cookies that a
-    kept answer sets are not set again.
+    Several processes may share the folder. Its size is not limited, and it may be deleted at any time. Cookies of a
+    stored response are not set again.
 
     ``ttl``
-        Seconds for which an answer is kept; ``None``: for ever.
+        Lifetime of a stored response in seconds; ``None``: no limit.
     """
 
     def __init__(self, fetcher: Fetcher, folder: str | Path, ttl: float | None = None) -> None:
         self._fetcher = fetcher
         self._folder = Path(folder)
         self._ttl = ttl
-        self.asks_before_sending = asks_before_sending(fetcher)
-        self.blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
+
+    @property
+    def capabilities(self) -> FetcherCapabilities:
+        """Those of the wrapped fetcher; the headers of a stored response are shown first too."""
+        return msgspec.structs.replace(self._fetcher.capabilities, shows_headers=True)
 
     async def open(self) -> None:
-        """Open the other fetcher."""
+        """Open the wrapped fetcher."""
         await self._fetcher.open()
 
     async def close(self) -> None:
-        """Close the other fetcher."""
+        """Close the wrapped fetcher."""
         await self._fetcher.close()
 
-    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
-        """Fetch one request, or find it; raises as the other fetcher, and Aborted if the body is not wanted."""
-        return await self.fetch(request, on_headers)
-
-    async def fetch(self, request: Request, on_headers: HeaderHook | None = None) -> Response:
-        """Fetch one request, or find it; raises as the other fetcher."""
-        wish = _directives(request)
-        if not _may_be_kept(request) or "no-store" in wish:
-            return await self._pass_on(request, on_headers)
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Response:
+        """Return a stored response, or fetch the request. Raises what the wrapped fetcher raises."""
+        directives = _directives(request)
+        if not _is_cacheable(request) or "no-store" in directives:
+            return await fetch_with_hook(self._fetcher, request, permit, on_headers)
         key = _key(request)
         path = self._path(key)
-        if "no-cache" not in wish:
-            kept = await asyncio.to_thread(self._read, path, key)
-            if kept is not None:
-                return await _shown(kept, request, on_headers)
-        response = await self._pass_on(request, on_headers)
+        if "no-cache" not in directives:
+            stored = await asyncio.to_thread(self._read, path, key)
+            if stored is not None:
+                return await _response_of(stored, request, on_headers)
+        response = await fetch_with_hook(self._fetcher, request, permit, on_headers)
         if response.status in _STORED_STATUSES and "no-store" not in response.header("cache-control").lower():
-            await asyncio.to_thread(_write, path, _of(response, key))
+            await asyncio.to_thread(_write, path, _stored(response, key))
         return response
-
-    async def _pass_on(self, request: Request, on_headers: HeaderHook | None) -> Response:
-        if on_headers is None:
-            return await self._fetcher.fetch(request)
-        return await fetch_watched(self._fetcher, request, on_headers)
 
     def _path(self, key: bytes) -> Path:
         name = xxhash.xxh3_128_hexdigest(key)
         return self._folder / name[:2] / name[2:]
 
-    def _read(self, path: Path, key: bytes) -> _Kept | None:
+    def _read(self, path: Path, key: bytes) -> _Stored | None:
         try:
-            kept = _decode(path.read_bytes())
-        except (OSError, msgspec.MsgspecError):  # nothing there, or nothing of ours: fetch it
+            stored = _decode(path.read_bytes())
+        except (OSError, msgspec.MsgspecError):  # missing, or not a file of this cache: fetch the page
             return None
-        fresh = self._ttl is None or 0 <= time.time() - kept.at < self._ttl
-        return kept if kept.format == _FORMAT and kept.key == key and fresh else None
+        fresh = self._ttl is None or 0 <= time.time() - stored.at < self._ttl
+        return stored if stored.format == _FORMAT and stored.key == key and fresh else None
 
 
-async def _shown(kept: _Kept, request: Request, on_headers: HeaderHook | None) -> Response:
-    response = Response(request.url, kept.status, headers=kept.headers, body=kept.body, request=request)
+async def _response_of(stored: _Stored, request: Request, on_headers: HeaderHook | None) -> Response:
+    response = Response(request.url, stored.status, headers=stored.headers, body=stored.body, request=request)
     if on_headers is not None and not await on_headers(response.replace(body=b"")):
-        raise Aborted("the body was not wanted")
+        raise Aborted("the header hook rejected the response")
     return response
 
 
-def _may_be_kept(request: Request) -> bool:
+def _is_cacheable(request: Request) -> bool:
     return request.method == "GET" and not request.body and not request.url.endswith("/robots.txt")
 
 
@@ -128,19 +136,19 @@ def _key(request: Request) -> bytes:
     return _encode([request.url, headers, sorted(request.cookies.items()), request.session])
 
 
-def _of(response: Response, key: bytes) -> _Kept:
+def _stored(response: Response, key: bytes) -> _Stored:
     lines = "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
-    return _Kept(
+    return _Stored(
         _FORMAT, key, time.time(), response.status, lines.encode("latin-1", "replace"), response.body
     )
 
 
-def _write(path: Path, kept: _Kept) -> None:
-    """Write in one step; a folder that cannot be written makes no page fail."""
+def _write(path: Path, stored: _Stored) -> None:
+    """Write the file atomically. An error is ignored: the page has been fetched."""
     draft = path.with_name(f"{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(_encode(kept))
+        draft.write_bytes(_encode(stored))
         draft.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

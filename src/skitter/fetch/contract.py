@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
+
+import msgspec
 
 from skitter.errors import SkitterError
 from skitter.request import Request
@@ -91,79 +92,114 @@ class UnsendableRequest(FetchError):
 
 
 class TooLate(FetchError):
-    """The request could not be sent in the time in which a promised distance allows it; its turn will come again."""
+    """The request missed the time slot that the delay of its host allows. It is queued again; no attempt counts."""
 
     kind = "late"
     free = True
 
 
 class Aborted(FetchError):
-    """Whoever looked at the headers of the answer wanted no more of it."""
+    """The header hook rejected the response; its body was not read."""
 
     kind = "aborted"
     retryable = False
 
 
-class Fetcher(Protocol):
-    """Request in, response out. Follows no redirect; raises :class:`FetchError`.
+HeaderHook = Callable[[Response], Awaitable[bool]]
+"""Receives a response without its body. Returns whether to read the body."""
 
-    A fetcher that keeps cookies itself says so by an attribute ``keeps_cookies = True``; any other gets them
-    as a ``Cookie`` header.
+
+class SendPermit(Protocol):
+    """Permission to send one request, which may expire while the fetcher prepares the request.
+
+    A lease on a host with a fixed delay is valid for a short time only. A fetcher that may wait before it sends
+    (for a connection, a proxy, a browser) asks the permit again as late as it can.
     """
 
-    async def open(self) -> None:
-        """Make ready (called once, on the running loop)."""
+    @property
+    def expires(self) -> bool:
+        """Whether :meth:`may_send` can ever return ``False``. If not, a fetcher need not ask."""
         ...
 
-    async def fetch(self, request: Request) -> Response:
-        """Fetch one request. Any HTTP status is a response, not an error."""
+    def may_send(self) -> bool:
+        """Return whether the request may be sent now. If not, the fetcher raises :class:`TooLate`."""
         ...
 
-    async def close(self) -> None:
-        """Abort what is in flight and close all connections."""
-        ...
-
-
-class MayStart(Protocol):
-    """Tells whether a request may still be sent."""
-
-    def __call__(self, connecting: float = 0.0) -> bool:
-        """Tell it; ``connecting``: seconds spent on a new connection for it, which the next turns will allow for."""
+    def report_connecting(self, seconds: float) -> None:
+        """Report the time that a new connection for the request took. Later leases of the host allow for it."""
         ...
 
 
-MAY_START: ContextVar[MayStart | None] = ContextVar("may_start", default=None)
-"""Within a turn of a worker whose host has a promised distance: tells whether its request may still be sent; if not,
-:class:`TooLate` hands it back. Set for a fetcher that says by an attribute ``asks_before_sending = True`` that it
-asks, as late as it can."""
+class UnconditionalPermit:
+    """Permits a request at any time: for fetches outside of a job, and for those that follow a permitted one."""
+
+    expires = False
+
+    def may_send(self) -> bool:
+        """Return ``True``."""
+        return True
+
+    def report_connecting(self, seconds: float) -> None:
+        """Do nothing: no lease depends on it."""
 
 
-def asks_before_sending(fetcher: Fetcher) -> bool:
-    """Tell whether a fetcher heeds :data:`MAY_START`."""
-    return getattr(fetcher, "asks_before_sending", False)
+UNCONDITIONAL: Final[SendPermit] = UnconditionalPermit()
 
 
-HeaderHook = Callable[[Response], Awaitable[bool]]
-"""Gets a response that has no body yet; its answer tells whether the body is wanted."""
+class FetcherCapabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fetcher does by itself. A fetcher that wraps another one replaces the fields that it changes."""
+
+    keeps_cookies: bool = False
+    """It keeps cookies. Otherwise it receives them as a ``Cookie`` header."""
+    shows_headers: bool = False
+    """It calls ``on_headers`` before it reads the body. Otherwise the hook is called after the fetch."""
+    blocked_statuses: frozenset[int] = frozenset()
+    """Statuses that end a session. The request is retried with another session."""
 
 
 @runtime_checkable
-class HeaderWatching(Protocol):
-    """A fetcher that can show the headers of an answer before it reads the body."""
+class Fetcher(Protocol):
+    """Takes a request and returns its response. Does not follow redirects."""
 
-    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
-        """Fetch as ``fetch`` does; raises :class:`Aborted`, with the body left unread, if it is not wanted."""
+    @property
+    def capabilities(self) -> FetcherCapabilities:
+        """What the fetcher does by itself. Constant while it is open; a class attribute in most fetchers."""
+        ...
+
+    async def open(self) -> None:
+        """Acquire resources. Called once, on the running event loop."""
+        ...
+
+    async def fetch(
+        self, request: Request, *, permit: SendPermit, on_headers: HeaderHook | None = None
+    ) -> Response:
+        """Fetch one request. Any HTTP status is a response, not an error.
+
+        ``permit``: pass it on to a wrapped fetcher, or ask it right before sending.
+        ``on_headers``: given only to a fetcher whose capabilities include ``shows_headers``. If it returns ``False``,
+        leave the body unread and raise :class:`Aborted`.
+
+        Raises :class:`FetchError`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Abort running fetches and release resources."""
         ...
 
 
-async def fetch_watched(fetcher: Fetcher, request: Request, on_headers: HeaderHook) -> Response:
-    """Fetch with somebody looking at the headers; a fetcher that cannot show them before shows them after.
+async def fetch_with_hook(
+    fetcher: Fetcher, request: Request, permit: SendPermit, on_headers: HeaderHook | None
+) -> Response:
+    """Fetch a request and call ``on_headers``: before the body is read if the fetcher can, else after the fetch.
 
-    Raises :class:`Aborted` if the answer is not wanted.
+    Raises :class:`FetchError`; :class:`Aborted` if the hook rejects the response.
     """
-    if isinstance(fetcher, HeaderWatching):
-        return await fetcher.fetch_watched(request, on_headers)
-    response = await fetcher.fetch(request)
+    if on_headers is None:
+        return await fetcher.fetch(request, permit=permit)
+    if fetcher.capabilities.shows_headers:
+        return await fetcher.fetch(request, permit=permit, on_headers=on_headers)
+    response = await fetcher.fetch(request, permit=permit)
     if not await on_headers(response):
-        raise Aborted("the answer was not wanted")
+        raise Aborted("the header hook rejected the response")
     return response

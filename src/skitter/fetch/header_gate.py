@@ -1,7 +1,7 @@
-"""HeaderGate: holds back the body of an answer until somebody has seen its headers and wants it.
+"""HeaderGate: holds back the body of a response until a hook has accepted its headers.
 
-curl is told to pause when the first bytes of the body come before the decision has: what the server goes on
-sending then waits in the socket, and of a body that is not wanted hardly more than one packet is taken.
+If the first bytes of the body arrive before the decision, curl pauses the transfer. Further data waits in the socket,
+so little more than one packet of a rejected body is received.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAUSE: int = pycurl.WRITEFUNC_PAUSE
 
 
 class HeaderGate:
-    """Made for one transfer, after it was prepared and before it begins."""
+    """The gate of one transfer. Create it after the transfer is prepared and before it starts."""
 
     def __init__(self, transfer: Transfer, request: Request, on_headers: HeaderHook) -> None:
         self._transfer = transfer
@@ -35,9 +35,9 @@ class HeaderGate:
         transfer.watch(self._on_line, self._on_block)
 
     async def pass_through(self, performing: Coroutine[Any, Any, None]) -> None:
-        """Run the transfer to its end, or to the decision that its body is not wanted.
+        """Run the transfer until it ends or the hook rejects it.
 
-        Raises what the transfer or the hook raises, and :class:`~skitter.fetch.contract.Aborted`.
+        Raises what the transfer or the hook raises; :class:`~skitter.fetch.contract.Aborted` for a rejected response.
         """
         transfer = self._performing = asyncio.ensure_future(performing)
         try:
@@ -49,7 +49,7 @@ class HeaderGate:
             await self._end(transfer)
 
     async def _end(self, *tasks: asyncio.Future[None]) -> None:
-        """End what is still at work: the hook of a transfer that failed, both if this was cancelled."""
+        """Cancel the hook of a failed transfer; cancel both if the caller was cancelled."""
         left = [task for task in (*tasks, self._decision) if task is not None and not task.done()]
         for task in left:
             task.cancel()
@@ -82,13 +82,13 @@ class HeaderGate:
             if not wanted:
                 self._performing.cancel()
         if not wanted:
-            raise Aborted("the body was not wanted")
+            raise Aborted("the header hook rejected the response")
         self._open = True
         if self._paused and not self._performing.done():
             self._transfer.curl.pause(pycurl.PAUSE_CONT)
 
 
 def _status(line: bytes) -> int:
-    """Read the code of a status line; 0 for one that has none."""
+    """Return the code of a status line; 0 if it has none."""
     parts = line.split(None, 2)
     return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0

@@ -11,7 +11,16 @@ import certifi
 import pycurl
 
 from skitter.errors import UsageError
-from skitter.fetch.contract import MAY_START, ConnectError, FetchError, HeaderHook, TooLate, UnsendableRequest
+from skitter.fetch.contract import (
+    UNCONDITIONAL,
+    ConnectError,
+    FetcherCapabilities,
+    FetchError,
+    HeaderHook,
+    SendPermit,
+    TooLate,
+    UnsendableRequest,
+)
 from skitter.fetch.cookies import CookieJars
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.decoding import decode_body
@@ -24,29 +33,28 @@ from skitter.response import Response
 from skitter.settings import Settings
 from skitter.web.urls import normalize, registered_domain
 
-_OLDEST_LIBCURL = (8, 4)
+_MIN_LIBCURL = (8, 4)
 _MAX_POOLED = 256
 _FEWEST_CONNECTIONS = 64
 _SCHEMES = ("http://", "https://")
 _CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
-# Above this, decoding moves to a thread so that the loop goes on meanwhile.
-_DECODE_ASIDE = 256 * 1024
+# Bytes. Larger bodies are decoded in a thread, so that they do not block the event loop.
+_DECODE_IN_THREAD = 256 * 1024
 
 
 class _OnlyDeadConnections(Exception):
-    """The server had closed every kept connection that curl tried; nothing of the request was answered."""
+    """The server had closed every connection that curl tried to reuse. The request was not answered."""
 
 
 class HttpFetcher:
-    """Fetches over HTTP. Follows no redirect; cookies are kept per ``Request.session``.
+    """Fetches over HTTP. Does not follow redirects; keeps cookies per ``Request.session``.
 
-    Bodies come decoded (``Content-Encoding`` stays among the headers). Connections are kept alive and shared
-    by all requests of this fetcher. A request that meets a kept connection which the server has just closed
-    is sent again on a fresh one, before any byte of an answer only.
+    Bodies are decoded (``Content-Encoding`` stays among the headers). All requests of a fetcher share its
+    connections. If the server has closed a reused connection before the first byte of its answer, the request is
+    sent again on a new connection.
     """
 
-    keeps_cookies = True
-    asks_before_sending = True
+    capabilities = FetcherCapabilities(keeps_cookies=True, shows_headers=True)
 
     def __init__(self, settings: Settings | None = None, cookies: CookieJars | None = None) -> None:
         self.settings = settings or Settings()
@@ -60,12 +68,15 @@ class HttpFetcher:
         self._watch = StallWatch(self._running, self.settings.read_timeout)
 
     async def open(self) -> None:
-        """Make ready. Raises :class:`~skitter.errors.UsageError` with a libcurl too old to limit bodies."""
+        """Create the connection pool.
+
+        Raises :class:`~skitter.errors.UsageError` if libcurl is too old to limit the size of bodies.
+        """
         found = pycurl.version_info()[1]
-        if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST_LIBCURL:
+        if tuple(int(part) for part in found.split(".")[:2]) < _MIN_LIBCURL:
             raise UsageError(
-                f"pycurl was built with libcurl {found}; body limits need at least 8.4",
-                remedy="install the pycurl wheel from PyPI, which brings its own libcurl",
+                f"pycurl was built with libcurl {found}; skitter needs 8.4 or later",
+                remedy="install the pycurl wheel from PyPI, which includes libcurl",
             )
         if not self._ca_file:
             self._ca_file = await asyncio.to_thread(certifi.where)
@@ -75,33 +86,33 @@ class HttpFetcher:
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections)
         self._multi = multi
 
-    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
-        """Fetch one request, and read the body only if ``on_headers`` wants it.
-
-        Raises as :meth:`fetch`, what ``on_headers`` raises, and :class:`~skitter.fetch.contract.Aborted`.
-        """
-        return await self.fetch(request, on_headers)
-
-    async def fetch(self, request: Request, on_headers: HeaderHook | None = None) -> Response:
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Response:
         """Fetch one request. Any HTTP status is a response.
 
-        Raises a :class:`~skitter.fetch.contract.FetchError`. Cancelling ends the transfer.
+        Cancelling the call ends the transfer. Raises :class:`~skitter.fetch.contract.FetchError`, and whatever
+        ``on_headers`` raises; :class:`~skitter.fetch.contract.Aborted` if it returns ``False``.
         """
         url = _sendable(request.url)
         cookie = self.cookies.header_for(request)
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             transfer.prepare(request, url, cookie)
-            if (may_start := MAY_START.get()) is not None:
-                transfer.ask_before_sending(may_start)
+            if permit.expires:
+                transfer.check_before_sending(permit)
             try:
-                await self._performing(transfer, request, on_headers)
+                await self._run(transfer, request, on_headers)
             except _OnlyDeadConnections:
                 transfer.connect_afresh()
-                await self._performing(transfer, request, on_headers)
+                await self._run(transfer, request, on_headers)
             response = await self._response(transfer, request)
         except BaseException:
-            # A handle in an unknown state is not worth keeping.
+            # The state of the handle is unknown, so it is not reused.
             transfer.curl.close()
             raise
         transfer.reset()
@@ -110,7 +121,7 @@ class HttpFetcher:
         return response
 
     async def close(self) -> None:
-        """Abort what is in flight and close all connections. Safe to call twice."""
+        """Abort running transfers and close all connections. Safe to call twice."""
         multi, self._multi = self._multi, None
         self._watch.stop()
         if multi is not None:
@@ -124,14 +135,14 @@ class HttpFetcher:
     async def _perform(self, transfer: Transfer) -> None:
         multi = self._multi
         if multi is None:
-            raise UsageError("this fetcher is not open", remedy="await open() first, close() last")
+            raise UsageError("the fetcher is not open", remedy="await open() before the first fetch")
         future = self._running[transfer] = multi.start(transfer.curl)
         self._watch.start()
         try:
             await future
         except pycurl.error as error:
             if transfer.is_late:
-                raise TooLate("the turn of its host was over before it could be sent") from None
+                raise TooLate("the request missed its time slot for this host") from None
             if error.args[1].startswith("Connection died, tried") and not transfer.fresh:
                 raise _OnlyDeadConnections from None
             raise _error_of(transfer, error) from None
@@ -143,7 +154,7 @@ class HttpFetcher:
             del self._running[transfer]
             multi.end(transfer.curl)
 
-    def _performing(
+    def _run(
         self, transfer: Transfer, request: Request, on_headers: HeaderHook | None
     ) -> Coroutine[Any, Any, None]:
         performing = self._perform(transfer)
@@ -176,7 +187,7 @@ class HttpFetcher:
 
     async def _absorb(self, response: Response) -> None:
         if not self._suffixes_read:
-            # The first look-up reads the Public Suffix List, which would hold up the loop.
+            # The first look-up reads the Public Suffix List, which would block the event loop.
             await asyncio.to_thread(registered_domain, "example.com")
             self._suffixes_read = True
         self.cookies.absorb(response)
@@ -184,7 +195,7 @@ class HttpFetcher:
     async def _decoded(self, names: bytes, body: bytes) -> bytes:
         tokens = b",".join(_CONTENT_ENCODINGS(names)).decode("latin-1").split(",")
         codings = [name for token in tokens if (name := token.strip()) not in ("", "identity")]
-        if len(body) <= _DECODE_ASIDE:
+        if len(body) <= _DECODE_IN_THREAD:
             return decode_body(body, codings, self.settings.max_body)
         return await asyncio.to_thread(decode_body, body, codings, self.settings.max_body)
 
@@ -192,10 +203,12 @@ class HttpFetcher:
 def _sendable(url: str) -> str:
     if url.startswith(_SCHEMES) and url.isascii() and " " not in url:
         return url
-    # A URL that was never normalised: send what a browser would.
+    # The URL was never normalised: send what a browser would send.
     href = normalize(url)
     if href is None or not href.startswith(_SCHEMES):
-        raise UnsendableRequest(f"{url!r} is no http(s) URL", remedy="give an absolute http(s) URL")
+        raise UnsendableRequest(
+            f"not an http(s) URL: {url!r}", remedy="use an absolute http(s) URL", field="url"
+        )
     return href
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 from protego import Protego
 
-from skitter.fetch.contract import MAY_START, Fetcher, FetchError
+from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, SendPermit
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.headers import parse_retry_after
@@ -149,20 +149,24 @@ async def fetch_robots(
     origin: str,
     settings: RobotsSettings,
     previous: RobotsRecord | None = None,
+    *,
+    permit: SendPermit = UNCONDITIONAL,
 ) -> RobotsRecord:
-    """Fetch the robots.txt of an origin and say what came of it.
+    """Fetch the robots.txt of an origin and return the result as a record.
 
     ``previous``
-        The last record of this origin, run out or not: it counts the failures in a row, and its rules stay
+        The last record of this origin, expired or not. It counts the failures in a row, and its rules stay
         in force while the host does not answer (RFC 9309, 2.4).
+    ``permit``
+        For the first request. A redirect is followed without asking again.
 
     Raises only a :class:`~skitter.fetch.contract.FetchError` that is ``free``, and programming errors.
     """
     url = f"{origin}/robots.txt"
     try:
         for _ in range(MAX_REDIRECTS + 1):
-            response = await fetcher.fetch(Request(url))
-            MAY_START.set(None)  # a redirect is followed within the same turn
+            response = await fetcher.fetch(Request(url), permit=permit)
+            permit = UNCONDITIONAL
             target = _redirect_target(response)
             if target is None:
                 return _judge(response, settings, previous)

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 
 from skitter._utils.notes import Notes
-from skitter.fetch.contract import Fetcher
+from skitter.fetch.contract import UNCONDITIONAL, Fetcher, SendPermit
 from skitter.fetch.robots import (
     Deferred,
     RobotsPolicy,
@@ -61,15 +61,15 @@ class RobotsCache:
             return parse_robots(record, self._token, self._settings, now)
         return verdict
 
-    async def verdict(self, url: str) -> RobotsPolicy | Deferred:
-        """Return what robots.txt means for a URL now, fetching it if need be."""
+    async def verdict(self, url: str, permit: SendPermit = UNCONDITIONAL) -> RobotsPolicy | Deferred:
+        """Return the rules for a URL, or the time to wait. Fetches robots.txt if necessary, within ``permit``."""
         known = self.known(url)
         if known is not None:
             return known
         origin = origin_of(url)
         task = self._under_way.get(origin)
         if task is None:
-            task = asyncio.create_task(self._find(origin))
+            task = asyncio.create_task(self._find(origin, permit))
             self._under_way[origin] = task
             task.add_done_callback(lambda _: self._under_way.pop(origin, None))
         # A waiter that is cancelled must not take the file from the others.
@@ -83,7 +83,7 @@ class RobotsCache:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _find(self, origin: str) -> RobotsRecord:
+    async def _find(self, origin: str, permit: SendPermit) -> RobotsRecord:
         key = f"robots:{origin}"
         entry = self._known.get(origin)
         previous = entry[0] if entry else None
@@ -92,7 +92,7 @@ class RobotsCache:
             if shared.holds(time.time()):
                 return shared
             previous = shared
-        record = await fetch_robots(self._fetcher, origin, self._settings, previous)
+        record = await fetch_robots(self._fetcher, origin, self._settings, previous, permit=permit)
         if self._notes is not None:
             await self._notes.put(key, encode_record(record), record.ttl + _KEPT_BEYOND_TTL)
         return record

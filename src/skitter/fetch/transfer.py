@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pycurl
 
-from skitter.fetch.contract import Disconnected, MayStart, UnsendableRequest
+from skitter.fetch.contract import Disconnected, SendPermit, UnsendableRequest
 from skitter.fetch.decoding import ACCEPT_ENCODING
 from skitter.request import Request
 from skitter.settings import Settings
@@ -37,7 +37,7 @@ class Transfer:
         "_connects",
         "_extra",
         "_lines",
-        "_may_start",
+        "_permit",
         "_settings",
         "_unusual",
         "curl",
@@ -56,11 +56,11 @@ class Transfer:
         self._chunks: list[bytes] = []
         self._extra = False
         self._unusual = False
-        self._may_start: MayStart | None = None
+        self._permit: SendPermit | None = None
         self._begun = 0.0
         self._connects = False
         self.is_late = False
-        """Whether it was not sent, because it might not start any more."""
+        """Whether the request was not sent because its permit had expired."""
         self.curl = pycurl.Curl()
         self.seen_bytes = -1
         """What :class:`~skitter.fetch.stall.StallWatch` saw moved when it last looked."""
@@ -125,25 +125,23 @@ class Transfer:
         self.fresh = self._unusual = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
-    def ask_before_sending(self, may_start: MayStart) -> None:
-        """Let ``may_start`` tell, at the last moment, whether the request may still go out.
-
-        It is asked right before the sending, and before that where a new connection is begun: none is made in vain.
-        """
-        self._may_start, self._begun, self._connects = may_start, time.monotonic(), False
+    def check_before_sending(self, permit: SendPermit) -> None:
+        """Check the permit right before the request is sent, and before a new connection is opened for it."""
+        self._permit, self._begun, self._connects = permit, time.monotonic(), False
         self.curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_new_connection)
         self.curl.setopt(pycurl.PREREQFUNCTION, self._on_connected)
 
     def _on_new_connection(self, _fd: int, _purpose: int) -> int:
         self._connects = True
-        return int(pycurl.SOCKOPT_ERROR if self._is_too_late(0.0) else pycurl.SOCKOPT_OK)
+        return int(pycurl.SOCKOPT_ERROR if self._has_expired() else pycurl.SOCKOPT_OK)
 
     def _on_connected(self, *_where: object) -> int:
-        connecting = time.monotonic() - self._begun if self._connects else 0.0
-        return int(pycurl.PREREQFUNC_ABORT if self._is_too_late(connecting) else pycurl.PREREQFUNC_OK)
+        if self._connects and self._permit is not None:
+            self._permit.report_connecting(time.monotonic() - self._begun)
+        return int(pycurl.PREREQFUNC_ABORT if self._has_expired() else pycurl.PREREQFUNC_OK)
 
-    def _is_too_late(self, connecting: float) -> bool:
-        self.is_late = self._may_start is not None and not self._may_start(connecting)
+    def _has_expired(self) -> bool:
+        self.is_late = self._permit is not None and not self._permit.may_send()
         return self.is_late
 
     def _prepare_method(self, request: Request, *, with_body: bool) -> None:
@@ -217,8 +215,8 @@ class Transfer:
             self.curl.unsetopt(pycurl.COOKIE)
             self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.timeout))
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
-        if self._may_start is not None or self.is_late:
-            self._may_start, self.is_late = None, False
+        if self._permit is not None:
+            self._permit, self.is_late = None, False
         self._extra = self._unusual = self.fresh = False
 
 

@@ -1,9 +1,9 @@
-"""Summary: how a run ended, for people and for programs."""
+"""Summary: the result of a run, for people and for programs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -12,14 +12,14 @@ from skitter.frontier.records import FrontierStatus, JobState
 from skitter.observe.figures import amount, duration, kinds, listed
 from skitter.run.crawl import RunResult
 
-type_of_end = Literal["finished", "stopped", "paused", "failed"]
+SummaryState = Literal["finished", "stopped", "paused", "failed"]
 
 
 class Summary(msgspec.Struct, kw_only=True):
     """What ``--summary FILE`` holds, as one JSON object. Counts are of the job over all its runs."""
 
     job: str
-    state: type_of_end
+    state: SummaryState
     """``finished``: nothing is left to do. ``failed``: an error ended this run; like a ``stopped`` job it
     can be resumed."""
     reason: str
@@ -59,23 +59,17 @@ class Summary(msgspec.Struct, kw_only=True):
             path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
         except OSError as error:
             raise UsageError(
-                f"summary {path} cannot be written: {error.strerror}", remedy="name another file"
+                f"cannot write summary {path}: {error.strerror}",
+                remedy="choose another file",
+                field="summary",
             ) from error
 
 
 def summary_of(result: RunResult, exit_code: int) -> Summary:
-    """Sum up a run that came to its end."""
+    """Return the summary of a run that ended without an error."""
     pages = result.counters.get("pages", 0) - result.before.counters.get("pages", 0)
-    return _summary(
-        result.job,
-        _end_of(result.state),
-        result.reason,
-        exit_code,
-        result.seconds,
-        pages,
-        result.status,
-        result.outputs,
-    )
+    ending = _Ending(_state_of(result.state), result.reason, exit_code)
+    return _summary(result.job, ending, result.seconds, pages, result.status, result.outputs)
 
 
 def summary_of_failure(
@@ -87,12 +81,12 @@ def summary_of_failure(
     status: FrontierStatus,
     outputs: list[str],
 ) -> Summary:
-    """Sum up a run that an error ended, from the last look at it."""
-    return _summary(job, "failed", reason, exit_code, seconds, pages, status, outputs)
+    """Return the summary of a run that an error ended, from its last known status."""
+    return _summary(job, _Ending("failed", reason, exit_code), seconds, pages, status, outputs)
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return the summary as named lines for people; what is empty is left out."""
+    """Return the summary as named lines for people, without empty ones."""
     rows = [
         ("pages", f"{summary.pages:,}"),
         ("items", f"{summary.items:,}"),
@@ -107,19 +101,18 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     return [(name, text) for name, text in rows if text]
 
 
+class _Ending(NamedTuple):
+    state: SummaryState
+    reason: str
+    exit_code: int
+
+
 def _summary(
-    job: str,
-    state: type_of_end,
-    reason: str,
-    exit_code: int,
-    seconds: float,
-    pages: int,
-    status: FrontierStatus,
-    outputs: list[str],
+    job: str, ending: _Ending, seconds: float, pages: int, status: FrontierStatus, outputs: list[str]
 ) -> Summary:
     counters = status.counters
     return Summary(
-        job=job, state=state, reason=reason, exit_code=exit_code, seconds=round(seconds, 3), pages_this_run=pages,
+        job=job, state=ending.state, reason=ending.reason, exit_code=ending.exit_code, seconds=round(seconds, 3), pages_this_run=pages,
         pages_per_second=round(pages / seconds, 2) if seconds else 0.0,
         pages=counters.get("pages", 0), items=counters.get("items", 0), bytes=counters.get("bytes", 0),
         added=status.added, queued=status.queued, delayed=status.delayed, in_flight=status.leased,
@@ -129,7 +122,7 @@ def _summary(
     )  # fmt: skip
 
 
-def _end_of(state: JobState) -> type_of_end:
+def _state_of(state: JobState) -> SummaryState:
     if state is JobState.FINISHED:
         return "finished"
     return "paused" if state is JobState.PAUSED else "stopped"

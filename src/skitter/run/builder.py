@@ -1,25 +1,20 @@
-"""Build the parts of a job (spider, hooks, scope, fetcher, stores, worker) from its plain description."""
+"""JobBuilder: builds the parts of a job (spider, hooks, scope, fetcher, stores, worker) from its specification."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
-
-from skitter.request import Request
-
-if TYPE_CHECKING:  # the owner of a fleet needs no worker
-    from skitter.worker.worker import Worker
 import asyncio
 import os
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from skitter.errors import SpiderError, UsageError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.records import Entry, JobInfo, JobState
+from skitter.request import Request
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.loader import build_spider, load_spider_class
 from skitter.scope import Scope
@@ -28,217 +23,224 @@ from skitter.spider import Spider
 from skitter.store.contract import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
 from skitter.worker.hooks import Hooks
-from skitter.worker.routing import OutputRouter, RoutedStores
+from skitter.worker.routing import ItemWriter, OutputRouter, RoutedStores
 
-if TYPE_CHECKING:  # imported when a worker is made: the owner of a fleet makes none
+if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes none
+    from types import ModuleType
+
     from skitter._utils.notes import Notes
     from skitter.fetch.contract import Fetcher
+    from skitter.worker.leaser import LeaseObserver
+    from skitter.worker.links import LinkCollector
     from skitter.worker.worker import Worker
 
 
 class RunOverrides(msgspec.Struct, frozen=True):
-    """Additions of this process to a job. They are not kept with the job, and worker processes know nothing of them."""
+    """Additions of this process to a job. They are not stored with the job, and worker processes do not have them."""
 
     hooks: Sequence[object] = ()
-    """Hook collections. They stand before the spider's own, so that none of those can answer in their place."""
+    """Hook collections. They run before the hooks of the spider."""
     settings: Mapping[str, Any] = {}
-    """Settings that are objects, such as a fetcher; on top of the spider's, below those of the job."""
-    first: Sequence[Request] = ()
-    """Requests that are added when the run begins, besides the seeds of the spider; what is known stays known."""
+    """Settings that are objects, such as a fetcher. They override those of the spider, but not those of the job."""
+    requests: Sequence[Request] = ()
+    """Requests to add when the run starts, besides the seeds of the spider. Known requests are not added again."""
 
 
 class WorkerSet:
-    """Hears of each worker of this process that begins or ends.
+    """The running workers of this process.
 
-    A worker that comes after :meth:`drain`, because it was still opening its stores or its fetcher, is drained as
-    it comes.
+    A worker that starts after :meth:`drain`, because it was still opening its stores or its fetcher, drains at once.
     """
 
     def __init__(self) -> None:
         self._workers: list[Worker] = []
         self._draining = False
 
-    def enter(self, worker: Worker) -> None:
-        """Take note of a worker that is about to run."""
+    def add(self, worker: Worker) -> None:
+        """Add a worker that is about to run."""
         self._workers.append(worker)
         if self._draining:
             worker.drain()
 
-    def leave(self, worker: Worker) -> None:
-        """Take note of a worker that has ended."""
+    def remove(self, worker: Worker) -> None:
+        """Remove a worker that has ended."""
         self._workers.remove(worker)
 
     def drain(self) -> None:
-        """Let all of them lease nothing more, finish what is in hand, and leave."""
+        """Let all workers lease nothing more, finish the requests in progress, and end."""
         self._draining = True
         for worker in self._workers:
             worker.drain()
 
 
-_PARTS = ("fetcher", "user_agents", "proxies", "sessions", "cookies", "cookie_file")
+_PLUGIN_SETTINGS = ("fetcher", "user_agents", "proxies", "sessions", "cookies", "cookie_file")
 _DEFAULTS = Settings()
 
 
 class JobBuilder:
-    """The parts of one job in this process, made from its spec.
+    """The parts of one job in this process.
 
-    ``spider_class`` is the spider if it is at hand; otherwise it is found by its name. ``equipment`` is what this
-    process adds.
+    ``spider``: the spider or its class, if this process has it; by default it is loaded by its name.
+    ``overrides``: the additions of this process.
 
-    Raises, when made, the errors of a spider that cannot be loaded and of settings that do not fit.
+    Raises the errors of a spider that cannot be loaded, and of invalid settings.
     """
 
-    equipment = RunOverrides()
-
     def __init__(
-        self, spec: JobSpec, spider_class: type[Spider] | None = None, equipment: RunOverrides | None = None
+        self,
+        spec: JobSpec,
+        spider: Spider | type[Spider] | None = None,
+        overrides: RunOverrides | None = None,
     ) -> None:
         self.spec = spec
-        if equipment is not None:
-            self.equipment = equipment
+        self._overrides = RunOverrides() if overrides is None else overrides
         self.folder = JobFolder(spec.job, spec.home)
-        self.spider: Spider = build_spider(
-            load_spider_class(spec.spider) if spider_class is None else spider_class, spec.arguments
-        )
+        if not isinstance(spider, Spider):
+            spider = build_spider(
+                load_spider_class(spec.spider) if spider is None else spider, spec.arguments
+            )
+        self.spider: Spider = spider
         self.settings: Settings = build_settings(
-            {**self.spider.custom_settings, **self.equipment.settings}, spec.settings
+            {**spider.custom_settings, **self._overrides.settings}, spec.settings
         )
         _refuse_objects(spec.settings)
-        self.scope = _scope(self.spider, self.settings)
-        self.settings.politeness()  # a bad limit rule is found now, not by the first worker
+        self.scope = _scope(spider, self.settings)
+        # Find errors now, not in the first worker.
+        self.settings.politeness()
         self.settings.queue_sizes()
-        if any(getattr(self.settings, name) != getattr(_DEFAULTS, name) for name in _PARTS):
-            self.fetcher()  # and so is a part that is not there
+
+    def check_plugins(self) -> None:
+        """Find out whether all plugins that the settings name exist and can be made. May read files.
+
+        Raises :class:`~skitter.errors.SettingsError`.
+        """
+        if any(getattr(self.settings, name) != getattr(_DEFAULTS, name) for name in _PLUGIN_SETTINGS):
+            self.fetcher()
 
     def frontier_context(self, *, joining: bool = False) -> FrontierContext:
-        """Return what a frontier backend is told; ``joining``: others are at work on the job."""
+        """Return the context for a frontier backend. ``joining``: other processes work on the job already."""
         settings = self.settings
         return FrontierContext(
             self.spec.job, str(self.folder.path), settings.politeness(), frontier_options(settings), joining
         )
 
     def fetcher(self, notes: Notes | None = None) -> Fetcher:
-        """Return the fetcher of one worker; ``notes`` are what the workers share."""
+        """Return the fetcher of one worker, not yet open. ``notes``: shared by all workers of the job."""
         from skitter.run.fetcher_factory import make_fetcher  # noqa: PLC0415 - see above
 
         return make_fetcher(self.settings, notes)
 
     def hooks(self) -> Hooks:
-        """Return this process's hooks, and the spider's: methods named like a point, and its ``hooks`` collections."""
+        """Return the hooks of this process, then those of the spider and of the collections in its ``hooks``."""
         hooks = Hooks()
-        for collection in self.equipment.hooks:
-            hooks.register_all(collection)
-        hooks.register_all(self.spider)
-        for collection in getattr(self.spider, "hooks", ()):
+        for collection in (*self._overrides.hooks, self.spider, *self.spider.hooks):
             hooks.register_all(collection)
         return hooks
+
+    def link_collector(self, info: JobInfo) -> LinkCollector:
+        """Return the object that turns requests into entries for the frontier, as the workers of the job do."""
+        from skitter.worker.links import LinkCollector  # noqa: PLC0415 - see above
+
+        settings = self.settings
+        return LinkCollector(
+            self.scope,
+            settings.politeness(),
+            info.fingerprint_seed,
+            known_forever=settings.visited_ttl is None and not settings.refetch_failed,
+            fingerprint_keys=settings.fingerprint_keys,
+            group_key=settings.group_key,
+        )
 
     def first_entries(self, info: JobInfo) -> list[Entry]:
         """Return the requests that this process adds, as entries for the frontier.
 
-        Raises :class:`~skitter.errors.UsageError` for one that the scope refuses.
+        Raises :class:`~skitter.errors.UsageError` for a request that the scope refuses.
         """
-        if not self.equipment.first:
-            return []
-        from skitter.worker.links import LinkCollector  # noqa: PLC0415 - see above
-
-        settings = self.settings
-        gatherer = LinkCollector(
-            self.scope,
-            settings.politeness(),
-            info.fingerprint_seed,
-            fingerprint_keys=settings.fingerprint_keys,
-            group_key=settings.group_key,
-        )
-        entries = []
-        for request in self.equipment.first:
-            entry = gatherer.entry(request)
-            if isinstance(entry, str):
-                raise UsageError(
-                    f"first request {request.url!r} is refused: {entry}",
-                    remedy="give an absolute http(s) URL within the scope of the crawl",
-                )
-            entries.append(entry)
-        return entries
+        requests = self._overrides.requests
+        links = self.link_collector(info) if requests else None
+        return [] if links is None else list(_entries(links, requests))
 
     async def work(
         self,
         frontier: Frontier,
         info: JobInfo,
         name: str,
-        at_work: WorkerSet,
+        workers: WorkerSet,
         queues: Sequence[str] = (),
+        observer: LeaseObserver | None = None,
     ) -> JobState:
         """Run one worker in this process until the job is finished or stopped.
 
-        ``at_work`` knows it while it works, for those who want to drain it. ``queues``: those that it
-        serves; none: all.
+        ``workers`` contains the worker while it runs. ``queues``: the queues that it serves; empty: all.
+        ``observer`` sees the answers to its requests for leases.
         """
-        worker_class = await asyncio.to_thread(_worker_class)
-        stores = await self._open_stores(name)
-        sorting = self._sorting(name)
-        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes)  # it may look for installed parts
+        worker_module = await asyncio.to_thread(_load_worker_module)
+        hooks = self.hooks()
+        outputs = ItemWriter(await self.open_stores(name), hooks, self._routed_stores(name))
+        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes)  # it may look for installed plugins
         await fetcher.open()
-        worker = worker_class(
-            name,
-            self.spider,
-            self.settings,
-            frontier,
-            fetcher,
-            stores,
-            self.scope,
-            self.hooks(),
-            sorting,
-            queues,
+        parts = worker_module.WorkerParts(
+            self.spider, self.settings, self.link_collector(info), hooks, fetcher, outputs
         )
-        at_work.enter(worker)
+        worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, observer)
+        workers.add(worker)
         try:
-            return await worker.run(info)
+            return await worker.run()
         finally:
-            at_work.leave(worker)
+            workers.remove(worker)
             await fetcher.close()
-            for store in [*stores, *(sorting.opened if sorting is not None else ())]:
-                await store.close()
+            await outputs.close()
 
-    def _store_context(self, worker: str) -> StoreContext:
-        return StoreContext(self.spec.job, worker, str(self.folder.path), self.settings.durability)
-
-    async def _open_stores(self, worker: str) -> Sequence[Store]:
+    async def open_stores(self, worker: str) -> Sequence[Store]:
+        """Open the stores of one worker for the outputs of the job."""
         stores = stores_for(open_output(target) for target in self.spec.outputs)
         for store in stores:
             await store.open(self._store_context(worker))
         return stores
 
-    def _sorting(self, worker: str) -> RoutedStores | None:
-        return (
-            RoutedStores(self.spider, self._store_context(worker))
-            if isinstance(self.spider, OutputRouter)
-            else None
-        )
+    def _routed_stores(self, worker: str) -> RoutedStores | None:
+        if isinstance(self.spider, OutputRouter):
+            return RoutedStores(self.spider, self._store_context(worker))
+        return None
+
+    def _store_context(self, worker: str) -> StoreContext:
+        return StoreContext(self.spec.job, worker, str(self.folder.path), self.settings.durability)
 
 
-def _worker_class() -> type[Worker]:
-    """Load what a worker needs, which takes a tenth of a second: not on the event loop."""
-    import skitter.fetch.http  # noqa: F401, PLC0415 - see above
-    from skitter.worker.worker import Worker  # noqa: PLC0415 - see above
+def _entries(links: LinkCollector, requests: Iterable[Request]) -> Iterator[Entry]:
+    for request in requests:
+        entry = links.entry(request)
+        if isinstance(entry, str):
+            raise UsageError(
+                f"request {request.url!r} was refused: {entry}",
+                remedy="use an absolute http(s) URL within the scope of the crawl",
+            )
+        yield entry
 
-    return Worker
+
+def _load_worker_module() -> ModuleType:
+    """Load the modules that a worker needs. It takes a tenth of a second, so not on the event loop."""
+    import skitter.fetch.http  # noqa: PLC0415 - see above
+    import skitter.worker.worker  # noqa: PLC0415 - see above
+
+    return skitter.worker.worker
 
 
 def _refuse_objects(settings: Mapping[str, Any]) -> None:
-    """Refuse what could not be kept with the job, nor be told to another process."""
+    """Refuse objects: they can be neither stored with the job nor passed to another process."""
     for name, value in settings.items():
         try:
             msgspec.json.encode(value)
         except TypeError:
             raise UsageError(
-                f"setting {name} is an object, which a job cannot keep: {value!r:.60}",
-                remedy="set it in the spider's custom_settings, or name it by package.module:Name",
+                f"setting {name} cannot be stored with the job, because it is an object: {value!r:.60}",
+                remedy="set it in custom_settings of the spider, or name it as package.module:Name",
+                field=name,
             ) from None
 
 
 def worker_name() -> str:
-    """Return a name that no other worker has, had or will have."""
+    """Return a unique name for a worker."""
     return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
 
@@ -246,8 +248,9 @@ def _scope(spider: Spider, settings: Settings) -> Scope:
     seeds: Any = spider.start_urls
     if settings.scope != "any" and not seeds:
         raise SpiderError(
-            f"scope {settings.scope!r} needs start_urls, and spider {spider.name!r} has none",
-            remedy="set allowed_domains, or allow patterns, instead",
+            f"scope {settings.scope!r} needs start_urls, but spider {spider.name!r} has none",
+            remedy="set start_urls, or use allowed_domains or allow patterns instead of a scope",
+            field="scope",
         )
     return Scope(
         allowed_domains=spider.allowed_domains,

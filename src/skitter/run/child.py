@@ -1,8 +1,8 @@
-"""Child: one worker process of a fleet on this machine (``python -m skitter.run.child PIPE NAME``).
+"""A worker process of a job on this machine (``python -m skitter.run.child PIPE NAME``).
 
-Reads the job's spec as JSON from its standard input, reaches the frontier by its URL, or over the owner's socket if it is not shared, and ends
-when the job is finished or stopped, or when the owner is gone. What it says of its end goes into the pipe whose number is its argument: standard output belongs to
-the spider.
+The process reads a WorkerCommand as JSON from standard input. It opens the frontier by its URL, or connects to the
+socket of the owner if the frontier is not shared. It ends when the job is finished or stopped, or when the owner has
+ended. It reports to the pipe whose number is its argument, since standard output belongs to the spider.
 """
 
 from __future__ import annotations
@@ -13,84 +13,72 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Any, cast
 
 import msgspec
 
 from skitter.errors import SkitterError, is_usage
 from skitter.frontier.contract import Frontier
-from skitter.frontier.records import FetchReport, LeaseResult
 from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
-from skitter.queues import QueueQuotas
 from skitter.run.builder import JobBuilder, WorkerSet
 from skitter.run.process import FRAMES, run_async, set_up_logging
-from skitter.run.worker_process import HAD_WORK, READY, WorkerCommand, WorkerResult
+from skitter.run.supervisor import HAD_WORK, READY, WorkerCommand, WorkerResult
 
-_LOOK_EVERY = 0.5
-"""Seconds between two looks whether the owner is still there, where no connection tells."""
+_OWNER_POLL_INTERVAL = 0.5
+"""Seconds between two looks whether the owner still runs, if there is no connection to it."""
 
 
-class _ReportedFrontier:
-    """Reports the first answer to the question for work, and the first lease."""
+class _StartReporter:
+    """Reports the first answer to the request for leases, and the first lease, to the owner."""
 
-    def __init__(self, frontier: Frontier, pipe: int) -> None:
-        self._frontier = frontier
+    def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         self._is_ready = self._had_work = False
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._frontier, name)
-
-    async def lease(
-        self, worker: str, limit: int, landed: Sequence[FetchReport] = (), *shares: QueueQuotas
-    ) -> LeaseResult:
-        """Hand out requests."""
-        result = await self._frontier.lease(worker, limit, landed, *shares)
-        if not self._had_work:
-            self._had_work = bool(result.leases)
-            _report(self._pipe, b"" if self._is_ready else READY)
-            _report(self._pipe, HAD_WORK if self._had_work else b"")
+    def answered(self, leases: int) -> None:
+        """See :class:`~skitter.worker.leaser.LeaseObserver`."""
+        if not self._is_ready:
             self._is_ready = True
-        return result
+            _report(self._pipe, READY)
+        if leases and not self._had_work:
+            self._had_work = True
+            _report(self._pipe, HAD_WORK)
 
 
-def _report(pipe: int, what: bytes) -> None:
+def _report(pipe: int, text: bytes) -> None:
     with contextlib.suppress(BrokenPipeError):
-        os.write(pipe, what)
+        os.write(pipe, text)
 
 
-def _reach(assembly: JobBuilder, order: WorkerCommand, name: str) -> Frontier:
-    if not order.shared:
-        return remote_frontier(assembly.folder.socket, name)
-    from skitter.frontier.registry import make_frontier  # noqa: PLC0415 - loads what the owner alone needs elsewhere
+def _make_frontier(builder: JobBuilder, command: WorkerCommand, name: str) -> Frontier:
+    if not command.shared:
+        return remote_frontier(builder.folder.socket, name)
+    from skitter.frontier.registry import make_frontier  # noqa: PLC0415 - other workers need none of its modules
 
-    return make_frontier(assembly.spec.frontier, assembly.frontier_context(joining=True))
+    return make_frontier(builder.spec.frontier, builder.frontier_context(joining=True))
 
 
 async def _owner_ended(frontier: Frontier, owner: int) -> None:
-    """Return when the process that started this one is gone."""
+    """Return when the process that started this one has ended."""
     if isinstance(frontier, RemoteFrontier):
         await frontier.wait_closed()
         return
-    while os.getppid() == owner:  # noqa: ASYNC110 - the fact to wait for is in another process
-        await asyncio.sleep(_LOOK_EVERY)
+    while os.getppid() == owner:  # noqa: ASYNC110 - the event is in another process
+        await asyncio.sleep(_OWNER_POLL_INTERVAL)
 
 
-async def _work(order: WorkerCommand, pipe: int, name: str) -> None:
+async def _work(command: WorkerCommand, pipe: int, name: str) -> None:
     loop = asyncio.get_running_loop()
-    assembly = JobBuilder(order.spec)
-    frontier = _reach(assembly, order, name)
-    reported = cast(Frontier, _ReportedFrontier(frontier, pipe))
-    at_work = WorkerSet()
-    loop.add_signal_handler(signal.SIGTERM, at_work.drain)
+    builder = JobBuilder(command.spec)
+    frontier = _make_frontier(builder, command, name)
+    workers = WorkerSet()
+    loop.add_signal_handler(signal.SIGTERM, workers.drain)
     info = await frontier.open()
-    work = loop.create_task(assembly.work(reported, info, name, at_work, order.queues))
-    gone = loop.create_task(_owner_ended(frontier, order.owner))
-    await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-    gone.cancel()
+    work = loop.create_task(builder.work(frontier, info, name, workers, command.queues, _StartReporter(pipe)))
+    owner_ended = loop.create_task(_owner_ended(frontier, command.owner))
+    await asyncio.wait({work, owner_ended}, return_when=asyncio.FIRST_COMPLETED)
+    owner_ended.cancel()
     if not work.done():
-        work.cancel()  # an orphan can commit nothing: the next owner gives its leases to others
+        work.cancel()  # without an owner nothing can be committed, and the next owner takes the leases back
         with contextlib.suppress(asyncio.CancelledError, SkitterError):
             await work
         await frontier.close()
@@ -100,25 +88,25 @@ async def _work(order: WorkerCommand, pipe: int, name: str) -> None:
 
 
 def main() -> int:
-    """Run one worker to its end."""
+    """Run one worker until it ends. Return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner tells its workers when to stop
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerCommand)
+    command = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerCommand)
     pipe, name = int(sys.argv[1]), sys.argv[2]
-    set_up_logging(order.log_level, order.log_format, name)
-    end = WorkerResult()
+    set_up_logging(command.log_level, command.log_format, name)
+    result = WorkerResult()
     try:
-        run_async(_work(order, pipe, name))
+        run_async(_work(command, pipe, name))
     except OwnerGone:
-        return 1  # no report: an owner that is there after all replaces this worker
+        return 1  # no report: if the owner still runs, it replaces this worker
     except SkitterError as error:
-        if order.log_format == FRAMES:
+        if command.log_format == FRAMES:
             from skitter.run.log_frames import log_cause  # noqa: PLC0415 - only processes of a service need it
 
             log_cause(error)
-        end = WorkerResult(str(error)[:8000], error.remedy[:8000], is_usage=is_usage(error))
-    _report(pipe, msgspec.json.encode(end))
-    gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a worker knows
-    return 1 if end.failure else 0
+        result = WorkerResult(str(error)[:8000], error.remedy[:8000], is_usage=is_usage(error))
+    _report(pipe, msgspec.json.encode(result))
+    gc.freeze()  # the process ends: skip a last collection of garbage
+    return 1 if result.failure else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reach: the frontier of a job, whether some process runs the job now or nobody does."""
+"""Controls a job from outside: opens its frontier, whether a process runs the job or not, and reads its state."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from skitter.secrets import shown_url, without_secrets
 from skitter.settings import build_settings
 
 _EMBEDDED = {"memory", "sqlite"}
-"""Known without loading anything."""
+"""Schemes of frontiers that belong to one machine."""
 
 
 class JobStatus(msgspec.Struct, kw_only=True):
-    """A job as it is now."""
+    """The state of a job at one moment."""
 
     job: str
     state: str
-    """``running``, ``paused``, ``stopping``; ``stopped``: nobody runs it; ``finished``; ``new``: it was never
-    begun, or kept in memory only; ``unknown``: it cannot be read."""
+    """``running``, ``paused``, ``stopping``; ``stopped``: no process runs it; ``finished``; ``new``: it was never
+    started, or was kept in memory; ``unknown``: it cannot be read."""
     live: bool
     """Whether a process on this machine runs it."""
     spider: str
@@ -50,13 +50,13 @@ class JobStatus(msgspec.Struct, kw_only=True):
     frontier: str
     counts: FrontierStatus | None = None
     workers: list[WorkerStatus] = []
-    """Those alive, on all machines."""
+    """The running workers, on all machines."""
     changes: dict[str, Any] = {}
-    """Settings changed while it ran."""
+    """Settings that were changed while it ran."""
     banned: list[str] = []
     """Hosts whose requests are refused."""
     problem: str = ""
-    """Why nothing is known of it."""
+    """Why it cannot be read; empty if it can."""
 
 
 class OpenFrontier(NamedTuple):
@@ -64,19 +64,19 @@ class OpenFrontier(NamedTuple):
 
     frontier: Frontier
     live: bool
-    """Whether somebody works on the job."""
+    """Whether a process works on the job."""
     info: JobInfo
 
 
 class SharedJob(JobFolder):
-    """A job on a frontier that every machine reaches; nothing of it need be on this one."""
+    """A job on a frontier that all machines share. It need not have a folder on this machine."""
 
     def __init__(self, job: str, url: str) -> None:
         super().__init__(job)
         self._url = url
 
     def read(self) -> JobSpec:
-        """Return what the job was begun with, as far as it is known here."""
+        """Return the specification of the job, as far as this machine knows it."""
         if self.exists():
             spec = super().read()
             if without_secrets(spec.frontier) == without_secrets(self._url):
@@ -89,15 +89,16 @@ class SharedJob(JobFolder):
 
 
 def find_job(job: str, frontier: str | None) -> JobFolder:
-    """Return a job that was begun here, or (``frontier``) one that is on a frontier all machines share.
+    """Return a job of this machine, or of a ``frontier`` that all machines share.
 
     Raises :class:`~skitter.errors.UsageError`.
     """
     if frontier is not None:
         if frontier.partition(":")[0] in _EMBEDDED:
             raise UsageError(
-                f"frontier {shown_url(frontier)} belongs to one machine",
-                remedy="leave --frontier out, in the folder of the job",
+                f"frontier {shown_url(frontier)} is not shared between machines",
+                remedy="run the command in the folder of the job, without --frontier",
+                field="frontier",
             )
         return SharedJob(job, frontier)
     folder = JobFolder(job)
@@ -106,20 +107,21 @@ def find_job(job: str, frontier: str | None) -> JobFolder:
 
 
 async def jobs_on(frontier: str) -> list[JobFolder]:
-    """List all jobs of a frontier that all machines share. Raises :class:`~skitter.errors.SkitterError`."""
+    """List the jobs of a frontier that all machines share. Raises :class:`~skitter.errors.SkitterError`."""
     if frontier.partition(":")[0] not in _EMBEDDED:
         made = make_frontier(frontier, FrontierContext("none", ".", Politeness(), attach=True))
         if made.catalog is not None:
             return [SharedJob(job, frontier) for job in await made.catalog.jobs() if is_job_name(job)]
     raise UsageError(
         f"frontier {shown_url(frontier)} cannot list its jobs",
-        remedy="leave --frontier out, in the folder of the jobs",
+        remedy="run the command in the folder of the jobs, without --frontier",
+        field="frontier",
     )
 
 
 @asynccontextmanager
 async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]:
-    """Connect to the process that runs the job, or to the frontier that all share; ``None`` if nobody runs it."""
+    """Connect to the process that runs the job, or to its shared frontier; ``None`` if no process runs it."""
     shared = _shared_frontier(folder)
     if shared is not None:
         info = await shared.open()
@@ -143,10 +145,10 @@ async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]
 
 @asynccontextmanager
 async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
-    """Give the frontier of a job to change something.
+    """Open the frontier of a job to change the job.
 
-    An idle job is opened as its next run would open it. Raises :class:`~skitter.errors.SkitterError` if that
-    cannot be, or if another process is about to run or change the job.
+    An idle job is opened as its next run would open it. Raises :class:`~skitter.errors.SkitterError` if it cannot be
+    opened, or if another process is about to run or change the job.
     """
     spec = folder.read()
     async with live_frontier(folder) as live:
@@ -156,7 +158,7 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
     if spec.frontier.startswith("memory:"):
         raise UsageError(
             f"job {folder.job!r} was kept in memory and is not being run",
-            remedy="there is nothing left of it",
+            remedy="run it again; a job in memory ends with its process",
         )
     shared = _shared_frontier(folder)
     if shared is not None:
@@ -180,34 +182,34 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
 
 
 def _shared_frontier(folder: JobFolder) -> Frontier | None:
-    """Return the frontier of a job, not yet open, if every process may open it by itself."""
+    """Return the frontier of a job, not yet open, if all processes share it."""
     spec = folder.read()
     if spec.frontier.partition(":")[0] in _EMBEDDED:
         return None
-    # As it is: a look at a job must not give it the settings that it was begun with here.
+    # Attach: reading a job must not change its settings to those that this machine stored.
     context = FrontierContext(spec.job, str(folder.path), Politeness(), attach=True)
     frontier = make_frontier(spec.frontier, context)
     return frontier if frontier.shared else None
 
 
 async def job_status(folder: JobFolder) -> JobStatus:
-    """Look at a job without changing anything of it."""
+    """Read the state of a job without changing it."""
     spec = folder.read()
     found = JobStatus(
         job=folder.job, state="new", live=False, spider=spec.spider, outputs=[shown_url(target) for target in spec.outputs],
         frontier=shown_url(spec.frontier),
     )  # fmt: skip
     try:
-        await _look(folder, spec, found)
+        await _read_job(folder, spec, found)
     except NoSuchJob:
-        if not spec.spider:  # nobody has ever heard of it
+        if not spec.spider:  # neither this machine nor the server knows it
             raise
     found.state = _state_of(found.counts, live=found.live)
     return found
 
 
 async def job_statuses(folders: Iterable[JobFolder]) -> list[JobStatus]:
-    """Look at several jobs; one that cannot be read hides none of the others, one that has gone is left out."""
+    """Read the states of several jobs. A job that cannot be read has a ``problem``; a deleted job is left out."""
     found = []
     for folder in folders:
         try:
@@ -224,7 +226,7 @@ async def job_statuses(folders: Iterable[JobFolder]) -> list[JobStatus]:
 
 
 async def outputs(folder: JobFolder) -> dict[str, list[tuple[int, int]]]:
-    """Read what is committed of each part file, without changing anything of the job."""
+    """Read the committed ranges of each part file, without changing the job."""
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
@@ -237,7 +239,7 @@ async def outputs(folder: JobFolder) -> dict[str, list[tuple[int, int]]]:
 
 
 async def dead_letters(folder: JobFolder, after: int, limit: int) -> list[DeadLetter]:
-    """List requests given up, by id, without changing anything of the job."""
+    """List dead letters by id, without changing the job."""
     spec = folder.read()
     async with live_frontier(folder) as live:
         if live is not None:
@@ -250,11 +252,11 @@ async def dead_letters(folder: JobFolder, after: int, limit: int) -> list[DeadLe
         return await reached.frontier.dead_letters.list(after, limit)
 
 
-async def _look(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
+async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
-                await _read(live.frontier, found)
+                await _read_frontier(live.frontier, found)
                 found.live = True
                 return
     if spec.frontier.startswith("memory:"):
@@ -266,18 +268,18 @@ async def _look(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
         found.changes = changes.to_dict()
         return
     async with open_frontier(folder) as reached:
-        await _read(reached.frontier, found)
+        await _read_frontier(reached.frontier, found)
 
 
-async def _read(frontier: Frontier, found: JobStatus) -> None:
+async def _read_frontier(frontier: Frontier, found: JobStatus) -> None:
     found.counts = await frontier.status()
     found.workers = await frontier.reports.workers()
     found.changes = (await frontier.control.settings_changes()).to_dict()
     found.banned = await frontier.control.banned()
 
 
-async def tallies(folder: JobFolder, group: StatsGroup, limit: int) -> list[StatsRow]:
-    """Read what a job has counted per worker, host or task, without changing anything of it."""
+async def stats(folder: JobFolder, group: StatsGroup, limit: int) -> list[StatsRow]:
+    """Read the counts of a job per worker, host or group, without changing the job."""
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
@@ -290,7 +292,7 @@ async def tallies(folder: JobFolder, group: StatsGroup, limit: int) -> list[Stat
 
 
 def _file_of(folder: JobFolder, spec: JobSpec) -> Path | None:
-    """Return the file of an embedded frontier: it can be read without opening the job."""
+    """Return the file of an embedded frontier, which can be read without opening the job."""
     return file_of(spec.frontier, folder.path) if spec.frontier.startswith("sqlite:") else None
 
 
@@ -302,8 +304,8 @@ def _state_of(counts: FrontierStatus | None, *, live: bool) -> str:
     return "stopped"
 
 
-async def change_by_hand(frontier: Frontier, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
-    """Change settings of a job; ``reset`` forgets what was changed by hand before, not what its spider has changed."""
+async def change_settings(frontier: Frontier, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
+    """Change settings of a job. ``reset``: undo earlier changes first, except those that its spider has made."""
     if reset:
         kept = SettingsChanges(domain_limits=(await frontier.control.settings_changes()).domain_limits)
         changes = changes.over(kept)

@@ -1,4 +1,4 @@
-"""Outfit: the fetcher of one worker, with the sources that the settings name."""
+"""Builds the fetcher of one worker from the settings, with its cache and its sources of identity."""
 
 from __future__ import annotations
 
@@ -33,25 +33,23 @@ SESSIONS = PluginKind("sessions", "skitter.sessions", {}, SettingsError)
 COOKIES = PluginKind("cookies", "skitter.cookies", {}, SettingsError)
 
 _OWN_JARS = ("session", "proxy", "shared")
-"""Values of the setting ``cookies`` that keep them in jars of ours."""
+"""Values of the setting ``cookies`` for the built-in cookie jars."""
 
 
 def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
     """Return the fetcher of one worker; nothing is opened yet.
 
-    ``notes``
-        What the workers of the job share; ``None`` for a page that is fetched outside of any job, where nothing
-        is shared.
+    ``notes``: shared by the workers of the job; ``None`` for a fetch outside of a job.
 
-    Raises :class:`~skitter.errors.SettingsError` for a part that is not there or cannot be made.
+    Raises :class:`~skitter.errors.SettingsError` for a plugin that is missing or cannot be made.
     """
     if settings.proxies is not None and settings.proxy:
-        raise SettingsError("both proxy and proxies are set", remedy="leave one of them out")
+        raise SettingsError("both proxy and proxies are set", remedy="remove one of them", field="proxy")
     jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
     context = SourceContext(settings, notes=notes)
     cookies = _own_cookies(settings, context, jars)
     fetcher = _sender(settings, context, NoCookies() if cookies is not None else jars)
-    if cookies is None and not getattr(fetcher, "keeps_cookies", False):
+    if cookies is None and not fetcher.capabilities.keeps_cookies:
         cookies = JarCookies(jars)
     context = msgspec.structs.replace(context, plain=fetcher)
     user_agents, proxies = _user_agents(settings, context), _proxies(settings, context)
@@ -65,13 +63,19 @@ def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
         )  # fmt: skip
     if settings.cache_dir is not None:
         return CachingFetcher(fetcher, settings.cache_dir, settings.cache_ttl)
-    return fetcher  # nothing is added to the plain case
+    return fetcher  # without any source, no wrapper
 
 
 def _sender(settings: Settings, context: SourceContext, jars: CookieJars) -> Fetcher:
     if settings.fetcher == "http":
         return HttpFetcher(context.settings, jars)
-    fetcher: Fetcher = _made(FETCHERS, settings.fetcher, context, "fetch")
+    fetcher = _made(FETCHERS, settings.fetcher, context, "fetch")
+    if not isinstance(fetcher, Fetcher):
+        raise SettingsError(
+            f"not a complete fetcher: {fetcher!r:.80}",
+            remedy="give it capabilities (FetcherCapabilities()) and the methods open, fetch and close",
+            field="fetcher",
+        )
     return fetcher
 
 
@@ -95,7 +99,7 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
         if isinstance(given, (list, tuple))
         else _made(PROXIES, given, context, "choose", "read")
     )
-    if not hasattr(part, "choose"):
+    if not _has_any(part, ("choose",)):
         rest, every = settings.proxy_cooldown, settings.proxy_refresh
         part = ProxyPool(part, settings.proxy_rotation, rest=rest, every=every)
     proxies: Proxies = part
@@ -103,7 +107,7 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
 
 
 def _is_list(text: str) -> bool:
-    """Tell a list of proxies, which have ports, from the name of a part."""
+    """Return whether a text is a list of proxies, and not the name of a plugin."""
     return PROXIES.named(text.partition(":")[0].lower()) is None and PROXIES.at_path(text) is None
 
 
@@ -129,7 +133,7 @@ def _sessions(
 
 
 def _own_cookies(settings: Settings, context: SourceContext, jars: CookieJars) -> Cookies | None:
-    """Return where cookies are kept if that is not the fetcher's business."""
+    """Return the source of cookies, if the fetcher does not keep them itself."""
     value = settings.cookies
     if value == "shared" and context.notes is not None:
         return SharedCookies(context.notes, jars)
@@ -144,7 +148,7 @@ def _is_own_jar(value: Any) -> bool:
 
 
 def _made(kind: PluginKind, value: Any, context: SourceContext, *methods: str) -> Any:
-    """Return the part that a setting names, or is; a class or a function is called with the context."""
+    """Return the plugin that a setting names or contains. A class or a function is called with the context."""
     part = value
     if isinstance(value, str):
         part, rest = kind.find(value)
@@ -156,13 +160,13 @@ def _made(kind: PluginKind, value: Any, context: SourceContext, *methods: str) -
             raise
         except Exception as error:
             raise SettingsError(
-                f"{kind.what} {value!r:.80} cannot be made: {type(error).__name__}: {error}",
-                remedy="give an object, or a class or function that takes a SourceContext",
+                f"cannot create {kind.what} {value!r:.80}: {type(error).__name__}: {error}",
+                remedy="use an object, or a class or function that takes a SourceContext",
             ) from error
     if not _has_any(part, methods):
         raise SettingsError(
             f"{kind.what} {value!r:.80} has no method {' or '.join(methods)}",
-            remedy="see the manual, Extending",
+            remedy="see the guide on extending skitter",
         )
     return part
 

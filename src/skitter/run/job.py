@@ -1,4 +1,4 @@
-"""Job: the folder of one crawl on this machine, and what it was begun with."""
+"""JobFolder and JobSpec: the folder of a job on this machine, and its specification."""
 
 from __future__ import annotations
 
@@ -18,114 +18,116 @@ from skitter.frontier.embedded.lock import OwnerLock
 from skitter.secrets import without_secrets
 
 HOME = ".skitter"
-"""Folder of all jobs, below the working directory."""
+"""Folder of all jobs, in the working directory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PROXIES = ("proxy", "proxies")
 _LOGIN = re.compile(r"^([^\s:/@]+:\d{1,5}):[^\s:]+:\S+$")
-"""``HOST:PORT:USER:PASSWORD``, as vendors write proxies."""
+"""``HOST:PORT:USER:PASSWORD``, as proxy vendors write it."""
 _FORMAT = 1
-_LONGEST_SOCKET_PATH = 100
+_MAX_SOCKET_PATH = 100
 """Bytes; the kernels allow 104 (macOS) to 108 (Linux)."""
 
 
 class JobSpec(msgspec.Struct, kw_only=True):
-    """Everything that a process needs to work on a job."""
+    """The specification of a job: everything that a process needs to work on it."""
 
     job: str
     spider: str
     """``FILE.py:Class`` or ``package.module:Class``."""
     arguments: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    """What was set on top of the spider's own settings."""
+    """Settings that override those of the spider."""
     outputs: list[str] = []
     frontier: str = "sqlite:"
-    """Its URL; in the note of a job without its secrets, as are the outputs and proxies."""
+    """Its URL. It is stored without secrets, like the URLs of outputs and proxies."""
     workers: int = 1
     queues: dict[str, int] = {}
-    """Queues that are served, each with the number of worker processes that it has for itself; 0: ``workers`` serve
-    it, with all other such queues. Empty: ``workers`` serve all queues."""
+    """The queues to serve, each with the number of its own worker processes. The ``workers`` serve all queues with 0.
+    Empty: the ``workers`` serve all queues."""
     home: str = HOME
     left_out: list[str] = []
-    """In the note of a job: settings whose passwords were left out of it, and cannot come from elsewhere."""
+    """In a stored specification: settings that are stored without their passwords."""
     format: int = _FORMAT
 
     def teams(self) -> list[list[str]]:
-        """Return for each worker process the queues that it serves; none: all."""
+        """Return the queues that each worker process serves; empty: all."""
         common = [queue for queue, processes in self.queues.items() if not processes]
         teams = [common] * self.workers if common or not self.queues else []
         return teams + [[queue] for queue, processes in self.queues.items() for _ in range(processes)]
 
 
 def is_job_name(name: str) -> bool:
-    """Tell whether a job may be called so."""
+    """Return whether a job may have this name."""
     return _NAME.fullmatch(name) is not None
 
 
 class JobFolder:
-    """The folder of a job: frontier, part files, and a note of what the job is.
+    """The folder of a job: frontier, part files and specification.
 
-    Raises, when made, :class:`~skitter.errors.UsageError` for what cannot be the name of a job.
+    Raises :class:`~skitter.errors.UsageError` for an invalid name of a job.
     """
 
     def __init__(self, job: str, home: str | Path = HOME) -> None:
         if not is_job_name(job):
             raise UsageError(
-                f"{job!r} is no name for a job", remedy="use letters, digits, dots, dashes and underscores"
+                f"invalid job name: {job!r}",
+                remedy="use letters, digits, dots, dashes and underscores",
+                field="job",
             )
         self.job = job
         self.path = Path(home) / job
 
     @property
     def note(self) -> Path:
-        """File that says what the job was begun with."""
+        """The file with the specification of the job."""
         return self.path / "job.json"
 
     @property
     def socket(self) -> Path:
-        """Where the owner of the frontier listens while the job runs.
+        """The socket on which the owner of the frontier listens while the job runs.
 
-        A path that is too long for a socket (``sun_path``, unix(7)) is replaced by one in the folder for temporary
-        files. Raises :class:`~skitter.errors.UsageError` if that belongs to another user.
+        If the path is too long for a socket (``sun_path``, unix(7)), the socket is in the folder for temporary files. Raises :class:`~skitter.errors.UsageError` if that belongs to another user.
         """
         path = self.path.resolve() / "owner.sock"
-        if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+        if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
             return path
         folder = Path(tempfile.gettempdir()) / f"skitter-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
             raise UsageError(
-                f"{folder} belongs to somebody else", remedy="use a job folder with a shorter path"
+                f"{folder} belongs to another user", remedy="use a job folder with a shorter path"
             )
         return folder / f"{xxhash.xxh3_64_hexdigest(os.fsencode(path))}.sock"
 
     def exists(self) -> bool:
-        """Tell whether the job was ever begun."""
+        """Return whether the job exists."""
         return self.note.is_file()
 
     def read(self) -> JobSpec:
-        """Return what the job was begun with.
+        """Return the specification of the job.
 
-        Raises :class:`~skitter.errors.UsageError` if there is no such job or its note cannot be read.
+        Raises :class:`~skitter.errors.UsageError` if the job does not exist, or if the file cannot be read.
         """
         try:
             spec = msgspec.json.decode(self.note.read_bytes(), type=JobSpec)
         except FileNotFoundError:
             raise UsageError(
-                f"there is no job {self.job!r} in {self.path.parent}", remedy="`skitter jobs` lists the jobs"
+                f"there is no job {self.job!r} in {self.path.parent}",
+                remedy="list the jobs with `skitter jobs`",
             ) from None
         except (OSError, msgspec.MsgspecError) as error:
             raise UsageError(
-                f"{self.note} cannot be read: {error}", remedy="start the job anew with --fresh"
+                f"{self.note} cannot be read: {error}", remedy="start the job again with --fresh"
             ) from error
         if spec.format != _FORMAT:
             raise UsageError(
-                f"job {self.job!r} has format {spec.format}, this skitter reads {_FORMAT}",
-                remedy="use the skitter that began it, or start anew with --fresh",
+                f"job {self.job!r} has format {spec.format}; this version of skitter reads format {_FORMAT}",
+                remedy="use the version of skitter that created it, or start again with --fresh",
             )
         return spec
 
     def write(self, spec: JobSpec) -> None:
-        """Keep what the job was begun with, but for the secrets in the URLs of frontier, outputs and proxies.
+        """Store the specification of the job, without the secrets in the URLs of frontier, outputs and proxies.
 
         Raises :class:`~skitter.errors.UsageError` if the folder cannot be written.
         """
@@ -142,11 +144,11 @@ class JobFolder:
             ) from error
 
     def lock(self) -> OwnerLock:
-        """Return the lock that the one process holds which runs or changes the job on this machine."""
+        """Return the lock of the process that runs or changes the job on this machine."""
         return OwnerLock(self.path / "job")
 
     def is_being_run(self) -> bool:
-        """Tell whether a process on this machine runs or changes the job."""
+        """Return whether a process on this machine runs or changes the job."""
         lock = self.lock()
         try:
             lock.acquire()
@@ -156,35 +158,36 @@ class JobFolder:
         return False
 
     def empty(self) -> None:
-        """Delete everything the job kept here; its named outputs stay. Only for who holds the lock."""
+        """Delete everything in the folder; the outputs of the job stay. The caller must hold the lock."""
         for entry in self.path.iterdir():
             if entry.name == "job.lock":
-                continue  # whoever comes next must meet the same lock
+                continue  # the next process must use the same lock file
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             else:
                 entry.unlink(missing_ok=True)
 
     def check(self, spec: JobSpec) -> None:
-        """Find out whether a run may go on with the job.
+        """Check whether a run may continue the job.
 
-        Raises :class:`~skitter.errors.UsageError` if the job was begun with another spider, other arguments
-        or on another frontier: going on would mix two crawls.
+        Raises :class:`~skitter.errors.UsageError` if the job was started with another spider, other arguments or
+        another frontier: the run would mix two crawls.
         """
         if self.exists():
-            # A note of an older skitter may hold secrets.
+            # Older versions of skitter stored secrets.
             before, now = _kept(self.read()), _kept(spec)
             for what in ("spider", "arguments", "frontier"):
                 if getattr(before, what) != getattr(now, what):
                     raise UsageError(
-                        f"job {self.job!r} was begun with another {what.rstrip('s')}:"
+                        f"job {self.job!r} was started with another {what.rstrip('s')}:"
                         f" {getattr(before, what)!r:.200}",
-                        remedy="choose another name with --job, or start anew with --fresh",
+                        remedy="choose another name with --job, or start again with --fresh",
+                        field=what,
                     )
 
 
 def _kept(spec: JobSpec) -> JobSpec:
-    """Return what may be kept of it on a disk."""
+    """Return the specification without secrets."""
     proxies = {name: _plain(spec.settings[name]) for name in _PROXIES if name in spec.settings}
     return msgspec.structs.replace(
         spec,
@@ -196,7 +199,7 @@ def _kept(spec: JobSpec) -> JobSpec:
 
 
 def _plain(value: Any) -> Any:
-    """Return what a setting says of proxies without their passwords; who runs the job gives them again."""
+    """Return the value of a proxy setting without passwords. The next run must supply them again."""
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
     if not isinstance(value, str):
@@ -205,7 +208,7 @@ def _plain(value: Any) -> Any:
 
 
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:
-    """Give all jobs below a home, by name."""
+    """Yield all jobs in a folder, by name."""
     for note in sorted(Path(home).glob("*/job.json")):
         if is_job_name(note.parent.name):
             yield JobFolder(note.parent.name, home)

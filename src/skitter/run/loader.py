@@ -1,4 +1,4 @@
-"""Loading: from ``FILE.py[:Class]``, ``package.module:Class`` or a recipe's file to a spider."""
+"""Loads spiders from ``FILE.py[:Class]``, ``package.module:Class`` or the file of a recipe."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from skitter.spider import Spider
 from skitter.worker.callbacks import describe
 
 RECIPES = (".yaml", ".yml", ".toml")
-"""Ends of the names of recipe files."""
-_OF_A_FILE = "skitter_spider_"
-"""How the names of modules begin that were loaded from a file."""
+"""Suffixes of recipe files."""
+_MODULE_PREFIX = "skitter_spider_"
+"""Prefix of the names of modules that were loaded from a file."""
 _loads = Counter[int]()
-"""By thread, how many imports of user code are under way."""
+"""Running imports of user code, by thread."""
 
 
 @contextmanager
@@ -37,15 +37,15 @@ def _importing() -> Iterator[None]:
 
 
 def is_importing() -> bool:
-    """Tell whether this thread is importing user code: a crawl that began now would be one within another."""
+    """Return whether this thread is importing user code. A crawl that starts during an import is an error."""
     return _loads[get_ident()] > 0
 
 
 def load_spider_class(name: str) -> type[Spider]:
-    """Find a spider class by its name.
+    """Return a spider class by its name.
 
-    Raises :class:`~skitter.errors.SpiderError` if there is no such file, module or class, if importing it
-    fails, or if a file without a named class holds several spiders.
+    Raises :class:`~skitter.errors.SpiderError` if the file, module or class does not exist, if importing it fails, or
+    if the name has no class and the file contains several spiders.
     """
     place, class_name = _split(name)
     if place.endswith(RECIPES):
@@ -59,27 +59,27 @@ def load_spider_class(name: str) -> type[Spider]:
     if len(spiders) == 1:
         return next(iter(spiders.values()))
     if not spiders:
-        raise SpiderError(f"{place} holds no spider", remedy="define a subclass of skitter.Spider")
+        raise SpiderError(f"{place} contains no spider", remedy="define a subclass of skitter.Spider")
     raise SpiderError(
-        f"{place} holds several spiders", remedy=f"name one of them, such as {place}:{min(spiders)}"
+        f"{place} contains several spiders", remedy=f"choose one of them, such as {place}:{min(spiders)}"
     )
 
 
 @runtime_checkable
 class SpiderFace(Protocol):
-    """An object that a module holds in place of a spider class, such as a collector."""
+    """An object that a module defines in place of a spider class, such as a collector."""
 
     def __spider__(self, name: str, job: str) -> type[Spider] | None:
-        """Return the spider class it stands for, named ``name``; ``job`` is what its job is called if it has no name.
+        """Return its spider class, named ``name``; ``None`` if it is not a spider.
 
-        ``None``: it is no spider by itself.
+        ``job``: the name of the job, if the object has no name.
         """
         ...
 
 
 def _spiders_in(module: ModuleType) -> dict[str, type[Spider]]:
     found: dict[str, type[Spider]] = {}
-    job = module.__name__.removeprefix(_OF_A_FILE).rpartition(".")[2]
+    job = module.__name__.removeprefix(_MODULE_PREFIX).rpartition(".")[2]
     for name, value in vars(module).items():
         if inspect.isclass(value):
             if issubclass(value, Spider) and value.__module__ == module.__name__:
@@ -90,7 +90,7 @@ def _spiders_in(module: ModuleType) -> dict[str, type[Spider]]:
 
 
 def find_spider(name: str) -> tuple[str, type[Spider]]:
-    """Return a spider class and the one name by which every process of this machine finds it again.
+    """Return a spider class and its full name, by which every process of this machine can load it.
 
     Raises as :func:`load_spider_class`.
     """
@@ -112,7 +112,7 @@ def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place:
     if inspect.isclass(found) and issubclass(found, Spider):  # imported from elsewhere
         return found
     if found is not None:
-        raise SpiderError(f"{name} in {place} is no spider", remedy="derive it from skitter.Spider")
+        raise SpiderError(f"{name} in {place} is not a spider", remedy="derive it from skitter.Spider")
     known = ", ".join(sorted(spiders)) or "none"
     raise SpiderError(f"{place} has no spider {name!r}", remedy=f"spiders there: {known}")
 
@@ -120,8 +120,8 @@ def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place:
 @cache
 def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise SpiderError(f"there is no file {path}", remedy="check the name of the spider's file")
-    name = f"{_OF_A_FILE}{path.stem}"
+        raise SpiderError(f"file not found: {path}", remedy="check the path of the spider")
+    name = f"{_MODULE_PREFIX}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -152,7 +152,7 @@ def _module_by_name(name: str) -> ModuleType:
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise SpiderError(
-            f"there is no module {error.name!r}", remedy="name FILE.py[:Class] or package.module:Class"
+            f"module not found: {error.name!r}", remedy="use FILE.py[:Class] or package.module:Class"
         ) from error
     except SyntaxError as error:
         raise SpiderError(
@@ -170,10 +170,9 @@ def _let_import_from(folder: Path) -> None:
 
 
 def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Spider:
-    """Make the spider with its arguments.
+    """Create the spider with its arguments.
 
-    Raises :class:`~skitter.errors.SpiderError`, or what the spider itself has to say in words of its own
-    (:class:`~skitter.errors.SkitterError`).
+    Raises :class:`~skitter.errors.SpiderError`, and any :class:`~skitter.errors.SkitterError` of the spider.
     """
     try:
         return spider_class(**arguments)
@@ -181,6 +180,6 @@ def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Sp
         raise
     except Exception as error:
         raise SpiderError(
-            f"spider {spider_class.__name__} cannot be built: {describe(error)}",
+            f"cannot create spider {spider_class.__name__}: {describe(error)}",
             remedy="check its arguments (-a NAME=VALUE)",
         ) from error

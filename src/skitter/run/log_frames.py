@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import msgspec
 
 from skitter.errors import SkitterError
+from skitter.run.process import extra_fields
 
 MARK = b"\x1e"
 _MAX_FRAME = 4096
@@ -144,11 +145,10 @@ class LogFrameHandler(logging.Handler):
         trace = ""
         if record.exc_info:
             trace = (self.formatter or logging.Formatter()).formatException(record.exc_info)
-        fields = record.__dict__.get("fields")
         return LogLine(
             record.created, level_name(record.levelno), _bounded(record.name[:_MAX_NAME]),
             _bounded(record.getMessage().rstrip()), worker=self._worker, traceback=_bounded(trace),
-            fields=fields if isinstance(fields, dict) else {},
+            fields=extra_fields(record),
         )  # fmt: skip
 
     def _write(self, line: LogLine) -> bool:

@@ -1,4 +1,4 @@
-"""JobOutputs: every output of a job in its parent process: the job's, and those that its spider has for some requests."""
+"""JobOutputs: all outputs of a job, in the process that owns the job."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ log = logging.getLogger("skitter.crawl")
 
 
 class JobOutputs:
-    """Checks, follows and finishes the outputs of one run.
+    """Checks, streams and merges the outputs of one run: those of the job, and those that its spider chooses.
 
-    Raises, when made, :class:`~skitter.errors.StoreError` for a name of no known kind.
+    Raises :class:`~skitter.errors.StoreError` for an output of an unknown kind.
     """
 
-    def __init__(self, spec: JobSpec, assembly: JobBuilder) -> None:
+    def __init__(self, spec: JobSpec, builder: JobBuilder) -> None:
         self._spec = spec
-        self._assembly = assembly
+        self._builder = builder
         self._outputs = {target: open_output(target) for target in spec.outputs}
-        """By name; those that the spider has for some requests are added when they are known."""
-        self._places: dict[str, str] = {}
-        """What two names of one place have in common, by name."""
+        """By name. Those that the spider chooses are added when they are known."""
+        self._locations: dict[str, str] = {}
+        """The location of each output, by name. Two names may have the same location."""
         self._sections: dict[str, dict[str, None]] = {}
-        """Which sections of the items are those of a place."""
+        """The sections of the items that each location contains."""
         self._routes: set[Route] = set()
         self._unusable: dict[str, StoreError] = {}
-        """Outputs that came in the course of the run and cannot be written."""
+        """Outputs that the spider chose during the run and that cannot be written."""
 
     def __bool__(self) -> bool:
         return bool(self._outputs)
@@ -50,85 +50,85 @@ class JobOutputs:
         return [*self._outputs, *self._unusable]
 
     async def check(self, *, fresh: bool) -> None:
-        """Find out whether all can be written. Raises :class:`~skitter.errors.SkitterError` for one that cannot.
+        """Check whether all outputs can be written. Raises :class:`~skitter.errors.SkitterError` if not.
 
-        ``fresh``: what they hold will be replaced.
+        ``fresh``: their contents will be replaced.
         """
         for target in self._outputs:
-            place = await asyncio.to_thread(self._place, target)
-            self._sections.setdefault(place, {})[""] = None
+            location = await asyncio.to_thread(self._location, target)
+            self._sections.setdefault(location, {})[""] = None
         self._outputs |= await self._newly_named()
         for output, context in self._all():
             await self._check(output, context, fresh=fresh)
 
     async def _newly_named(self) -> dict[str, Output]:
-        """Take up the routes that the spider has by now; returns their outputs that are new."""
-        spider = self._assembly.spider
-        return await asyncio.to_thread(self._take_up, spider) if isinstance(spider, OutputRouter) else {}
+        """Add the routes that the spider knows by now. Return their new outputs."""
+        spider = self._builder.spider
+        return await asyncio.to_thread(self._add_routes, spider) if isinstance(spider, OutputRouter) else {}
 
-    def _take_up(self, spider: OutputRouter) -> dict[str, Output]:
+    def _add_routes(self, spider: OutputRouter) -> dict[str, Output]:
         new: dict[str, Output] = {}
         for route in spider.routes():
             if not route or route in self._routes:
                 continue
             for target in route:
-                place = self._place(target)
-                if place not in self._sections:
+                location = self._location(target)
+                if location not in self._sections:
                     new[target] = open_output(target)
-                self._sections.setdefault(place, {})[section_of(route)] = None
+                self._sections.setdefault(location, {})[section_of(route)] = None
             self._routes.add(route)
         return new
 
-    def _place(self, target: str) -> str:
-        if target not in self._places:
+    def _location(self, target: str) -> str:
+        if target not in self._locations:
             output = open_output(target)
-            self._places[target] = (
+            self._locations[target] = (
                 os.path.realpath(output.path) if isinstance(output, FileOutput) else output.target
             )
-        return self._places[target]
+        return self._locations[target]
 
     async def _check(self, output: Output, context: OutputContext, *, fresh: bool) -> None:
         await output.check(context)
         if not fresh and await output.occupied(context):
             raise UsageError(
                 f"{shown_url(output.target)} holds something that job {self._spec.job!r} did not write",
-                remedy="choose another output, move it away, or start anew with --fresh, which replaces it",
+                remedy="choose another output, move it away, or replace it with --fresh",
             )
 
     async def clear(self) -> None:
-        """Remove what earlier runs of the job left in shared places."""
+        """Remove the items of earlier runs of the job from shared locations."""
         for output, context in self._all():
             await output.clear(context)
 
-    def warn_of_late_ones(self) -> None:
-        """Say so if an output is new to a job that has run before: it lacks the items found by then."""
-        folder = self._assembly.folder
+    def warn_about_new_outputs(self) -> None:
+        """Log outputs that are new to a job that has run before: they lack the earlier items."""
+        folder = self._builder.folder
         if not folder.exists():
             return
         before = {open_output(target).stream for target in folder.read().outputs}
         for target in self._spec.outputs:
             if self._outputs[target].stream not in before:
                 log.warning(
-                    "%s is new to job %s: it will lack the items that were found before",
+                    "%s is a new output of job %s: it will lack the items that were found before",
                     shown_url(self._outputs[target].target),
                     self._spec.job,
                 )
 
-    async def look_for_more(self) -> None:
-        """Take up outputs that the spider has by now. One that cannot be written is told, and again by ``merge``."""
+    async def add_new_outputs(self) -> None:
+        """Add outputs that the spider knows by now. An error is logged here, and raised by :meth:`merge`."""
         for target, output in (await self._newly_named()).items():
             try:
                 await self._check(output, self._context(target), fresh=False)
             except (StoreError, UsageError) as error:
-                log.error("%s; the items for it are kept with the job", error)  # noqa: TRY400 - one line
+                log.error("%s; its items are kept in the folder of the job", error)  # noqa: TRY400 - one line
                 self._unusable[target] = StoreError(
-                    str(error), remedy=f"{error.remedy}; the next run of the job then fills it"
+                    str(error), remedy=f"{error.remedy}; then run the job again to write its items"
                 )
             else:
                 self._outputs[target] = output
 
     async def emit(self, ranges: RangesByPart) -> list[str]:
-        """Pass on newly committed items; returns the outputs that nobody takes any more."""
+        """Stream newly committed items. Return the outputs whose readers have closed them."""
         return [
             shown_url(output.target)
             for output, context in self._all()
@@ -136,7 +136,7 @@ class JobOutputs:
         ]
 
     async def merge(self, ranges: RangesByPart) -> None:
-        """Make all outputs hold exactly the committed items. Raises the first error after all were tried."""
+        """Write exactly the committed items to all outputs. Raises the first error after all have been tried."""
         failed = [*self._unusable.values()]
         for output, context in self._all():
             try:
@@ -151,6 +151,6 @@ class JobOutputs:
             yield output, self._context(target)
 
     def _context(self, target: str) -> OutputContext:
-        folder, durability = self._assembly.folder, self._assembly.settings.durability
-        sections = tuple(self._sections[self._places[target]])
+        folder, durability = self._builder.folder, self._builder.settings.durability
+        sections = tuple(self._sections[self._locations[target]])
         return OutputContext(self._spec.job, str(folder.path), durability, sections)

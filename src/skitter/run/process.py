@@ -1,4 +1,4 @@
-"""Process: what every process of skitter sets up: event loop, garbage collector, logging."""
+"""Sets up a process: event loop, garbage collector and logging."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ import msgspec
 
 Result = TypeVar("Result")
 FRAMES = "frames"
-"""Form of a log for a process that reads it; see :mod:`skitter.run.log_frames`."""
+"""Log format for a parent process that reads the log; see :mod:`skitter.run.log_frames`."""
+
+
+class LogOptions(msgspec.Struct, frozen=True):
+    """How a process logs."""
+
+    level: str = "info"
+    format: str = "text"
+    """``text``, ``json`` or ``frames``."""
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine on the fastest event loop that is installed."""
-    # A page makes thousands of short-lived objects and hardly a cycle: collecting rarely saves a tenth.
+    """Run a coroutine on the fastest event loop available."""
+    # A page creates thousands of short-lived objects and few cycles: collecting rarely saves a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(work)
@@ -28,16 +36,16 @@ def run_async(work: Coroutine[Any, Any, Result]) -> Result:
 
 def _loop_factory() -> Any:
     try:
-        import uvloop  # noqa: PLC0415 - there is none for Windows
+        import uvloop  # noqa: PLC0415 - not available on Windows
     except ImportError:
         return None
     return uvloop.new_event_loop
 
 
 def set_up_logging(level: str, form: str, worker: str = "") -> None:
-    """Log to standard error, as text, as JSON lines, or, for a process that reads them, as frames.
+    """Log to standard error as text, as JSON lines, or as frames for a parent process.
 
-    ``worker``: whose log it is, which frames tell.
+    ``worker``: name of the worker, which is part of each frame.
     """
     if form == FRAMES:
         from skitter.run.log_frames import send_frames  # noqa: PLC0415 - only processes of a service need it
@@ -55,10 +63,16 @@ def set_up_logging(level: str, form: str, worker: str = "") -> None:
     logger.propagate = False
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object a record: time (UTC), level, logger, message, and the traceback if there is one.
+def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the additional fields of a log record: ``extra={"fields": {...}}``, an attribute that most have not."""
+    fields = vars(record).get("fields")
+    return fields if isinstance(fields, dict) else {}
 
-    What a record brings as ``extra={"fields": {...}}`` becomes fields of their own.
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one JSON object: time (UTC), level, logger, message, and the traceback if there is one.
+
+    ``extra={"fields": {...}}`` of a record adds further fields.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -69,7 +83,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        fields |= getattr(record, "fields", {})
+        fields |= extra_fields(record)
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return msgspec.json.encode(fields).decode()

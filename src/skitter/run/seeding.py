@@ -1,4 +1,4 @@
-"""Adding: seeds that are given to a job from outside, judged as the job would judge them."""
+"""SeedParser: reads seeds that are added to a job from outside, and checks them as its workers would."""
 
 from __future__ import annotations
 
@@ -7,39 +7,55 @@ from skitter.run.builder import JobBuilder
 from skitter.run.control import OpenFrontier
 from skitter.run.job import JobFolder
 from skitter.scope import Scope
+from skitter.worker.callbacks import find_method
 from skitter.worker.links import LinkCollector
-from skitter.worker.seed_format import read_seed
+from skitter.worker.seeds import read_seed
 
 
-def judge(folder: JobFolder, reached: OpenFrontier) -> tuple[LinkCollector, type | None]:
-    """Return who knows scope and politeness of the job, and the spider's class where it is known here."""
-    spec, seed = folder.read(), reached.info.fingerprint_seed
-    if spec.spider:
-        assembly = JobBuilder(spec)
-        return LinkCollector(assembly.scope, assembly.settings.politeness(), seed), type(assembly.spider)
-    assert reached.frontier.politeness is not None
-    return LinkCollector(Scope(), reached.frontier.politeness, seed), None
+class SeedParser:
+    """Turns the text of seeds into entries for the frontier of a job.
 
-
-def entry_of(
-    text: bytes | str,
-    gatherer: LinkCollector,
-    methods: type | None,
-    priority: int = 0,
-    callback: str | None = None,
-    queue: str = "",
-) -> Entry | str:
-    """Return what is to be added for a seed, or why it is refused. Raises :class:`~skitter.errors.RequestError`.
-
-    ``priority``, ``callback`` and ``queue`` hold where the seed names none.
+    ``priority``, ``callback`` and ``queue`` are the defaults for seeds that do not set them.
     """
-    request = read_seed(text, priority=priority)
-    if request.callback is None and callback is not None:
-        request = request.replace(callback=callback)
-    if queue and not request.queue:
-        request = request.replace(queue=queue)
-    for name in (request.callback, request.errback):
-        if methods is not None and name is not None and not hasattr(methods, str(name)):
-            return f"the spider has no method {name!r}"
-    entry = gatherer.entry(request)
-    return f"{request.url!r:.200} is refused: {entry}" if isinstance(entry, str) else entry
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        opened: OpenFrontier,
+        *,
+        priority: int = 0,
+        callback: str | None = None,
+        queue: str = "",
+    ) -> None:
+        self._priority = priority
+        self._callback = callback
+        self._queue = queue
+        self._spider: object | None = None
+        """``None`` if this machine does not know the spider of the job."""
+        spec = folder.read()
+        if spec.spider:
+            builder = JobBuilder(spec)
+            self._spider = builder.spider
+            self._links = builder.link_collector(opened.info)
+        else:
+            assert opened.frontier.politeness is not None
+            self._links = LinkCollector(Scope(), opened.frontier.politeness, opened.info.fingerprint_seed)
+
+    def entry(self, text: bytes | str) -> Entry | str:
+        """Return the entry of a seed, or the reason to refuse it.
+
+        Raises :class:`~skitter.errors.RequestError` for a seed that cannot be read.
+        """
+        request = read_seed(text, priority=self._priority)
+        changes = {}
+        if request.callback is None and self._callback is not None:
+            changes["callback"] = self._callback
+        if self._queue and not request.queue:
+            changes["queue"] = self._queue
+        if changes:
+            request = request.replace(**changes)
+        for name in (request.callback, request.errback):
+            if self._spider is not None and name is not None and find_method(self._spider, str(name)) is None:
+                return f"the spider has no method {name!r}"
+        entry = self._links.entry(request)
+        return f"{request.url!r:.200} was refused: {entry}" if isinstance(entry, str) else entry

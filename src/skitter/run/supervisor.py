@@ -1,58 +1,198 @@
-"""Supervisor: the worker processes of one job on this machine. A worker that dies is replaced."""
+"""Supervisor: starts and replaces the worker processes of one job on this machine."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
 import random
+import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from skitter.errors import CrawlFailed, SkitterError
-from skitter.run.worker_process import WorkerCommand, WorkerProcess
+from skitter.run.builder import worker_name
+from skitter.run.job import JobSpec
 from skitter.worker import DRAIN_SECONDS
 
 log = logging.getLogger("skitter.crawl")
 
-_FAILED_STARTS = 5
-"""So many workers in a row that died before they had work, and something is wrong with starting them. Deaths at work
-are bounded by the frontier: a request that was lost too often becomes a dead letter."""
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 60.0
-"""Seconds before a place is filled again whose workers die at their start; doubled each time, with jitter."""
+_MAX_FAILED_STARTS = 5
+"""Workers in a row that may die before they have a lease. Later deaths are limited by the frontier: a request whose
+lease is lost too often becomes a dead letter."""
+_MIN_RESTART_DELAY = 0.5
+_MAX_RESTART_DELAY = 60.0
+"""Seconds before a worker is started in place of one that died at its start. Doubles each time, with jitter."""
+_MAX_READ = 60_000
+"""Bytes of a report that are read at a time."""
+
+READY = b"."
+"""First report of a worker: the frontier has answered its request for leases."""
+HAD_WORK = b"+"
+"""Second report of a worker: it has a lease. From now on the frontier limits how often it may die."""
+
+
+class WorkerResult(msgspec.Struct):
+    """How a worker process ended."""
+
+    failure: str = ""
+    """Why the crawl fails; empty if it does not. Limited to the capacity of a pipe."""
+    remedy: str = ""
+    is_usage: bool = False
+    """Whether the failure is an error of the caller."""
+
+
+class WorkerCommand(msgspec.Struct):
+    """The work of one worker process."""
+
+    spec: JobSpec
+    owner: int
+    """Process id of the owner."""
+    shared: bool
+    """Whether the worker opens the frontier by its URL. Otherwise it connects to the socket of the owner."""
+    log_level: str = "info"
+    log_format: str = "text"
+    queues: list[str] = []
+    """The queues that it serves; empty: all."""
+
+
+class WorkerProcess:
+    """One worker process, as its owner sees it. ``name`` is the name of the worker in the frontier."""
+
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, pipe: int, on_ready: Callable[[], None]
+    ) -> None:
+        self.name = name
+        self._process = process
+        self._pipe = pipe
+        self._on_ready = on_ready
+        self._started = time.monotonic()
+        self._received = b""
+
+    @classmethod
+    async def start(cls, on_ready: Callable[[], None]) -> WorkerProcess:
+        """Start a process, which waits for its command. ``on_ready`` is called when it is ready for work."""
+        name = worker_name()
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)  # a process that the spider has started may keep the other end open
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "skitter.run.child", str(write_end), name,
+                stdin=asyncio.subprocess.PIPE, pass_fds=(write_end,),
+                start_new_session=True,  # Ctrl-C goes to the owner only, which drains its workers
+            )  # fmt: skip
+        except BaseException:
+            os.close(read_end)
+            raise
+        finally:
+            os.close(write_end)
+        return cls(name, process, read_end, on_ready)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.returncode is None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it runs and has asked for leases."""
+        return self.is_alive and self._received.startswith(READY)
+
+    @property
+    def had_work(self) -> bool:
+        """Whether it ever had a lease."""
+        return self._received.startswith(READY + HAD_WORK)
+
+    @property
+    def status(self) -> int | None:
+        """Exit status; the negative number of the signal that ended it; ``None`` while it runs."""
+        return self._process.returncode
+
+    @property
+    def age(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self._started
+
+    async def work(self, command: bytes) -> WorkerResult | None:
+        """Send it its command and wait for its end. Return its report; ``None`` if it died without one."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._pipe, self._on_readable)
+        try:
+            with contextlib.suppress(RuntimeError):  # raised by uvloop if the process is dead already
+                await self._process.communicate(command)
+            await self._process.wait()
+            self._read()
+        finally:
+            loop.remove_reader(self._pipe)
+            os.close(self._pipe)
+        report = self._received.lstrip(READY + HAD_WORK)
+        return msgspec.json.decode(report, type=WorkerResult) if report else None
+
+    def _on_readable(self) -> None:
+        was_ready = self.is_ready
+        if not self._read():
+            asyncio.get_running_loop().remove_reader(self._pipe)
+        elif self.is_ready and not was_ready:
+            self._on_ready()
+
+    def _read(self) -> bytes:
+        try:
+            more = os.read(self._pipe, _MAX_READ)
+        except BlockingIOError:
+            return b""
+        self._received += more
+        return more
+
+    def terminate(self) -> None:
+        """Ask it to finish its requests in progress and end."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    async def kill(self) -> None:
+        """Kill it, if it still runs."""
+        if self.is_alive:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
 
 
 class Supervisor:
     """Starts, watches, replaces and ends worker processes.
 
-    A place whose workers die at their start is filled again after growing pauses, for as long as any other worker is
-    there to go on with the job.
+    A worker that dies at its start is replaced after growing delays, as long as any other worker continues the job.
+
+    ``commands``: one for each worker.
+    ``abandon``: takes back the leases of a dead worker, if no connection to this process reports its death.
     """
 
     def __init__(
-        self, orders: Sequence[WorkerCommand], abandon: Callable[[str], Awaitable[object]] | None = None
+        self, commands: Sequence[WorkerCommand], abandon: Callable[[str], Awaitable[object]] | None = None
     ) -> None:
         self._abandon = abandon
-        """Takes back what a dead worker held, where no connection to this process tells of its death."""
-        self._orders = [msgspec.json.encode(order) for order in orders]
-        """One for each worker."""
+        self._commands = [msgspec.json.encode(command) for command in commands]
         self._workers: dict[int, WorkerProcess] = {}
-        """By place."""
+        """By the index of their command."""
         self._stopping = False
         self._is_over = asyncio.Event()
-        """Set when no place need be filled any more that could not be filled before."""
+        """Set when workers that could not start are no longer needed."""
         self._some_ended = False
         """Whether a worker has found that the job is finished or stopped."""
-        self._failing: dict[int, int] = {}
-        """Failed starts in a row, by place."""
-        self._missing: set[int] = set()
-        """Places whose last worker died at its start."""
+        self._failed_starts_of: dict[int, int] = {}
+        """Failed starts in a row, by the index of the command."""
         self._failed_starts = 0
-        """In a row, over all places."""
-        self._is_short = False
-        """Whether it was said that workers are missing."""
+        """Failed starts in a row, of all workers."""
+        self._missing: set[int] = set()
+        """Indexes whose last worker died at its start."""
+        self._missing_logged = False
+        """Whether it was logged that workers are missing."""
 
     @property
     def pids(self) -> list[int]:
@@ -62,107 +202,107 @@ class Supervisor:
     async def run(self) -> None:
         """Keep the workers running until each has ended by itself.
 
-        Raises :class:`~skitter.errors.CrawlFailed` if a worker says that the crawl has failed, or if
-        workers die as soon as they are started and none is left.
+        Raises :class:`~skitter.errors.CrawlFailed` if a worker reports that the crawl has failed, or if
+        workers die at their start and none is left.
         """
         try:
             async with asyncio.TaskGroup() as group:
-                for place, order in enumerate(self._orders):
-                    group.create_task(self._keep_one(place, order))
+                for index, command in enumerate(self._commands):
+                    group.create_task(self._keep_running(index, command))
         except* CrawlFailed as failures:
             raise failures.exceptions[0] from None
         finally:
             await self.kill()
 
-    async def _keep_one(self, place: int, order: bytes) -> None:
+    async def _keep_running(self, index: int, command: bytes) -> None:
         while not self._stopping:
-            worker = await self._start(place)
-            end = await worker.work(order)
-            if end is not None:
-                if end.failure:
-                    raise CrawlFailed(end.failure, remedy=end.remedy, is_usage=end.is_usage)
+            worker = await self._start(index)
+            result = await worker.work(command)
+            if result is not None:
+                if result.failure:
+                    raise CrawlFailed(result.failure, remedy=result.remedy, is_usage=result.is_usage)
                 self._some_ended = True
                 break
             if self._abandon is not None:
-                with contextlib.suppress(SkitterError):  # the other workers meet the same error, and tell it
+                with contextlib.suppress(SkitterError):  # the other workers meet and report the same error
                     await self._abandon(worker.name)
             if self._some_ended and not worker.had_work and not self._ready:
                 break
-            self._count_death(place, worker)
-            if await self._is_over_after_pause(place):
+            self._count_death(index, worker)
+            if await self._is_over_after_delay(index):
                 break
-        if not self._ready:  # whoever waits for a better start is not needed any more
+        if not self._ready:  # workers that could not start are not needed any more
             self._is_over.set()
 
-    async def _start(self, place: int) -> WorkerProcess:
-        worker = self._workers[place] = await WorkerProcess.start(lambda: self._welcome(place))
-        if self._stopping:  # while it was being started
-            self._tell_to_stop(worker)
+    async def _start(self, index: int) -> WorkerProcess:
+        worker = self._workers[index] = await WorkerProcess.start(lambda: self._worker_ready(index))
+        if self._stopping:  # while the process was starting
+            self._stop_worker(worker)
         return worker
 
     @property
     def _ready(self) -> int:
-        """How many workers there are to go on with the job."""
+        """Number of workers that work on the job."""
         return sum(worker.is_ready for worker in self._workers.values())
 
-    def _welcome(self, place: int) -> None:
-        """Note that a worker asks for work."""
-        self._missing.discard(place)
-        if self._is_short and not self._missing:
-            self._is_short = False
-            log.warning("all %d workers are at work again", len(self._orders))
+    def _worker_ready(self, index: int) -> None:
+        self._missing.discard(index)
+        if self._missing_logged and not self._missing:
+            self._missing_logged = False
+            log.warning("all %d workers run again", len(self._commands))
 
-    def _count_death(self, place: int, worker: WorkerProcess) -> None:
+    def _count_death(self, index: int, worker: WorkerProcess) -> None:
         if worker.had_work:
             self._failed_starts = 0
-            self._failing.pop(place, None)
+            self._failed_starts_of.pop(index, None)
         else:
-            self._missing.add(place)
+            self._missing.add(index)
             self._failed_starts += 1
-            self._failing[place] = self._failing.get(place, 0) + 1
-        told = log.debug if self._is_short and not worker.had_work else log.warning
-        told("a worker died (status %s) after %.1f s and is replaced", worker.status, worker.age)
-        if self._failed_starts >= _FAILED_STARTS:
-            self._go_on_without(worker.status)
+            self._failed_starts_of[index] = self._failed_starts_of.get(index, 0) + 1
+        is_known = self._missing_logged and not worker.had_work
+        level = logging.DEBUG if is_known else logging.WARNING
+        log.log(level, "a worker died (status %s) after %.1f s; replacing it", worker.status, worker.age)
+        if self._failed_starts >= _MAX_FAILED_STARTS:
+            self._continue_without(worker.status)
 
-    def _go_on_without(self, status: int | None) -> None:
-        """Say once that workers are missing. Raises CrawlFailed if all are."""
+    def _continue_without(self, status: int | None) -> None:
+        """Log once that workers are missing. Raises CrawlFailed if none is left."""
         if not self._ready:
             raise CrawlFailed(
                 f"workers die as soon as they start (status {status})",
                 remedy="see the log above for the reason",
             )
-        if not self._is_short:
-            self._is_short = True
+        if not self._missing_logged:
+            self._missing_logged = True
             log.warning(
-                "workers die as soon as they start (status %s): the crawl goes on with %d of %d,"
-                " the others are tried again after growing pauses",
-                status, self._ready, len(self._orders),
+                "workers die as soon as they start (status %s): the crawl continues with %d of %d workers,"
+                " and tries to start the others after growing delays",
+                status, self._ready, len(self._commands),
             )  # fmt: skip
 
-    async def _is_over_after_pause(self, place: int) -> bool:
-        """Wait before a place is filled again that could not be filled; tell whether it need not be any more."""
-        failed = self._failing.get(place, 0)
+    async def _is_over_after_delay(self, index: int) -> bool:
+        """Wait before a failed start is repeated. Return whether the worker is no longer needed."""
+        failed = self._failed_starts_of.get(index, 0)
         if failed > 1:
-            seconds = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failed - 2, 10))
+            seconds = min(_MAX_RESTART_DELAY, _MIN_RESTART_DELAY * 2.0 ** min(failed - 2, 10))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_over.wait(), seconds * random.uniform(0.5, 1.0))
         return failed > 0 and self._is_over.is_set()
 
     async def stop(self) -> None:
-        """Replace nobody any more; end what has not drained in good time."""
+        """Replace no more workers, and kill those that do not drain in time."""
         self._stopping = True
         self._is_over.set()
         for worker in self._workers.values():
-            self._tell_to_stop(worker)
+            self._stop_worker(worker)
         await asyncio.sleep(DRAIN_SECONDS + 5.0)
         await self.kill()
 
-    def _tell_to_stop(self, worker: WorkerProcess) -> None:
-        if self._abandon is not None:  # no frontier of ours tells it
+    def _stop_worker(self, worker: WorkerProcess) -> None:
+        if self._abandon is not None:  # otherwise it learns of the stop from the frontier
             worker.terminate()
 
     async def kill(self) -> None:
-        """End all workers at once; their leases go back when their connections close."""
+        """Kill all workers. Their leases are taken back when their connections close."""
         for worker in list(self._workers.values()):
             await worker.kill()

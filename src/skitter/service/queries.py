@@ -17,13 +17,13 @@ from skitter.frontier.workers import unserved
 from skitter.observe.letters import letter_fields
 from skitter.run.control import (
     OpenFrontier,
-    change_by_hand,
+    change_settings,
     changes_of,
     dead_letters,
     job_status,
     open_frontier,
 )
-from skitter.run.seeding import entry_of, judge
+from skitter.run.seeding import SeedParser
 from skitter.service.config import TASK_ITEMS, RunFolder, check_settings
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.items import ItemPage, read_items
@@ -139,13 +139,13 @@ class JobQueries:
         folder = await self._folder(job)
 
         async def act(opened: OpenFrontier) -> AddResult:
-            collector, methods = judge(folder, opened)
+            parser = SeedParser(folder, opened, priority=priority, callback=callback)
             entries: list[Entry] = []
             for number, seed in enumerate(seeds):
                 field = f"seeds[{number}]"
                 text = seed if isinstance(seed, str) else msgspec.json.encode(seed)
                 try:
-                    entry = entry_of(text, collector, methods, priority, callback)
+                    entry = parser.entry(text)
                 except SkitterError as error:
                     raise Refusal(str(error), remedy=error.remedy, field=field) from None
                 except (ValueError, OverflowError, TypeError) as error:  # while encoding a huge number
@@ -176,7 +176,7 @@ class JobQueries:
             raise Refusal(str(error), remedy=error.remedy, field="settings") from None
 
         async def act(opened: OpenFrontier) -> dict[str, Any]:
-            changed = await change_by_hand(opened.frontier, changes, reset=reset)
+            changed = await change_settings(opened.frontier, changes, reset=reset)
             return changed.to_dict()
 
         return await self._on_frontier(job, act)

@@ -19,7 +19,7 @@ from skitter.errors import CrawlFailed, SkitterError
 from skitter.run.crawl import Crawl
 from skitter.run.job import JobSpec
 from skitter.run.log_frames import log_cause
-from skitter.run.process import FRAMES, run_async, set_up_logging
+from skitter.run.process import FRAMES, LogOptions, run_async, set_up_logging
 
 _POLL_INTERVAL = 0.25
 """Time between two checks that the node is alive, in seconds."""
@@ -49,7 +49,7 @@ class RunEnd(msgspec.Struct):
 
 
 async def _run(order: RunOrder) -> RunEnd:
-    crawl = Crawl(order.spec, resume=True, log_level=order.log_level, log_format=FRAMES)
+    crawl = Crawl(order.spec, resume=True, log=LogOptions(order.log_level, FRAMES))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, crawl.stop, "stopped by its node")
     watching = asyncio.create_task(_watch_node(crawl, order.node))
     try:

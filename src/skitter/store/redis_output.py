@@ -265,7 +265,7 @@ class RedisOutput:
             yield client
         except AuthenticationError as error:
             raise StoreError(
-                f"{self._server_name} rejects the user or the password: {error}",
+                f"{self._server_name} refuses the user or the password: {error}",
                 remedy=f"set {output_variable('redis')}, or write redis://USER:PASSWORD@HOST/DATABASE/KEY",
             ) from error
         except (RedisError, OSError) as error:

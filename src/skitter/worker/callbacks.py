@@ -1,4 +1,4 @@
-"""Callbacks: running user code of any of the four function kinds to its end."""
+"""Callbacks: finds and runs the functions of a spider, whatever their kind."""
 
 from __future__ import annotations
 
@@ -15,28 +15,39 @@ from skitter.request import Request
 from skitter.spider import Spider
 
 
+def find_method(owner: object, name: str) -> Callable[..., Any] | None:
+    """Return the method of an object of user code (a spider, a hook collection) by its name, if it has one."""
+    method = getattr(owner, name, None)
+    return method if callable(method) else None
+
+
+def callable_name(function: Callable[..., Any]) -> str:
+    """Return the name of a function of user code, for messages. Other callable objects may have none."""
+    return getattr(function, "__qualname__", repr(function))
+
+
 def find_callback(spider: Spider, name: str | None) -> Callable[..., Any]:
-    """Return the spider's method of a name. Raises :class:`~skitter.errors.SpiderError`."""
-    callback = getattr(spider, name or "parse", None)
-    if not callable(callback):
+    """Return the callback of a spider by its name (default ``parse``). Raises :class:`~skitter.errors.SpiderError`."""
+    callback = find_method(spider, name or "parse")
+    if callback is None:
         raise SpiderError(
             f"spider {spider.name!r} has no callback {name or 'parse'!r}",
-            remedy="define the method, or name another one in the request",
+            remedy="define the method, or use another one in the request",
+            field="callback",
         )
-    found: Callable[..., Any] = callback
-    return found
+    return callback
 
 
 async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:
-    """Call a coroutine function, async generator, generator or plain function; return all it gives.
+    """Call a coroutine function, async generator, generator or plain function. Return all its results.
 
-    A plain function or coroutine may return one item or request, any iterable of them, or nothing.
+    A plain function or coroutine may return one item or request, an iterable of them, or ``None``.
     """
     return await results_of(callback(*arguments, **named))
 
 
 async def results_of(given: Any) -> list[Any]:
-    """Return all that a callback gives whose call returned ``given``."""
+    """Return all results of a callback whose call returned ``given``."""
     if given.__class__ is GeneratorType:
         return list(given)
     if inspect.isawaitable(given):
@@ -50,13 +61,13 @@ async def results_of(given: Any) -> list[Any]:
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
         return list(given)
     raise SpiderError(
-        f"callback gave {type(given).__name__} {given!r:.60}",
+        f"a callback returned an unsupported {type(given).__name__}: {given!r:.60}",
         remedy="yield items (dict, dataclass, attrs, pydantic) and requests",
     )
 
 
 def describe(error: BaseException) -> str:
-    """Return one line that names an error of user code and the place where it arose."""
+    """Return one line with an error of user code and the place where it was raised."""
     text = " ".join(str(error).split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, SkitterError):

@@ -1,6 +1,6 @@
-"""Committer: makes items durable, then commits their pages; many pages at a time.
+"""Committer: makes items durable, then commits their pages, many pages at a time.
 
-While one batch is written the next one gathers, so batches grow with the load.
+While one batch is written, the next one collects, so batches grow with the load.
 """
 
 from __future__ import annotations
@@ -8,37 +8,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from skitter.frontier.contract import Frontier, Partitions
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.item import OutputRange
-from skitter.store.contract import Buffering, Store, buffering_of
-from skitter.worker.backpressure import Overflow, QueueCapacity, SpilledPage
+from skitter.store.contract import Buffering
 from skitter.worker.callbacks import describe
+from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
-from skitter.worker.page import Page
-from skitter.worker.retry import Decision
-from skitter.worker.routing import ItemWriter, RoutedStores
+from skitter.worker.inflight import Inflight
+from skitter.worker.links import LinkCollector
+from skitter.worker.pipeline import Page
+from skitter.worker.retry import RetryDecision
+from skitter.worker.routing import ItemWriter
+from skitter.worker.spill import SpilledPage, SpillQueue
 
 log = logging.getLogger("skitter.crawl")
-_LARGEST_BATCH = 256
-_LINGER = 0.001
-"""Seconds for which the first pages of a batch wait for more: a commit costs nearly the same for one as for ten."""
-_WORTH_A_COMMIT = 16
-_PATIENCE = 0.1
-"""Seconds for which the slowest part of a divided frontier holds up commits to the others."""
-_WORTH_ASKING = 6
-"""New links a page, on average, from which on the frontier is asked first which of them it knows."""
 
-
-def _ignore(_: Sequence[int]) -> None:
-    pass
-
-
-def _tell_late(url: str) -> None:
-    log.warning("late: %s was taken over by another worker; nothing of it is kept", url)
+_MAX_BATCH = 256
+"""Pages of one commit."""
+_MIN_BATCH = 16
+"""Pages for which a commit does not wait for more."""
+_BATCH_DELAY = 0.001
+"""Time in seconds that a smaller batch waits for more pages: ten pages cost hardly more to commit than one."""
+_PARTITION_TIMEOUT = 0.1
+"""Time in seconds that commits wait for the slowest partition before the other partitions continue."""
+_MIN_LINKS_TO_ASK = 6
+"""New links per page, on average, from which on asking the frontier which ones are new is cheaper than sending all."""
 
 
 class Committer:
@@ -47,255 +44,230 @@ class Committer:
     def __init__(
         self,
         frontier: Frontier,
-        stores: Sequence[Store],
+        outputs: ItemWriter,
         hooks: Hooks,
-        signal: Callable[[HookAction, str], None],
-        learn: Callable[[Sequence[str]], None],
-        report_landings: Callable[[], Awaitable[None]],
-        room: QueueCapacity,
-        in_hand: Callable[[], int] = int,
-        group_key: str | None = None,
-        sorting: RoutedStores | None = None,
+        inflight: Inflight,
+        links: LinkCollector,
+        control: CrawlControl,
     ) -> None:
         self._frontier = frontier
-        self._writing = ItemWriter(stores, hooks, sorting)
-        self._hooks, self._after_saving = hooks, hooks["after_save"]
-        self._signal = signal
-        self._learn = learn
-        """Hears of URLs that are in the frontier now."""
-        self._report_landings = report_landings
-        self._room = room
-        self._overflow = Overflow()
-        """Pages for whose links there was no room. Their leases go on; see :attr:`set_aside`."""
-        self.set_aside: Callable[[Sequence[int]], None] = _ignore
-        """Told of leases whose pages have to wait for room."""
-        self._in_hand = in_hand
-        """How many leases the worker holds, those waiting here included."""
-        self._buffering = buffering_of(stores)
-        self._since = 0.0
-        """Loop time at which the first of those waiting came."""
-        self._items = 0
-        """Of those waiting."""
-        self._task_key = group_key
-        """Key of ``meta`` whose value says for which task a page is counted."""
-        self.committed = {"pages": 0, "items": 0, "bytes": 0}
-        """Sums of what this worker has committed."""
+        self._outputs = outputs
+        self._hooks, self._after_save_hooks = hooks, hooks["after_save"]
+        self._inflight = inflight
+        self._links = links
+        self._control = control
+        self._wakeup = inflight.commit_wakeup
+        self._spill = SpillQueue()
+        """Pages whose links exceed the capacity of the queue. Their leases stay in force."""
         self._waiting: list[Page] = []
-        self._arrived = asyncio.Event()
+        self._waiting_since = 0.0
+        """Event loop time at which the first of the waiting pages came."""
+        self._waiting_items = 0
+        self.committed = {"pages": 0, "items": 0, "bytes": 0}
+        """Totals that this worker has committed."""
         self._closing = False
         self._partitions = frontier.partitions
         self._busy: dict[int, asyncio.Task[None]] = {}
-        """Commits under way, by the part of a divided frontier that they go to."""
-        self._failed: BaseException | None = None
-        self._closed: Callable[[Sequence[int]], None] = _ignore
+        """Running commits, by partition."""
+        self._error: BaseException | None = None
+        """First error of a commit to a partition."""
 
     def put(self, page: Page) -> None:
-        """Hand over a page whose verdict stands."""
-        if not self._after_saving:
+        """Accept a page whose result is final."""
+        if not self._after_save_hooks:
             page.response = None  # many pages may wait, and a body is larger than its items
-        if self._buffering is not None and not self._waiting:
-            self._since = asyncio.get_running_loop().time()
+        if self._outputs.buffering is not None and not self._waiting:
+            self._waiting_since = asyncio.get_running_loop().time()
         self._waiting.append(page)
-        self._items += len(page.items)
-        self._arrived.set()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def look_for_room(self) -> None:
-        """Try again what was set aside, after the frontier has said how much room there is."""
-        if self._overflow:
-            self._arrived.set()
+        self._waiting_items += len(page.items)
+        self._wakeup.set()
 
     def close(self) -> None:
         """Let :meth:`run` end when everything is committed."""
         self._closing = True
-        self._arrived.set()
+        self._wakeup.set()
 
-    async def run(self, closed: Callable[[Sequence[int]], None]) -> None:
-        """Commit until closed; ``closed`` hears of the leases that have ended."""
-        self._closed = closed
+    async def run(self) -> None:
+        """Commit until closed. Raises what a store or the frontier raises."""
         try:
             await self._run()
-            self._check()
+            self._raise_error()
         finally:
             for task in self._busy.values():
                 task.cancel()
-            self._overflow.close()
+            self._spill.close()
 
     async def _run(self) -> None:
         while self._waiting or self._busy or not self._closing:
-            if self._overflow:
-                self._closed(await self._commit_set_aside())
-            if not self._can_go_on():
-                self._arrived.clear()
-                await self._arrived.wait()
+            if self._spill:
+                self._inflight.close(await self._commit_spilled())
+            if not self._can_commit():
+                self._wakeup.clear()
+                await self._wakeup.wait()
                 continue
-            await self._linger()
-            pages = self._next()
-            marks = await self._writing.write(pages)
-            for start in range(0, len(pages), _LARGEST_BATCH):
-                end = start + _LARGEST_BATCH
-                await self._commit(pages[start:end], marks[start:end])
+            await self._collect_batch()
+            pages = self._take_waiting()
+            ranges = await self._outputs.write(pages)
+            for start in range(0, len(pages), _MAX_BATCH):
+                end = start + _MAX_BATCH
+                await self._commit(pages[start:end], ranges[start:end])
 
-    def _check(self) -> None:
-        if self._failed is not None:
-            raise self._failed
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
-    def _can_go_on(self) -> bool:
-        self._check()
+    def _can_commit(self) -> bool:
+        self._raise_error()
         if not self._busy or self._partitions is None:
             return bool(self._waiting)
         return any(self._partitions.of_lease(page.lease.id) not in self._busy for page in self._waiting)
 
-    def _next(self) -> list[Page]:
-        """Take what waits; pages whose part of the frontier is away stay."""
-        waiting, self._waiting = self._waiting, []
+    def _take_waiting(self) -> list[Page]:
+        """Take the waiting pages, except those whose partition is busy."""
+        taken, self._waiting = self._waiting, []
         if self._busy and self._partitions is not None:
             of_lease, busy = self._partitions.of_lease, self._busy
-            self._waiting = [page for page in waiting if of_lease(page.lease.id) in busy]
-            waiting = [page for page in waiting if of_lease(page.lease.id) not in busy]
-        self._items = sum(len(page.items) for page in self._waiting)
-        return waiting
+            self._waiting = [page for page in taken if of_lease(page.lease.id) in busy]
+            taken = [page for page in taken if of_lease(page.lease.id) not in busy]
+        self._waiting_items = sum(len(page.items) for page in self._waiting)
+        return taken
 
-    async def _linger(self) -> None:
-        """Wait for more pages if that makes a commit, or a write to a store that buffers, more worth its cost."""
-        if self._buffering is not None:
-            await self._gather(self._buffering)
-        elif len(self._waiting) < _WORTH_A_COMMIT and not self._closing:
-            await asyncio.sleep(_LINGER)
+    async def _collect_batch(self) -> None:
+        """Wait for more pages if a larger commit, or a larger write to a buffering store, is worth it."""
+        if self._outputs.buffering is not None:
+            await self._fill_buffer(self._outputs.buffering)
+        elif len(self._waiting) < _MIN_BATCH and not self._closing:
+            await asyncio.sleep(_BATCH_DELAY)
 
-    async def _gather(self, buffering: Buffering) -> None:
-        """Wait until the buffer is full, or the first page has waited long enough, or no other can come."""
+    async def _fill_buffer(self, buffering: Buffering) -> None:
+        """Wait until the buffer is full, the first page has waited long enough, or no other page can come."""
         loop = asyncio.get_running_loop()
-        while not self._closing and self._items < buffering.items and len(self._waiting) < self._in_hand():
-            left = self._since + buffering.seconds - loop.time()
+        while (
+            not self._closing
+            and self._waiting_items < buffering.items
+            and len(self._waiting) < self._inflight.held
+        ):
+            left = self._waiting_since + buffering.seconds - loop.time()
             if left <= 0:
                 return
-            self._arrived.clear()
+            self._wakeup.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await self._arrived.wait()
+                    await self._wakeup.wait()
 
-    async def _commit_set_aside(self) -> list[int]:
-        """Commit as much of what was set aside as there is room for; returns the leases that ended."""
-        pages: list[SpilledPage] = []
-        while self._overflow and len(pages) < _LARGEST_BATCH:
-            first = await self._overflow.first()
-            if not self._room.take(len(first.outcome.entries)):
-                break
-            self._overflow.drop_first()
-            pages.append(first)
-        for page, taken in zip(
-            pages, await self._frontier.commit([page.outcome for page in pages]), strict=True
-        ):
-            if taken:
-                self._learn([entry.url for entry in page.outcome.entries])
-            else:
-                _tell_late(page.url)
-        return [page.outcome.lease_id for page in pages]
+    # --- commits ---------------------------------------------------------------------------------------
 
-    async def _commit(self, pages: list[Page], marks: list[list[OutputRange]]) -> None:
-        """Commit pages, but for those that have to wait for room."""
-        for page, page_marks in zip(pages, marks, strict=True):
-            if self._after_saving and page.items and not await self._after_save(page):
-                page_marks.clear()
+    async def _commit(self, pages: list[Page], ranges: list[list[OutputRange]]) -> None:
+        """Commit pages whose items are durable; spill those whose links exceed the capacity of the queue."""
+        for page, page_ranges in zip(pages, ranges, strict=True):
+            if self._after_save_hooks and page.items and not await self._after_save(page):
+                page_ranges.clear()
         entries = await self._new_entries(pages)
+        group_of = self._links.group_of
         outcomes = [
             Outcome(
-                page.lease.id, page.verdict.resolution, new, page.counters, page_marks,
-                page.verdict.error, page.verdict.after, page.verdict.free, None, self._task_of(page),
+                page.lease.id, page.decision.resolution, new, page.counters, page_ranges,
+                page.decision.error, page.decision.after, page.decision.free, None, group_of(page.request),
             )
-            for page, new, page_marks in zip(pages, entries, marks, strict=True)
+            for page, new, page_ranges in zip(pages, entries, ranges, strict=True)
         ]  # fmt: skip
-        await self._report_landings()
-        waiting = [
+        await self._inflight.wait_reported()
+        spilled = [
             SpilledPage(page.lease.url, outcome)
             for page, outcome in zip(pages, outcomes, strict=True)
-            if not self._room.take(len(outcome.entries))
+            if not self._inflight.capacity.take(len(outcome.entries))
         ]
-        if waiting:
-            await self._overflow.put(waiting)
-            later = {page.outcome.lease_id for page in waiting}
-            self.set_aside(list(later))
-            outcomes = [outcome for outcome in outcomes if outcome.lease_id not in later]
-            pages = [page for page in pages if page.lease.id not in later]
+        if spilled:
+            await self._spill.put(spilled)
+            spilled_ids = {page.outcome.lease_id for page in spilled}
+            self._inflight.spill(spilled_ids)
+            outcomes = [outcome for outcome in outcomes if outcome.lease_id not in spilled_ids]
+            pages = [page for page in pages if page.lease.id not in spilled_ids]
         if self._partitions is None:
-            await self._close(pages, outcomes)
+            await self._close_leases(pages, outcomes)
         else:
-            await self._close_apart(self._partitions, pages, outcomes)
+            await self._close_by_partition(self._partitions, pages, outcomes)
 
-    async def _close_apart(self, partitions: Partitions, pages: list[Page], outcomes: list[Outcome]) -> None:
-        """Commit to each part of the frontier by itself, and wait for none that is away."""
-        shares: dict[int, tuple[list[Page], list[Outcome]]] = {}
-        for page, outcome in zip(pages, outcomes, strict=True):
-            share = shares.setdefault(partitions.of_lease(page.lease.id), ([], []))
-            share[0].append(page)
-            share[1].append(outcome)
-        for lane, share in shares.items():
-            earlier = self._busy.get(lane)
-            task = asyncio.get_running_loop().create_task(self._close(*share, after=earlier))
-            self._busy[lane] = task
-            task.add_done_callback(partial(self._lane_is_free, lane))
-        if shares:
-            await asyncio.wait([self._busy[lane] for lane in shares], timeout=_PATIENCE)
-
-    def _lane_is_free(self, lane: int, task: asyncio.Task[None]) -> None:
-        if self._busy[lane] is task:
-            del self._busy[lane]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._failed = self._failed or error
-        self._arrived.set()
-
-    async def _close(
+    async def _close_leases(
         self, pages: list[Page], outcomes: list[Outcome], *, after: asyncio.Task[None] | None = None
     ) -> None:
         if after is not None:
             await asyncio.wait([after])
-        accepted = await self._frontier.commit(outcomes)
-        for page, taken in zip(pages, accepted, strict=True):
-            if taken:
+        for page, accepted in zip(pages, await self._frontier.commit(outcomes), strict=True):
+            if accepted:
                 for name in self.committed:
                     self.committed[name] += page.counters.get(name, 0)
                 for batch in page.batches:
-                    self._learn(batch.urls)
+                    self._links.cache.learn(batch.urls)
             else:
-                _tell_late(page.lease.url)
-        self._closed([page.lease.id for page in pages])
+                _log_late(page.lease.url)
+        self._inflight.close([page.lease.id for page in pages])
 
-    def _task_of(self, page: Page) -> str:
-        task = page.request.meta.get(self._task_key) if self._task_key is not None else None
-        return "" if task is None else str(task)
+    async def _close_by_partition(
+        self, partitions: Partitions, pages: list[Page], outcomes: list[Outcome]
+    ) -> None:
+        """Commit to each partition separately, without waiting for one that does not answer."""
+        parts: dict[int, tuple[list[Page], list[Outcome]]] = {}
+        for page, outcome in zip(pages, outcomes, strict=True):
+            part = parts.setdefault(partitions.of_lease(page.lease.id), ([], []))
+            part[0].append(page)
+            part[1].append(outcome)
+        for partition, part in parts.items():
+            earlier = self._busy.get(partition)
+            task = asyncio.get_running_loop().create_task(self._close_leases(*part, after=earlier))
+            self._busy[partition] = task
+            task.add_done_callback(partial(self._partition_done, partition))
+        if parts:
+            await asyncio.wait([self._busy[partition] for partition in parts], timeout=_PARTITION_TIMEOUT)
+
+    def _partition_done(self, partition: int, task: asyncio.Task[None]) -> None:
+        if self._busy[partition] is task:
+            del self._busy[partition]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = self._error or error
+        self._wakeup.set()
+
+    async def _commit_spilled(self) -> list[int]:
+        """Commit as many spilled pages as the capacity of the queue allows. Return the leases that ended."""
+        pages: list[SpilledPage] = []
+        while self._spill and len(pages) < _MAX_BATCH:
+            first = await self._spill.first()
+            if not self._inflight.capacity.take(len(first.outcome.entries)):
+                break
+            self._spill.drop_first()
+            pages.append(first)
+        accepted = await self._frontier.commit([page.outcome for page in pages])
+        for page, is_accepted in zip(pages, accepted, strict=True):
+            if is_accepted:
+                self._links.cache.learn([entry.url for entry in page.outcome.entries])
+            else:
+                _log_late(page.url)
+        return [page.outcome.lease_id for page in pages]
 
     async def _after_save(self, page: Page) -> bool:
-        """Ask the hooks; returns whether the page is to be committed."""
+        """Run the ``after_save`` hooks. Return whether to commit the page."""
         try:
-            signal = await self._hooks.ask("after_save", page.response, page.items)
+            action = await self._hooks.ask("after_save", page.response, page.items)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: any error is an outcome of this page
             log.error("%s: hook after_save: %s", page.lease.url, describe(error))  # noqa: TRY400 - one line
             page.count("errors/hook")
             return True
-        where = f"hook after_save at {page.lease.url}"
-        if signal in {HookAction.STOP, HookAction.FAIL}:
-            self._signal(signal, where)
-        if signal is HookAction.FAIL:
+        source = f"hook after_save at {page.lease.url}"
+        self._control.apply(action, source)
+        if action is HookAction.FAIL:
             page.counters = {}
-            page.finish(Decision(Resolution.RETRY, f"{where} failed the crawl", free=True))
-        return signal is not HookAction.FAIL
+            page.finish(RetryDecision(Resolution.RETRY, f"{source} failed the crawl", free=True))
+        return action is not HookAction.FAIL
 
-    async def _ask_unknown(self, pages: list[Page], fingerprints: list[bytes]) -> list[bool]:
-        if self._partitions is None:
-            return await self._frontier.unknown(fingerprints)
-        slots = [slot for page in pages for batch in page.batches for slot in batch.slots]
-        return await self._partitions.unknown(fingerprints, slots)
+    # --- links -----------------------------------------------------------------------------------------
 
     async def _new_entries(self, pages: list[Page]) -> list[list[Entry]]:
-        """Build entries for the links that are new; the known ones, most of them, cost only their test."""
+        """Build entries for new links only. Most links are known, and cost no more than the look-up."""
         fingerprints = [key for page in pages for batch in page.batches for key in batch.fingerprints]
-        if len(fingerprints) > _WORTH_ASKING * len(pages):
-            unknown = iter(await self._ask_unknown(pages, fingerprints))
+        if len(fingerprints) > _MIN_LINKS_TO_ASK * len(pages):
+            unknown = iter(await self._unknown(pages, fingerprints))
         else:
-            unknown = iter([True] * len(fingerprints))  # to send so few costs less than to ask
+            unknown = iter([True] * len(fingerprints))
         entries = []
         for page in pages:
             new = page.entries
@@ -306,3 +278,13 @@ class Committer:
                 new = new + [batch.entry(index) for index in fresh]
             entries.append(new)
         return entries
+
+    async def _unknown(self, pages: list[Page], fingerprints: list[bytes]) -> list[bool]:
+        if self._partitions is None:
+            return await self._frontier.unknown(fingerprints)
+        slots = [slot for page in pages for batch in page.batches for slot in batch.slots]
+        return await self._partitions.unknown(fingerprints, slots)
+
+
+def _log_late(url: str) -> None:
+    log.warning("late: %s was leased to another worker in the meantime; its results here are discarded", url)

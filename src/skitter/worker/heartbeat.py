@@ -1,4 +1,4 @@
-"""Heartbeat: tells the frontier, every few seconds, that a worker is there and how it fares."""
+"""Heartbeat: reports a worker and its figures to the frontier every few seconds."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from skitter.errors import SkitterError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.workers import WorkerReport
 from skitter.worker.committer import Committer
-from skitter.worker.leaser import Leaser
+from skitter.worker.inflight import Inflight
 
 HEARTBEAT_SECONDS = 2.0
-"""Seconds between two announcements."""
-_BELIEVED = 10.0
-"""Seconds after which a worker of which nothing is heard is no longer listed."""
+"""Seconds between two reports."""
+_TTL = 10.0
+"""Time in seconds after which a silent worker is no longer listed."""
 
 
 class Heartbeat:
-    """Announces one worker for as long as it works."""
+    """Reports one worker until it ends."""
 
     def __init__(
         self,
         worker: str,
         frontier: Frontier,
-        pump: Leaser,
+        inflight: Inflight,
         committer: Committer,
         queues: tuple[str, ...] = (),
     ) -> None:
         self._worker = worker
         self._queues = queues
         self._frontier = frontier
-        self._pump = pump
+        self._inflight = inflight
         self._committer = committer
-        self._began = time.monotonic()
-        self._pace = Throughput()
+        self._started = time.monotonic()
+        self._throughput = Throughput()
         self._host = socket.gethostname()
 
     def report(self) -> WorkerReport:
-        """Return how the worker is now."""
-        age = time.monotonic() - self._began
+        """Return the current figures of the worker."""
+        age = time.monotonic() - self._started
         committed = self._committer.committed
         return WorkerReport(
             name=self._worker, host=self._host, pid=os.getpid(), version=VERSION, age=age,
-            concurrency=self._pump.concurrency, fetching=self._pump.fetching, held=self._pump.held,
+            concurrency=self._inflight.concurrency, fetching=self._inflight.fetching, held=self._inflight.held,
             pages=committed["pages"], items=committed["items"], bytes=committed["bytes"],
-            pages_per_second=round(self._pace.note(age, committed["pages"]), 2), queues=self._queues,
+            pages_per_second=round(self._throughput.note(age, committed["pages"]), 2), queues=self._queues,
         )  # fmt: skip
 
     async def run(self) -> None:
-        """Announce until cancelled."""
+        """Report until cancelled."""
         while True:
-            await self._frontier.reports.announce(self.report(), _BELIEVED)
+            await self._frontier.reports.announce(self.report(), _TTL)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def leave(self) -> None:
-        """Say that the worker has left; a frontier that is gone will notice by itself."""
+        """Report that the worker has ended, if the frontier is still there."""
         with contextlib.suppress(SkitterError):
             await self._frontier.reports.announce(self.report(), 0.0)

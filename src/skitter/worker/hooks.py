@@ -1,8 +1,8 @@
-"""Hooks: user code at named points of the worker's loop, answering with a HookAction.
+"""Hooks: user code at named points of the loop of a worker. A hook returns a HookAction.
 
-Several hooks may stand at one point; they run in the order of their registration, each may be a plain
-function or a coroutine function. The first answer other than ``CONTINUE`` decides and the later hooks of the
-point are not asked. An exception in a hook is an outcome of that request: it fails with the hook's error.
+Several hooks may be registered for one point. They run in the order of registration; each may be a plain function or a
+coroutine function. The first result other than ``CONTINUE`` decides, and the remaining hooks of the point do not run.
+If a hook raises an exception, the request fails with it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from skitter.errors import SpiderError
 from skitter.request import Request
+from skitter.worker.callbacks import callable_name, find_method
 
 if TYPE_CHECKING:  # the owner of a fleet reads no pages
     from skitter.response import Response
 
 
 class HookAction(StrEnum):
-    """What a hook decides. ``None`` counts as ``CONTINUE``."""
+    """The decision of a hook. ``None`` means ``CONTINUE``."""
 
     CONTINUE = "continue"
     RETRY = "retry"
-    """Try this request again later: the attempt counts and the back-off applies."""
+    """Retry the request later. The attempt counts, and the back-off applies."""
     DROP = "drop"
-    """Finish this request without output."""
+    """Finish the request without items and links."""
     IGNORE = "ignore"
-    """Take no notice of the error: a bad status goes to the callback like a page, a failed fetch or
-    callback is finished without output and without a dead letter."""
+    """Ignore the error: a response with an error status is passed to the callback; a failed fetch or callback is
+    finished without items and without a dead letter."""
     STOP = "stop"
-    """Go on with this request, and stop the crawl gracefully after what is in hand."""
+    """Continue with the request, and stop the crawl gracefully after the requests in progress."""
     FAIL = "fail"
-    """Hand this request back and fail the crawl: it ends with an error, and a rerun resumes."""
+    """Put the request back into the queue, and fail the crawl: it ends with an error, and the next run resumes it."""
 
 
 log = logging.getLogger("skitter.crawl")
@@ -45,25 +46,24 @@ POINTS = (
 )  # fmt: skip
 """
 ``before_request(request)``
-    Before the fetch. May return another :class:`~skitter.request.Request`, which is fetched instead; the
-    frontier keeps the one that was queued, and a retry starts from that. May raise
-    :class:`~skitter.errors.DeferRequest`.
+    Before the fetch. May return another :class:`~skitter.request.Request`, which is fetched instead. The frontier
+    keeps the original request, and a retry starts from it. May raise :class:`~skitter.errors.DeferRequest`.
 ``before_send(request)``
-    Later still: robots.txt allows it and the fetch begins next. Answers as ``before_request`` does.
+    Right before the fetch, when robots.txt allows it. Returns the same values as ``before_request``.
 ``on_headers(response)``
-    Status and headers have come, the body has not; ``DROP`` and ``RETRY`` leave it unread.
+    When the status and the headers have arrived, but not the body. ``DROP`` and ``RETRY`` leave the body unread.
 ``after_request(response)``
-    After the fetch, whatever the status, before retry rules and callback. May return another
-    :class:`~skitter.response.Response`, which takes its place.
+    After the fetch, whatever the status, before the retry rules and the callback. May return another
+    :class:`~skitter.response.Response`, which replaces the original.
 ``before_save(response, items)``
-    After the callback; ``items`` is a list that may be changed in place.
+    After the callback. ``items`` is a list that may be changed in place.
 ``after_save(response, items)``
     When the items are durable, before the request is committed.
 ``on_error(request, error)``
-    At each failed attempt, before the retry rules. The answer is not looked at where nothing is left to decide:
-    a record that cannot be read, robots.txt, a redirect that leads nowhere, an item that no store takes.
+    After each failed attempt, before the retry rules. The result is ignored for errors whose outcome is fixed: an
+    unreadable record, robots.txt, an invalid redirect, an item that a store rejects.
 ``on_start(worker)``, ``on_stop(worker)``
-    At the beginning and the end of a worker process; the answer is not looked at.
+    At the start and the end of a worker process. The result is ignored.
 """
 
 Hook = Callable[..., Any]
@@ -80,30 +80,30 @@ class Hooks:
         """Add a hook at a point. Raises :class:`~skitter.errors.SpiderError` for an unknown point."""
         if point not in self._hooks:
             raise SpiderError(
-                f"there is no hook point {point!r}", remedy=f"the points are {', '.join(POINTS)}"
+                f"unknown hook point: {point!r}", remedy=f"use one of {', '.join(POINTS)}", field="point"
             )
         self._hooks[point].append(hook)
 
     def register_all(self, owner: object) -> None:
-        """Add every method of an object (a spider, a hook collection) that is named like a point."""
+        """Register every method of an object (a spider, a hook collection) whose name is a hook point."""
         for point in POINTS:
-            hook = getattr(owner, point, None)
-            if callable(hook):
+            hook = find_method(owner, point)
+            if hook is not None:
                 self.register(point, hook)
 
     def __getitem__(self, point: str) -> list[Hook]:
         return self._hooks[point]
 
     async def ask(self, point: str, *arguments: Any) -> HookAction:
-        """Run the hooks of a point; returns the first decision."""
+        """Run the hooks of a point. Return the first decision."""
         for hook in self._hooks[point]:
             answer = await call(hook, *arguments)
             if answer is not None and answer is not HookAction.CONTINUE:
-                return _signal(answer, hook)
+                return _action(answer, hook)
         return HookAction.CONTINUE
 
     async def tell(self, request: Request, error: BaseException) -> None:
-        """Let all of ``on_error`` hear of a failure that stands; an error in a hook changes nothing about it."""
+        """Report a final failure to all ``on_error`` hooks. Errors in the hooks are only logged."""
         for hook in self._hooks["on_error"]:
             try:
                 await call(hook, request, error)
@@ -111,11 +111,11 @@ class Hooks:
                 log.exception("%s: hook on_error", request.url)
 
     async def rewrite(self, request: Request, point: str = "before_request") -> tuple[Request, HookAction]:
-        """Run ``before_request`` or ``before_send``; each hook gets the request as the one before it left it."""
+        """Run ``before_request`` or ``before_send``. Each hook receives the request that the previous hook returned."""
         return await self._pass_on(point, request)
 
     async def revise(self, response: Response) -> tuple[Response, HookAction]:
-        """Run ``after_request``; each hook gets the response as the one before it left it."""
+        """Run ``after_request``. Each hook receives the response that the previous hook returned."""
         return await self._pass_on("after_request", response)
 
     async def _pass_on(self, point: str, subject: Subject) -> tuple[Subject, HookAction]:
@@ -124,7 +124,7 @@ class Hooks:
             if isinstance(answer, type(subject)):
                 subject = answer
             elif answer is not None and answer is not HookAction.CONTINUE:
-                return subject, _signal(answer, hook)
+                return subject, _action(answer, hook)
         return subject, HookAction.CONTINUE
 
 
@@ -134,11 +134,10 @@ async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _signal(answer: object, hook: Hook) -> HookAction:
+def _action(answer: object, hook: Hook) -> HookAction:
     try:
         return HookAction(answer)  # type: ignore[arg-type]
     except ValueError:
-        name = getattr(hook, "__qualname__", repr(hook))
         raise SpiderError(
-            f"hook {name} answered {answer!r}", remedy="answer with a HookAction, or with nothing"
+            f"hook {callable_name(hook)} returned {answer!r}", remedy="return a HookAction or None"
         ) from None

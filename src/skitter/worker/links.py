@@ -1,15 +1,14 @@
-"""Gather: turn what a callback gave into items to store and requests to add.
+"""LinkCollector: turns the results of a callback into items to store and requests to add.
 
-Links come by the hundred, so a batch of them is handled together: joined and normalised by compiled code,
-scoped by their origin, fingerprinted, and given one shared record. A request object exists only for what is
-yielded one by one.
+A page may have a hundred links, so they are processed in batches: compiled code joins and normalizes them, the scope is
+checked by origin, and one record serves all of a batch. Only a request that a callback yields has an object of its own.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,11 +24,22 @@ from skitter.queues import DEFAULT_QUEUE, slot_in
 from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
 from skitter.web.urls import host_of, identity, join_all, normalize
-from skitter.worker.link_cache import DUPLICATE, FolderLinkCache, LinkCache
 
-_SHAPING_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter"})
-"""Fields that take part in the identity of a request: a batch with one of them is taken link by link."""
-_ORIGINS_REMEMBERED = 65_536
+DUPLICATE = "duplicate"
+_IDENTITY_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter"})
+"""Fields that are part of the identity of a request. Links with one of them are processed one by one."""
+_MAX_CACHED_ORIGINS = 65_536
+_MAX_CACHED_URLS = 250_000
+"""About 25 MB. When it is reached, the cache of URLs is emptied."""
+_MAX_CACHED_HREFS = 150_000
+"""When it is reached, the cache of hrefs is emptied. Several hrefs may lead to one URL, so this happens more often."""
+_FOLDER_WEIGHT = 5
+"""Memory of an empty folder cache, in hrefs."""
+_SIZE_CHECK_INTERVAL = 1024
+"""Look-ups between two checks of the size."""
+_ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
+_HOST_WIDE = ("/", "http://", "https://")
+"""Prefixes of hrefs that mean the same on all pages of a host; ``http.html`` and ``http:x`` are relative."""
 
 
 class LinkBatch(msgspec.Struct):
@@ -54,29 +64,151 @@ class LinkBatch(msgspec.Struct):
         )
 
 
+class LinkCache:
+    """Links that one worker has met before, so that it need not check them again.
+
+    Four links in five lead to a known page. The cache recognises such a link by its raw text, before it is joined and
+    parsed, or else by its URL, before it is scoped and fingerprinted. It holds only URLs that are in the frontier for
+    certain, and URLs that the scope refuses everywhere.
+
+    ``known_forever``: a URL in the frontier stays known. Otherwise nothing is cached.
+    """
+
+    def __init__(self, *, known_forever: bool) -> None:
+        self._known_forever = known_forever
+        self.urls: set[str] = set()
+        """Normalized URLs that are in the frontier."""
+        self._folders: dict[str, FolderLinkCache] = {}
+        self._parents: dict[str, set[str]] = {}
+        """By folder, the known hrefs with the prefix ``../`` in its subfolders."""
+        self._hosts: dict[str, HostLinkCache] = {}
+        self._lookups = 0
+
+    def of(self, page_url: str) -> FolderLinkCache:
+        """Return the cache for the folder of a page."""
+        folder = page_url.partition("?")[0].rpartition("/")[0]
+        cache = self._folders.get(folder)
+        if cache is None:
+            host = self._hosts.setdefault(page_url[: page_url.find("/", 8)], HostLinkCache())
+            cache = self._folders[folder] = FolderLinkCache(
+                host, self._parents.setdefault(_parent_of(folder), set())
+            )
+        self._lookups += 1
+        if self._lookups % _SIZE_CHECK_INTERVAL == 0 and self._hrefs() > _MAX_CACHED_HREFS:
+            self._forget_hrefs()
+        return cache
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        self.urls.clear()
+        self._forget_hrefs()
+
+    def _forget_hrefs(self) -> None:
+        self._folders.clear()
+        self._parents.clear()
+        self._hosts.clear()
+
+    def _hrefs(self) -> int:
+        hosts = sum(len(host.known) + len(host.refused) for host in self._hosts.values())
+        folders = sum(len(folder.known) + _FOLDER_WEIGHT for folder in self._folders.values())
+        return hosts + folders + sum(map(len, self._parents.values()))
+
+    def learn(self, urls: Sequence[str]) -> None:
+        """Add URLs that the frontier has accepted."""
+        if self._known_forever:
+            if len(self.urls) > _MAX_CACHED_URLS:
+                self.urls.clear()
+            self.urls.update(urls)
+
+
+def _parent_of(folder: str) -> str:
+    """Return the parent of a folder. The root is its own parent (RFC 3986, 5.2.4)."""
+    cut = folder.rfind("/")
+    return folder[:cut] if cut > len("https:/") else folder
+
+
+class HostLinkCache:
+    """Hrefs that mean the same on every page of a host."""
+
+    __slots__ = ("known", "refused")
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.refused: dict[str, str] = {}
+
+
+class FolderLinkCache:
+    """Hrefs that mean the same on every page of a folder, together with those of its host and its siblings."""
+
+    __slots__ = ("_host", "_parent", "known")
+
+    def __init__(self, host: HostLinkCache, parent: set[str]) -> None:
+        self._host = host
+        self._parent = parent
+        """Known hrefs with the prefix ``../``: they mean the same in all sibling folders."""
+        self.known: set[str] = set()
+
+    def unknown(self, hrefs: Sequence[str], counts: defaultdict[str, int]) -> list[str]:
+        """Return the hrefs that are not in the cache, each once. Count the others by the reason to skip them."""
+        on_host, parent, known = self._host.known, self._parent, self.known
+        new = [href for href in hrefs if href not in on_host]
+        if new:
+            new = [href for href in new if href not in parent and href not in known]
+        if len(new) > 1:
+            new = list(dict.fromkeys(new))
+        if len(new) < len(hrefs):
+            counts[DUPLICATE] += len(hrefs) - len(new)
+        if not new or not self._host.refused:
+            return new
+        left = []
+        refused = self._host.refused
+        for href in new:
+            if (reason := refused.get(href)) is not None:
+                counts[reason] += 1
+            else:
+                left.append(href)
+        return left
+
+    def add_known(self, href: str) -> None:
+        """Add an href whose URL is in the frontier, unless it may mean something else on another page.
+
+        That is so for a prefix of ``?`` or ``#``, and for white space or control characters, which parsers skip.
+        """
+        if href.startswith(_HOST_WIDE):
+            self._host.known.add(href)
+        elif href.startswith("../"):
+            self._parent.add(href)
+        elif href[:1] > " " and href[0] not in "?#":
+            self.known.add(href)
+
+    def add_refused(self, href: str, reason: str) -> None:
+        """Add an absolute href that the scope refuses."""
+        if href.startswith(_ABSOLUTE):
+            self._host.refused[href] = reason
+
+
 _NO_TEMPLATE = Entry(b"", "", "", b"")
 
 
 class CallbackResult(msgspec.Struct):
-    """What one page gave."""
+    """Items and links of one page."""
 
     items: list[Any]
     entries: list[Entry]
-    """Requests yielded one by one."""
+    """Requests that were yielded one by one."""
     batches: list[LinkBatch]
     refused: defaultdict[str, int]
-    """How many URLs were refused, by reason."""
+    """Number of refused URLs, by reason."""
     links: int = 0
-    """How many links were looked at."""
+    """Number of links that were checked."""
 
 
 class LinkCollector:
-    """Applies scope, politeness and identity to what callbacks give.
+    """Applies scope, politeness and request identity to the results of callbacks.
 
-    ``known_for_ever``: a URL that is in the frontier stays known, so that its links need no second look.
-    ``fingerprint_keys``: ``meta`` keys that are part of the identity of every request.
-    ``group_key``: what follows from a page belongs to its task, the value of this key of ``meta``, unless it says
-    otherwise itself.
+    ``known_forever``: a URL in the frontier stays known, so its links need no further check.
+    ``fingerprint_keys``: keys of ``meta`` that are part of the identity of every request.
+    ``group_key``: the key of ``meta`` that names the group of a request. Requests inherit the group of their page.
     """
 
     def __init__(
@@ -85,7 +217,7 @@ class LinkCollector:
         politeness: Politeness,
         fingerprint_seed: int,
         *,
-        known_for_ever: bool = True,
+        known_forever: bool = True,
         fingerprint_keys: tuple[str, ...] = (),
         group_key: str | None = None,
     ) -> None:
@@ -93,142 +225,159 @@ class LinkCollector:
         self._politeness = politeness
         self._seed = fingerprint_seed
         self._fingerprint_keys = fingerprint_keys
-        self._task_key = group_key
-        self.memory = LinkCache(known_for_ever=known_for_ever)
+        self._group_key = group_key
+        self.cache = LinkCache(known_forever=known_forever)
         self._origins: dict[str, tuple[str | None, str]] = {}
 
-    def gather(self, given: Iterable[Any], parent: Request) -> CallbackResult:
-        """Sort what a callback gave; depth is the parent's + 1 whatever the callback says.
+    def group_of(self, request: Request) -> str:
+        """Return the group of a request; empty if it has none."""
+        group = request.meta.get(self._group_key) if self._group_key is not None else None
+        return "" if group is None else str(group)
 
-        Raises :class:`~skitter.errors.SpiderError` for something that is neither item nor request, and
+    def collect(self, results: Iterable[Any], parent: Request) -> CallbackResult:
+        """Sort the results of a callback. The depth of a request is always that of its parent + 1.
+
+        Raises :class:`~skitter.errors.SpiderError` for an object that is neither item nor request, and
         :class:`~skitter.errors.RequestError` for a request that cannot be stored.
         """
-        gathered = CallbackResult([], [], [], defaultdict(int))
-        for one in given:
-            kind = one.__class__
+        found = CallbackResult([], [], [], defaultdict(int))
+        for result in results:
+            kind = result.__class__
             if kind is Links:
-                self._take_links(gathered, one, parent)
+                self._collect_links(found, result, parent)
             elif kind is Request:
-                self._take_request(gathered, one, parent)
+                self._collect_request(found, result, parent)
             elif kind is SkippedLinks:
-                gathered.links += one.amount
-                gathered.refused[one.reason] += one.amount
-            elif is_item(one):
-                gathered.items.append(one)
-            elif one is not None:
+                found.links += result.amount
+                found.refused[result.reason] += result.amount
+            elif is_item(result):
+                found.items.append(result)
+            elif result is not None:
                 raise SpiderError(
-                    f"callback gave {kind.__name__} {one!r:.60}",
+                    f"a callback returned an unsupported {kind.__name__}: {result!r:.60}",
                     remedy="yield items (dict, dataclass, attrs, pydantic) and requests",
                 )
-        return gathered
+        return found
 
     def _too_deep(self, parent: Request, depth: int) -> bool:
         limit = parent.depth_limit
         return self._scope.too_deep(depth) or (limit is not None and depth > limit)
 
-    def _take_links(self, gathered: CallbackResult, links: Links, parent: Request) -> None:
+    def _collect_links(self, found: CallbackResult, links: Links, parent: Request) -> None:
         hrefs = links.hrefs
-        gathered.links += len(hrefs)
         depth = parent.depth + 1
         if self._too_deep(parent, depth):
-            gathered.refused[reasons.DEPTH] += len(hrefs)
+            found.links += len(hrefs)
+            found.refused[reasons.DEPTH] += len(hrefs)
             return
-        if self._fingerprint_keys or not _SHAPING_FIELDS.isdisjoint(links.fields):
+        if self._fingerprint_keys or not _IDENTITY_FIELDS.isdisjoint(links.fields):
             for request in links:
-                self._take_request(gathered, request, parent)
+                self._collect_request(found, request, parent)
             return
-        memory = self.memory.of(links.base_url)
-        strange = memory.sort_out(hrefs, gathered.refused)
-        if strange and links.base_url == parent.url:  # "#part" leads to the page itself
-            met, strange = len(strange), [href for href in strange if href[:1] != "#"]
-            if len(strange) < met:
-                gathered.refused[DUPLICATE] += met - len(strange)
-        if not strange:
+        found.links += len(hrefs)
+        cache = self.cache.of(links.base_url)
+        new = cache.unknown(hrefs, found.refused)
+        if new and links.base_url == parent.url:  # "#part" leads to the page itself
+            before, new = len(new), [href for href in new if href[:1] != "#"]
+            if len(new) < before:
+                found.refused[DUPLICATE] += before - len(new)
+        if not new:
             return
         batch = LinkBatch(_NO_TEMPLATE, [], [], [])
-        self._fill(batch, memory, strange, join_all(links.base_url, strange), gathered.refused)
+        self._fill(batch, cache, new, join_all(links.base_url, new), found.refused)
         if batch.urls:
             batch.template = self._template(batch, links, parent, depth)
-            gathered.batches.append(batch)
+            found.batches.append(batch)
 
     def _fill(
         self,
         batch: LinkBatch,
-        memory: FolderLinkCache,
+        cache: FolderLinkCache,
         hrefs: list[str],
         urls: list[str | None],
         refused: defaultdict[str, int],
     ) -> None:
-        """Take what is new and admitted into the batch; remember what is not."""
-        digest, seed, origins, known = xxhash.xxh3_128_digest, self._seed, self._origins, self.memory.urls
+        """Add the links that are in scope to the batch, and the others to the cache."""
+        digest, seed, origins, known = xxhash.xxh3_128_digest, self._seed, self._origins, self.cache.urls
         for href, url in zip(hrefs, urls, strict=True):
             if url in known:
                 refused[DUPLICATE] += 1
-                memory.note_known(href)
+                cache.add_known(href)
                 continue
             if url is None:
                 refused[reasons.UNPARSABLE] += 1
-                memory.note_refused(href, reasons.UNPARSABLE)
+                cache.add_refused(href, reasons.UNPARSABLE)
                 continue
-            met = origins.get(url[: url.find("/", 8)])
-            refusal, slot = self._meet(url) if met is None else met
+            origin = origins.get(url[: url.find("/", 8)])
+            refusal, slot = self._check_origin(url) if origin is None else origin
             if refusal is None:
                 refusal = self._scope.refuse_path(url)
             if refusal is not None:
                 refused[refusal] += 1
-                memory.note_refused(href, refusal)
+                cache.add_refused(href, refusal)
                 continue
             batch.urls.append(url)
             plain = "?" not in url and "%" not in url
             batch.fingerprints.append(digest((url if plain else identity(url)).encode(), seed))
             batch.slots.append(slot)
 
-    def _template(self, batch: LinkBatch, links: Links, parent: Request, depth: int) -> Entry:
-        request = Request("", **{**links.fields, "depth": depth, "referer": parent.url})
-        request = self._in_same_queue(self._of_same_task(request, parent), parent)
-        _check_order(request, links.base_url)
-        if request.queue:
-            batch.slots = [slot_in(request.queue, slot) for slot in batch.slots]
-        return Entry(
-            b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
-        )
-
-    def _meet(self, url: str) -> tuple[str | None, str]:
-        """Decide on an origin that was not met lately."""
+    def _check_origin(self, url: str) -> tuple[str | None, str]:
+        """Return the reason to refuse the origin of a URL, or its slot, and cache it."""
         if not url.startswith(("http://", "https://")):
-            return reasons.SCHEME, ""  # not remembered: such URLs have no origin to speak of
+            return reasons.SCHEME, ""  # not cached: such URLs have no origin
         host = host_of(url)
         refusal = None if self._scope.admits_host(host) else reasons.HOST
-        if len(self._origins) >= _ORIGINS_REMEMBERED:
+        if len(self._origins) >= _MAX_CACHED_ORIGINS:
             self._origins.clear()
         decision = self._origins[url[: url.find("/", 8)]] = (refusal, self._politeness.slot_of(host))
         return decision
 
-    def _take_request(self, gathered: CallbackResult, request: Request, parent: Request) -> None:
-        gathered.links += 1
+    def _template(self, batch: LinkBatch, links: Links, parent: Request, depth: int) -> Entry:
+        """Return an entry with all that the links of the batch have in common."""
+        fields = {**links.fields, "depth": depth, "referer": parent.url}
+        queue = fields.get("queue") or parent.queue
+        if queue:
+            batch.slots = [slot_in(queue, slot) for slot in batch.slots]
+            fields["queue"] = "" if queue == DEFAULT_QUEUE else queue
+        self._inherit_group(fields, links.fields.get("meta") or {}, parent)
+        request = Request("", **fields)
+        _check_schedule(request, links.base_url)
+        return Entry(
+            b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
+        )
+
+    def _collect_request(self, found: CallbackResult, request: Request, parent: Request) -> None:
+        found.links += 1
         depth = parent.depth + 1
         if self._too_deep(parent, depth):
-            gathered.refused[reasons.DEPTH] += 1
+            found.refused[reasons.DEPTH] += 1
             return
-        request = self._in_same_queue(self._of_same_task(request, parent), parent)
-        entry = self.entry(request.replace(depth=depth, referer=request.referer or parent.url))
+        changes: dict[str, Any] = {"depth": depth}
+        if not request.referer:
+            changes["referer"] = parent.url
+        if parent.queue and not request.queue:
+            changes["queue"] = parent.queue
+        self._inherit_group(changes, request.meta, parent)
+        entry = self._entry(request, changes)
         if isinstance(entry, Entry):
-            gathered.entries.append(entry)
+            found.entries.append(entry)
         else:
-            gathered.refused[entry] += 1
+            found.refused[entry] += 1
 
-    def _of_same_task(self, request: Request, parent: Request) -> Request:
-        key = self._task_key
-        if key is None or key not in parent.meta or key in request.meta:
-            return request
-        return request.replace(meta={key: parent.meta[key], **request.meta})
-
-    @staticmethod
-    def _in_same_queue(request: Request, parent: Request) -> Request:
-        return request.replace(queue=parent.queue) if parent.queue and not request.queue else request
+    def _inherit_group(self, changes: dict[str, Any], meta: dict[str, Any], parent: Request) -> None:
+        key = self._group_key
+        if key is not None and key in parent.meta and key not in meta:
+            changes["meta"] = {key: parent.meta[key], **meta}
 
     def entry(self, request: Request) -> Entry | str:
-        """Return a request as an entry for the frontier, or the reason to refuse it."""
+        """Return a request as an entry for the frontier, or the reason to refuse it.
+
+        Raises :class:`~skitter.errors.RequestError` for a request that cannot be stored.
+        """
+        return self._entry(request, {})
+
+    def _entry(self, request: Request, changes: dict[str, Any]) -> Entry | str:
+        """Apply changes to a request, and those of its canonical form; see :meth:`entry`."""
         url = normalize(request.url)
         if url is None:
             return reasons.UNPARSABLE
@@ -238,33 +387,36 @@ class LinkCollector:
         refusal = self._scope.refuse(url, host)
         if refusal is not None:
             return refusal
+        _check_schedule(request, url)
         if url != request.url:
-            request = request.replace(url=url)
+            changes["url"] = url
         if self._fingerprint_keys:
             keys = dict.fromkeys((*request.fingerprint_keys, *self._fingerprint_keys))
-            request = request.replace(fingerprint_keys=tuple(keys))
-        _check_order(request, url)
+            changes["fingerprint_keys"] = tuple(keys)
         slot = self._politeness.slot_of(host)
-        if request.queue:
-            slot = slot_in(request.queue, slot)
-            if request.queue == DEFAULT_QUEUE:  # which a record names by saying nothing
-                request = request.replace(queue="")
+        if queue := changes.get("queue", request.queue):
+            slot = slot_in(queue, slot)
+            if queue == DEFAULT_QUEUE:  # a record without a queue is in the default queue
+                changes["queue"] = ""
+        if changes:
+            request = request.replace(**changes)
         return Entry(
             fingerprint(request, self._seed), slot, url, encode_request(request),
             request.priority, request.not_before, request.delay, dedup=not request.dont_filter,
         )  # fmt: skip
 
 
-def _check_order(request: Request, url: str) -> None:
-    """Refuse what a frontier could not put in order."""
+def _check_schedule(request: Request, url: str) -> None:
+    """Refuse a request that the frontier cannot put in order."""
     priority = request.priority
     if not isinstance(priority, int) or not -(2**63) < priority < 2**63:
         raise RequestError(
-            f"request {url!r} has priority {priority!r}", remedy="a priority is a 64-bit integer"
+            f"invalid priority {priority!r} of request {url!r}",
+            remedy="use a 64-bit integer",
+            field="priority",
         )
-    for name in ("delay", "not_before"):
-        seconds = getattr(request, name)
+    for name, seconds in (("delay", request.delay), ("not_before", request.not_before)):
         if not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
             raise RequestError(
-                f"request {url!r} has {name} {seconds!r}", remedy=f"{name} is a number of seconds"
+                f"invalid {name} {seconds!r} of request {url!r}", remedy="use a number of seconds", field=name
             )

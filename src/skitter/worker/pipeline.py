@@ -1,16 +1,21 @@
-"""RequestPipeline: one request on its way through the loop. Read :meth:`RequestPipeline.through` beside the drawing in the manual."""
+"""RequestPipeline: what a worker does with each request.
+
+Read :meth:`RequestPipeline.process` beside the diagram of the loop in the documentation.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from skitter.errors import DeferRequest, RetryRequest, SkitterError, UndecodableRecord
-from skitter.fetch.contract import MAY_START, Aborted, Fetcher, FetchError, asks_before_sending, fetch_watched
-from skitter.frontier.records import Entry, Resolution
+from skitter.fetch.contract import Aborted, Fetcher, FetchError, fetch_with_hook
+from skitter.frontier.records import Entry, Lease, Resolution
 from skitter.item import item_fields
 from skitter.request import Request, decode_request
 from skitter.response import Response
@@ -18,15 +23,16 @@ from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.web.headers import parse_retry_after
 from skitter.worker.callbacks import describe, find_callback, run_callback
+from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
-from skitter.worker.leaser import InflightRequest
-from skitter.worker.links import LinkCollector
-from skitter.worker.page import DONE, Page
+from skitter.worker.inflight import InflightRequest
+from skitter.worker.links import LinkBatch, LinkCollector
 from skitter.worker.retry import (
+    DONE,
     REDIRECTS,
     THROTTLED,
-    Decision,
     RedirectError,
+    RetryDecision,
     StatusError,
     decide_after_failure,
     decide_after_status,
@@ -37,20 +43,59 @@ from skitter.worker.robots import RobotsDecision, RobotsGate
 log = logging.getLogger("skitter.crawl")
 
 
-class _HandBack(Exception):
-    """The lease goes back untouched."""
+class Page:
+    """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
+
+    __slots__ = (
+        "batches", "counters", "decision", "entries", "items", "lease", "request", "response",
+    )  # fmt: skip
+
+    def __init__(self, lease: Lease, request: Request) -> None:
+        self.lease = lease
+        self.request = request
+        """As it was queued. The fetched request differs if a hook replaced it."""
+        self.response: Response | None = None
+        self.decision: RetryDecision = DONE
+        self.items: list[Any] = []
+        self.entries: list[Entry] = []
+        self.batches: list[LinkBatch] = []
+        self.counters: dict[str, int] = {}
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter. It takes effect with the commit of the page."""
+        counters = self.counters
+        counters[name] = counters.get(name, 0) + amount
+
+    def finish(self, decision: RetryDecision) -> None:
+        """Decide how the lease ends. A page that is not done has neither items nor links."""
+        if not decision.error.isascii():  # no store accepts half a surrogate pair, which a str may contain
+            readable = decision.error.encode("utf-8", "backslashreplace").decode()
+            decision = msgspec.structs.replace(decision, error=readable)
+        self.decision = decision
+        if decision.resolution is not Resolution.DONE:
+            self.items, self.entries, self.batches = [], [], []
+            kind = decision.error.partition(":")[0]
+            if decision.resolution is Resolution.FAILED:
+                self.count("failed/" + kind)
+            elif not decision.free:
+                self.count("retried/" + kind)
+
+    def drop(self) -> None:
+        """Finish the page as done, without items and links."""
+        self.items, self.entries, self.batches = [], [], []
+        self.finish(DONE)
+
+
+class _ReleaseLease(Exception):
+    """The request goes back to the queue unchanged."""
 
 
 class _Decided(Exception):
-    """A hook has decided on the request before its answer was there."""
+    """A hook has decided about the request before its response was complete."""
 
 
 class RequestPipeline:
-    """What a worker does with each of its requests, up to the verdict. Items and links are committed elsewhere.
-
-    ``obey`` carries out the signals that concern the whole crawl; it is told where they were given. ``hold`` has the
-    frontier give out nothing of a slot for some seconds.
-    """
+    """Takes each leased request through the loop, up to its decision. Items and links are committed elsewhere."""
 
     def __init__(
         self,
@@ -59,155 +104,157 @@ class RequestPipeline:
         fetcher: Fetcher,
         hooks: Hooks,
         robots: RobotsGate | None,
-        gatherer: LinkCollector,
-        obey: Callable[[HookAction, str], None],
-        hold: Callable[[str, float], Awaitable[None]],
+        links: LinkCollector,
+        control: CrawlControl,
     ) -> None:
         self._spider = spider
         self._settings = settings
         self._fetcher = fetcher
         self._hooks = hooks
         self._robots = robots
-        self._gatherer = gatherer
-        self._obey = obey
-        self._hold = hold
-        self._rewriting, self._revising = hooks["before_request"], hooks["after_request"]
-        self._looks = bool(hooks["before_send"] or hooks["on_headers"])
-        self._blocked_statuses: frozenset[int] = getattr(fetcher, "blocked_statuses", frozenset())
-        self._asks_before_sending = asks_before_sending(fetcher)
+        self._links = links
+        self._control = control
+        self._before_request_hooks, self._after_request_hooks = (
+            hooks["before_request"],
+            hooks["after_request"],
+        )
+        self._before_send_hooks, self._on_headers_hooks = hooks["before_send"], hooks["on_headers"]
+        self._blocked_statuses = fetcher.capabilities.blocked_statuses
 
-    async def through(self, turn: InflightRequest) -> Page | None:
-        """Take one request through the loop; ``None`` hands its lease back."""
-        lease = turn.lease
+    async def process(self, inflight: InflightRequest) -> Page | None:
+        """Process one request. ``None``: release its lease."""
+        lease = inflight.lease
         try:
             page = Page(lease, decode_request(lease.url, lease.record))
         except UndecodableRecord as error:
-            page = Page(lease, Request(lease.url))
-            kind = "record" if lease.record else "seed"
-            page.finish(Decision(Resolution.FAILED, f"{kind}: {error}"))
-            await self._tell(page, error)
-            return page
+            return await self._undecodable(lease, error)
         try:
-            request = await self._before_request(page) if self._rewriting else page.request
-            response = None if request is None else await self._fetch(page, request, turn)
+            request = await self._before_request(page) if self._before_request_hooks else page.request
+            response = None if request is None else await self._fetch(page, request, inflight)
             if response is not None and (
                 self._is_plain(response) or await self._after_request(page, response)
             ):
                 await self._parse(page, page.response or response)
-        except _HandBack:
+        except _ReleaseLease:
             return None
         except _Decided:
-            turn.land()
-        except RetryRequest as wish:
-            text = f"callback: {wish}"
-            await self._failed(page, wish, self._failure_verdict(page, text, retryable=True))
+            inflight.finish_fetch()
+        except RetryRequest as error:
+            text = f"callback: {error}"
+            await self._failed(page, error, self._decide_failure(page, text, retryable=True))
         except FetchError as error:
-            turn.land()
+            inflight.finish_fetch()
             await self._fetch_failed(page, error)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
             text = f"callback: {describe(error)}"
-            log.error("%s: %s", lease.url, describe(error), exc_info=_unexpected(error))  # noqa: TRY400 - some are expected
-            await self._failed(page, error, self._failure_verdict(page, text, retryable=False))
+            log.error("%s: %s", lease.url, describe(error), exc_info=_needs_traceback(error))  # noqa: TRY400 - some are expected
+            await self._failed(page, error, self._decide_failure(page, text, retryable=False))
+        return page
+
+    async def _undecodable(self, lease: Lease, error: UndecodableRecord) -> Page:
+        page = Page(lease, Request(lease.url))
+        kind = "record" if lease.record else "seed"
+        page.finish(RetryDecision(Resolution.FAILED, f"{kind}: {error}"))
+        await self._report_error(page, error)
         return page
 
     async def _fetch_failed(self, page: Page, error: FetchError) -> None:
         text = f"{error.kind}: {error}"
         if error.free:
             page.count(f"free/{error.kind}")
-            page.finish(Decision(Resolution.RETRY, text, free=True))
+            page.finish(RetryDecision(Resolution.RETRY, text, free=True))
         else:
-            await self._failed(page, error, self._failure_verdict(page, text, retryable=error.retryable))
+            await self._failed(page, error, self._decide_failure(page, text, retryable=error.retryable))
 
     async def _before_request(self, page: Page) -> Request | None:
         try:
-            request, signal = await self._hooks.rewrite(page.request)
-        except DeferRequest as wish:
-            if wish.slot:
-                await self._hold(page.lease.slot, wish.seconds)
-                raise _HandBack from None
-            page.finish(Decision(Resolution.RETRY, f"postponed: {wish}", wish.seconds, free=True))
+            request, action = await self._hooks.rewrite(page.request)
+        except DeferRequest as deferral:
+            if deferral.slot:
+                await self._control.pause_slot(page.lease.slot, deferral.seconds)
+                raise _ReleaseLease from None
+            page.finish(
+                RetryDecision(Resolution.RETRY, f"postponed: {deferral}", deferral.seconds, free=True)
+            )
             return None
-        return request if self._goes_on(page, signal, "before_request") else None
+        return request if self._continues(page, action, "before_request") else None
 
-    async def _is_allowed(
-        self, robots: RobotsGate, page: Page, request: Request, turn: InflightRequest
-    ) -> bool:
-        answer = await robots.check(request.url, turn.lease, turn.may_start)
-        if answer.passage is not RobotsDecision.OPEN:
-            turn.land()
-            self._turn_away(page, answer.passage, answer.seconds, answer.error)
-            if answer.error:
-                await self._tell(page, FetchError(f"robots: {answer.error}"))
-            return False
-        return True
+    # --- fetch -----------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _turn_away(page: Page, passage: RobotsDecision, seconds: float, error: str) -> None:
-        if passage is RobotsDecision.SPENT:
-            raise _HandBack
-        if passage is RobotsDecision.FORBIDDEN:
-            page.count("refused/robots")
-        elif passage is RobotsDecision.DEFERRED:
-            page.finish(Decision(Resolution.RETRY, f"robots: {error}", seconds, free=True))
+    async def _fetch(self, page: Page, request: Request, inflight: InflightRequest) -> Response | None:
+        """Return the response; ``None`` if robots.txt does not allow the request."""
+        if self._robots is not None and not await self._is_allowed(self._robots, page, request, inflight):
+            return None
+        if not inflight.may_send():
+            raise _ReleaseLease
+        if self._before_send_hooks or self._on_headers_hooks:
+            response = await self._fetch_with_hooks(page, request, inflight)
         else:
-            page.finish(Decision(Resolution.FAILED, f"robots: {error}"))
-
-    async def _fetch(self, page: Page, request: Request, turn: InflightRequest) -> Response | None:
-        """Return the answer, or ``None`` where robots.txt has decided otherwise."""
-        if not self._asks_before_sending or turn.lease.start_within is None:
-            return await self._fetch_now(page, request, turn)
-        MAY_START.set(turn.may_start)
-        try:
-            return await self._fetch_now(page, request, turn)
-        finally:
-            MAY_START.set(None)  # what user code fetches from here on is no matter of this turn
-
-    async def _fetch_now(self, page: Page, request: Request, turn: InflightRequest) -> Response | None:
-        if self._robots is not None and not await self._is_allowed(self._robots, page, request, turn):
-            return None
-        if not turn.may_start():
-            raise _HandBack
-        response = await (self._looking(page, request, turn) if self._looks else self._fetcher.fetch(request))
+            response = await self._fetcher.fetch(request, permit=inflight)
         status = response.status
-        turn.land(response.latency, refused=status in THROTTLED, retry_after=_retry_after(response))
+        inflight.finish_fetch(
+            response.latency, refused=status in THROTTLED, retry_after=_retry_after(response)
+        )
         page.response = response
         page.count(f"status/{status}")
         page.count("bytes", len(response.body))
         return response
 
-    async def _looking(self, page: Page, request: Request, turn: InflightRequest) -> Response:
-        """Fetch with hooks looking on: right before it, and when the headers have come."""
-        request, signal = await self._hooks.rewrite(request, "before_send")
-        if not self._goes_on(page, signal, "before_send"):
+    async def _fetch_with_hooks(self, page: Page, request: Request, inflight: InflightRequest) -> Response:
+        """Run the hooks ``before_send`` and ``on_headers`` around the fetch."""
+        request, action = await self._hooks.rewrite(request, "before_send")
+        if not self._continues(page, action, "before_send"):
             raise _Decided
-        if not turn.may_start():
-            raise _HandBack
-        if not self._hooks["on_headers"]:
-            return await self._fetcher.fetch(request)
+        if not inflight.may_send():
+            raise _ReleaseLease
+        if not self._on_headers_hooks:
+            return await self._fetcher.fetch(request, permit=inflight)
 
-        async def look(response: Response) -> bool:
-            signal = await self._hooks.ask("on_headers", response)
-            return self._goes_on(page, signal, "on_headers")
+        async def wants_body(response: Response) -> bool:
+            action = await self._hooks.ask("on_headers", response)
+            return self._continues(page, action, "on_headers")
 
         try:
-            return await fetch_watched(self._fetcher, request, look)
+            return await fetch_with_hook(self._fetcher, request, inflight, wants_body)
         except Aborted:
             raise _Decided from None
 
+    async def _is_allowed(
+        self, robots: RobotsGate, page: Page, request: Request, inflight: InflightRequest
+    ) -> bool:
+        answer = await robots.check(request.url, inflight)
+        decision = answer.decision
+        if decision is RobotsDecision.ALLOWED:
+            return True
+        inflight.finish_fetch()
+        if decision is RobotsDecision.LATER:
+            raise _ReleaseLease
+        if decision is RobotsDecision.FORBIDDEN:
+            page.count("refused/robots")
+        elif decision is RobotsDecision.DEFERRED:
+            page.finish(RetryDecision(Resolution.RETRY, f"robots: {answer.error}", answer.seconds, free=True))
+        else:
+            page.finish(RetryDecision(Resolution.FAILED, f"robots: {answer.error}"))
+        if answer.error:
+            await self._report_error(page, FetchError(f"robots: {answer.error}"))
+        return False
+
+    # --- response --------------------------------------------------------------------------------------
+
     def _is_plain(self, response: Response) -> bool:
-        """Tell whether there is nothing to decide: nearly always."""
-        return 200 <= response.status < 300 and not self._revising
+        """Return whether there is nothing to decide, as for nearly every response."""
+        return 200 <= response.status < 300 and not self._after_request_hooks
 
     async def _after_request(self, page: Page, response: Response) -> bool:
-        """Decide over the status; returns whether the response goes to the callback."""
-        if self._revising:
-            response, signal = await self._hooks.revise(response)
+        """Handle a status other than 2xx, and the hooks. Return whether to run the callback."""
+        if self._after_request_hooks:
+            response, action = await self._hooks.revise(response)
             page.response = response
-            if signal is HookAction.IGNORE:
+            if action is HookAction.IGNORE:
                 return True
-            if not self._goes_on(page, signal, "after_request"):
+            if not self._continues(page, action, "after_request"):
                 return False
         status = response.status
         if 200 <= status < 300 or status in self._settings.allowed_statuses:
@@ -215,22 +262,25 @@ class RequestPipeline:
         if status in REDIRECTS:
             await self._redirect(page, response)
             return False
-        wish = _retry_after(response)
-        blocked = status in self._blocked_statuses
-        verdict = decide_after_status(
-            self._settings, page.request, page.lease.attempt, status, wish, blocked=blocked
+        decision = decide_after_status(
+            self._settings,
+            page.request,
+            page.lease.attempt,
+            status,
+            _retry_after(response),
+            blocked=status in self._blocked_statuses,
         )
-        return await self._failed(page, StatusError(status, response), verdict)
+        return await self._failed(page, StatusError(status, response), decision)
 
     async def _redirect(self, page: Page, response: Response) -> None:
         try:
             request = redirected(page.request, response, self._settings.max_redirects)
         except RedirectError as error:
-            page.finish(Decision(Resolution.FAILED, str(error)))
-            await self._tell(page, error)
+            page.finish(RetryDecision(Resolution.FAILED, str(error)))
+            await self._report_error(page, error)
             return
         page.count("redirects")
-        entry = self._gatherer.entry(request)
+        entry = self._links.entry(request)
         if isinstance(entry, Entry):
             page.entries.append(entry)
         else:
@@ -238,109 +288,102 @@ class RequestPipeline:
 
     async def _parse(self, page: Page, response: Response) -> None:
         callback = find_callback(self._spider, _name(page.request.callback))
-        given = await run_callback(callback, response, **page.request.cb_kwargs)
-        await self._take(page, given, response)
-        if page.verdict is DONE:
+        results = await run_callback(callback, response, **page.request.cb_kwargs)
+        await self._collect(page, results, response)
+        if page.decision is DONE:
             page.count("pages")
 
-    async def _take(self, page: Page, given: list[Any], response: Response | None) -> None:
-        """Sort what user code gave, and let the hooks see the items."""
-        gathered = self._gatherer.gather(given, page.request)
-        page.items, page.batches = gathered.items, gathered.batches
-        page.entries = gathered.entries
+    async def _collect(self, page: Page, results: list[Any], response: Response | None) -> None:
+        """Sort the results of user code into items and links, and run ``before_save``."""
+        found = self._links.collect(results, page.request)
+        page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
         if page.items and self._hooks["before_save"]:
-            signal = await self._hooks.ask("before_save", response, page.items)
-            if not self._goes_on(page, signal, "before_save"):
+            action = await self._hooks.ask("before_save", response, page.items)
+            if not self._continues(page, action, "before_save"):
                 return
-        if gathered.links:
-            page.count("links", gathered.links)
-        for reason, amount in gathered.refused.items():
+        if found.links:
+            page.count("links", found.links)
+        for reason, amount in found.refused.items():
             page.count(f"refused/{reason}", amount)
         if page.items:
             page.count("items", len(page.items))
 
     # --- decisions -------------------------------------------------------------------------------------
 
-    def _goes_on(self, page: Page, signal: HookAction, point: str) -> bool:
-        """Carry out a hook's decision; returns whether the request goes on."""
-        if signal in {HookAction.CONTINUE, HookAction.IGNORE}:
+    def _continues(self, page: Page, action: HookAction, point: str) -> bool:
+        """Carry out the action of a hook. Return whether processing continues."""
+        if action in {HookAction.CONTINUE, HookAction.IGNORE}:
             return True
-        if signal is HookAction.STOP:
-            self._obey(signal, f"hook {point} at {page.lease.url}")
+        if action in {HookAction.STOP, HookAction.FAIL}:
+            self._control.apply(action, f"hook {point} at {page.lease.url}")
+            if action is HookAction.FAIL:
+                raise _ReleaseLease
             return True
-        if signal is HookAction.FAIL:
-            self._obey(signal, f"hook {point} at {page.lease.url}")
-            raise _HandBack
-        if signal is HookAction.RETRY:
-            page.finish(self._failure_verdict(page, f"hook/{point}: asked for a retry", retryable=True))
+        if action is HookAction.RETRY:
+            page.finish(self._decide_failure(page, f"hook/{point}: asked for a retry", retryable=True))
         else:
-            self._drop(page)
+            page.drop()
             page.count("refused/hook")
         return False
 
-    @staticmethod
-    def _drop(page: Page) -> None:
-        page.items, page.entries, page.batches = [], [], []
-        page.finish(DONE)
-
-    def _failure_verdict(self, page: Page, error: str, *, retryable: bool) -> Decision:
+    def _decide_failure(self, page: Page, error: str, *, retryable: bool) -> RetryDecision:
         return decide_after_failure(
             self._settings, page.request, page.lease.attempt, error, retryable=retryable
         )
 
-    async def _failed(self, page: Page, error: BaseException, verdict: Decision) -> bool:
-        """End a request that failed as its rules say, unless ``on_error`` or the errback decide otherwise.
+    async def _failed(self, page: Page, error: BaseException, decision: RetryDecision) -> bool:
+        """Finish a failed request by its decision, unless ``on_error`` or the errback decides otherwise.
 
-        Returns whether the response is to go to the callback nevertheless.
+        Return whether to run the callback nevertheless.
         """
         try:
-            return await self._give_up_or_retry(page, error, verdict)
-        except _HandBack:
-            page.finish(Decision(Resolution.RETRY, verdict.error, free=True))
-        except RetryRequest:  # an errback may want what its rules would give up
-            page.finish(self._failure_verdict(page, verdict.error, retryable=True))
+            return await self._retry_or_give_up(page, error, decision)
+        except _ReleaseLease:
+            page.finish(RetryDecision(Resolution.RETRY, decision.error, free=True))
+        except RetryRequest:  # an errback may retry a request that the rules would give up
+            page.finish(self._decide_failure(page, decision.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
             log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
-            page.finish(Decision(Resolution.FAILED, f"{verdict.error}; then {describe(second)}"))
+            page.finish(RetryDecision(Resolution.FAILED, f"{decision.error}; then {describe(second)}"))
         return False
 
-    async def _tell(self, page: Page, error: Exception) -> None:
-        """Let ``on_error`` hear of a failure on which it has nothing to decide."""
+    async def _report_error(self, page: Page, error: Exception) -> None:
+        """Report an error to ``on_error`` whose decision stands."""
         if self._hooks["on_error"]:
             await self._hooks.tell(page.request, error)
 
-    async def _give_up_or_retry(self, page: Page, error: BaseException, verdict: Decision) -> bool:
+    async def _retry_or_give_up(self, page: Page, error: BaseException, decision: RetryDecision) -> bool:
         if self._hooks["on_error"]:
-            signal = await self._hooks.ask("on_error", page.request, error)
-            if signal is HookAction.IGNORE:
-                self._drop(page)
+            action = await self._hooks.ask("on_error", page.request, error)
+            if action is HookAction.IGNORE:
+                page.drop()
                 page.count("errors/ignored")
                 return isinstance(error, StatusError)
-            if not self._goes_on(page, signal, "on_error"):
+            if not self._continues(page, action, "on_error"):
                 return False
-        final = verdict.resolution is Resolution.FAILED
-        if not (final and page.request.errback is not None and await self._rescued(page, error)):
-            page.finish(verdict)
+        is_final = decision.resolution is Resolution.FAILED
+        if not (is_final and page.request.errback is not None and await self._run_errback(page, error)):
+            page.finish(decision)
         return False
 
-    async def _rescued(self, page: Page, error: BaseException) -> bool:
-        """Let the errback see a failure that is final; if it gives anything the request is done with that."""
+    async def _run_errback(self, page: Page, error: BaseException) -> bool:
+        """Pass a final failure to the errback. Return whether it gave any result, so that the request is done."""
         errback = find_callback(self._spider, _name(page.request.errback))
-        given = await run_callback(errback, page.request, error)
-        await self._take(page, given, page.response)
-        return page.verdict is not DONE or bool(page.items or page.entries or page.batches)
+        results = await run_callback(errback, page.request, error)
+        await self._collect(page, results, page.response)
+        return page.decision is not DONE or bool(page.items or page.entries or page.batches)
 
 
 def _is_cancelled() -> bool:
-    """Tell whether it is our own task that is being cancelled, not something that user code waited for."""
+    """Return whether this task itself is being cancelled, and not only something that user code awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _retry_after(response: Response) -> float | None:
-    """Return the seconds for which the server asks to be left alone, if it does."""
+    """Return the seconds to wait that a throttling server asks for, if it does."""
     if response.status not in THROTTLED:
         return None
     return parse_retry_after(response.header("retry-after") or None, time.time())
@@ -350,24 +393,24 @@ def _name(callback: object) -> str | None:
     return callback if isinstance(callback, str) else None
 
 
-def _unexpected(error: BaseException) -> bool:
-    """Whether a log reader needs the traceback: not for errors that say themselves what to do."""
+def _needs_traceback(error: BaseException) -> bool:
+    """Return whether the log needs the traceback. Errors of skitter explain themselves."""
     return not isinstance(error, SkitterError)
 
 
 ALL_META_FIELDS = "*"
-"""Stands for every name in ``meta`` and ``cb_kwargs``."""
+"""Matches every name in ``meta`` and ``cb_kwargs``."""
 
 
 def with_meta_fields(items: Sequence[Any], request: Request, names: Sequence[str]) -> list[Any]:
-    """Return the items with the named values of ``meta`` and ``cb_kwargs`` as further fields.
+    """Return the items with the named values of ``meta`` and ``cb_kwargs`` as additional fields.
 
-    A field of the item itself is never overwritten, and ``cb_kwargs`` win over ``meta``. A name that the request
-    does not have is passed over. Items other than dicts become dicts. Raises
+    Fields of the item are never overwritten, and ``cb_kwargs`` take precedence over ``meta``. Names that the request
+    does not have are ignored. Items other than dicts become dicts. Raises
     :class:`~skitter.errors.StoreError` for an item that cannot be stored.
     """
-    there = {**request.meta, **request.cb_kwargs}
-    data = there if ALL_META_FIELDS in names else {name: there[name] for name in names if name in there}
+    values = {**request.meta, **request.cb_kwargs}
+    data = values if ALL_META_FIELDS in names else {name: values[name] for name in names if name in values}
     return [_with_fields(item, data) for item in items] if data else list(items)
 
 

@@ -1,4 +1,4 @@
-"""Decision: what becomes of a request after an answer or a failure. Pure rules, no I/O."""
+"""Retry rules: how a lease ends after a response or a failure. Pure functions without I/O."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:  # the owner of a fleet reads no pages
     from skitter.response import Response
 
 THROTTLED = frozenset({429, 503})
-"""Statuses by which a server asks for less (RFC 6585 section 4, RFC 9110 section 15.6.4)."""
-_PASSING = frozenset({408, 425, 500, 502, 504, 520, 521, 522, 523, 524})
-"""Statuses that may well be gone at the next attempt."""
+"""Statuses of a server that throttles its clients (RFC 6585, 4; RFC 9110, 15.6.4)."""
+_TRANSIENT = frozenset({408, 425, 500, 502, 504, 520, 521, 522, 523, 524})
+"""Statuses that may not occur again at the next attempt."""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class StatusError(Exception):
-    """The server answered with a status that is no page."""
+    """The server answered with an error status."""
 
     def __init__(self, status: int, response: Response | None = None) -> None:
         super().__init__(f"the server answered {status}")
@@ -31,25 +31,28 @@ class StatusError(Exception):
         self.response = response
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """How a lease is to end."""
+class RetryDecision(msgspec.Struct, frozen=True):
+    """How a lease ends."""
 
     resolution: Resolution
     error: str = ""
     after: float = 0.0
-    """Seconds to wait before a retry."""
+    """Delay before a retry, in seconds."""
     free: bool = False
-    """The attempt does not count."""
+    """Whether the attempt does not count."""
+
+
+DONE = RetryDecision(Resolution.DONE)
 
 
 def decide_after_failure(
     settings: Settings, request: Request, attempt: int, error: str, *, retryable: bool
-) -> Decision:
-    """Retry what may pass, as often as the request or the settings allow."""
+) -> RetryDecision:
+    """Retry a transient failure, as often as the request or the settings allow."""
     allowed = settings.max_retries if request.max_retries is None else request.max_retries
     if retryable and attempt < allowed:
-        return Decision(Resolution.RETRY, error, backoff(settings, attempt))
-    return Decision(Resolution.FAILED, error)
+        return RetryDecision(Resolution.RETRY, error, backoff(settings, attempt))
+    return RetryDecision(Resolution.FAILED, error)
 
 
 def decide_after_status(
@@ -60,21 +63,21 @@ def decide_after_status(
     retry_after: float | None,
     *,
     blocked: bool = False,
-) -> Decision:
-    """Retry after statuses that may pass; give the others up. ``blocked``: it was our session's fault."""
+) -> RetryDecision:
+    """Retry after a transient status. ``blocked``: the status concerns the session, and another one may succeed."""
     error = f"status/{status}: the server answered {status}"
     if status not in THROTTLED:
         return decide_after_failure(
-            settings, request, attempt, error, retryable=blocked or status in _PASSING
+            settings, request, attempt, error, retryable=blocked or status in _TRANSIENT
         )
     allowed = settings.max_throttled if request.max_retries is None else request.max_retries
     if attempt >= allowed:
-        return Decision(Resolution.FAILED, error)
-    return Decision(Resolution.RETRY, error, max(backoff(settings, attempt), retry_after or 0.0))
+        return RetryDecision(Resolution.FAILED, error)
+    return RetryDecision(Resolution.RETRY, error, max(backoff(settings, attempt), retry_after or 0.0))
 
 
 def backoff(settings: Settings, attempt: int) -> float:
-    """Return the wait before the next attempt: doubled each time, half of it at random."""
+    """Return the delay before the next attempt in seconds: doubled each time, half of it random."""
     longest = min(settings.retry_delay * 2.0 ** min(attempt, 32), settings.retry_delay_cap)
     return longest * random.uniform(0.5, 1.0)
 
@@ -84,14 +87,14 @@ _CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
 class RedirectError(Exception):
-    """A redirect that cannot be followed; the text begins with its kind."""
+    """A redirect that cannot be followed. The message starts with its kind."""
 
 
 def redirected(request: Request, response: Response, limit: int) -> Request:
-    """Return the request that a redirect leads to (RFC 9110 section 15.4).
+    """Return the request for the target of a redirect (RFC 9110, 15.4).
 
-    301, 302 and 303 turn anything but HEAD into GET without a body; 307 and 308 keep method and body.
-    Credentials are not carried to another host. Raises :class:`RedirectError` for a missing or unparsable
+    301, 302 and 303 change any method but HEAD to GET without a body; 307 and 308 keep method and body.
+    Credentials are not sent to another host. Raises :class:`RedirectError` for a missing or unparsable
     ``Location``, one that is not http(s), a loop, or a chain longer than ``limit``.
     """
     location = response.header("location")
@@ -106,7 +109,7 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
     if len(chain) > limit:
         raise RedirectError(f"redirect/limit: more than {limit} redirects")
     cookie_hop = len(chain) if response.header("set-cookie") else request.cookie_hop
-    # A page is no loop if a cookie was set since it was last asked for: the cookie may make the difference.
+    # Not a loop if a cookie was set since the last visit: the response may depend on it.
     if target in chain and _last_visit(chain, target) > cookie_hop:
         raise RedirectError(f"redirect/loop: {target} redirects to itself")
     changes: dict[str, object] = {
@@ -114,7 +117,7 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
     }  # fmt: skip
     answered = response.request
     if answered is not None and answered.session != request.session:
-        changes["session"] = answered.session  # the cookies of the chain are in that jar
+        changes["session"] = answered.session  # its jar has the cookies of the chain
     if target in chain:
         changes["dont_filter"] = True
     if response.status not in _KEEP_METHOD and request.method not in {"GET", "HEAD"}:
@@ -126,5 +129,5 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
 
 
 def _last_visit(chain: tuple[str, ...], url: str) -> int:
-    """Return at which place of the chain, counted from 1, a URL was last asked for."""
+    """Return the last position of a URL in the chain, counted from 1."""
     return len(chain) - chain[::-1].index(url)

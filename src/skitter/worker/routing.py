@@ -1,4 +1,4 @@
-"""RoutedStores: where the items of a page go, if its spider gives some requests outputs of their own."""
+"""ItemWriter: writes the items of pages to the stores of the job, or to the stores that the spider chooses."""
 
 from __future__ import annotations
 
@@ -14,42 +14,43 @@ from skitter.frontier.records import Resolution
 from skitter.item import OutputRange
 from skitter.request import Request
 from skitter.secrets import without_secrets
-from skitter.store.contract import GroupError, ItemGroup, Store, StoreContext
+from skitter.store.contract import GroupError, ItemGroup, Store, StoreContext, buffering_of
 from skitter.store.outputs import open_output, stores_for
 from skitter.worker.hooks import Hooks
-from skitter.worker.retry import Decision
+from skitter.worker.retry import RetryDecision
 
 if TYPE_CHECKING:  # the owner of a fleet reads no pages
-    from skitter.worker.page import Page
+    from skitter.worker.pipeline import Page
 
 Route = tuple[str, ...]
-"""Names of the outputs that some requests have together; empty: those of the job."""
+"""Names of the outputs that some requests share; empty: the outputs of the job."""
 RoutedGroups = list[tuple[Sequence[Store] | StoreError, list[int]]]
+"""For each route its stores, or the error that prevents opening them, and the positions of its pages."""
 
 
 @runtime_checkable
 class OutputRouter(Protocol):
-    """A spider some of whose requests have outputs of their own."""
+    """A spider that chooses outputs by request."""
 
     def route_of(self, request: Request) -> Route:
-        """Return where the items of a request go, and only there.
+        """Return the only outputs for the items of a request.
 
-        Called for every page that is written. A request has the same route for the life of its job.
+        Called for every page. The route of a request must not change during the life of its job.
         """
         ...
 
     def routes(self) -> Sequence[Route]:
-        """Return all routes there are by now. More may come while the job runs. May read files."""
+        """Return all routes known so far. More may follow while the job runs. May read files."""
         ...
 
 
 def section_of(route: Route) -> str:
-    """Return the section of a job's items that goes by a route; see :class:`~skitter.store.contract.StoreContext`."""
+    """Return the section that holds the items of a route; see :class:`~skitter.store.contract.StoreContext`."""
     return xxhash.xxh3_64_hexdigest("\0".join(map(without_secrets, route)).encode()) if route else ""
 
 
 class RoutedStores:
-    """The stores of one worker for the routes of its spider. They are opened with the first page that goes there."""
+    """The stores of one worker for the routes of its spider. They are opened for the first page of a route."""
 
     def __init__(self, spider: OutputRouter, context: StoreContext) -> None:
         self._spider = spider
@@ -61,29 +62,29 @@ class RoutedStores:
         """All stores that were opened."""
         return [store for stores in self._stores.values() for store in stores]
 
-    async def sort(
-        self, usual: Sequence[Store], pages: Sequence[Page], giving: Iterable[int]
+    async def group(
+        self, default: Sequence[Store], pages: Sequence[Page], done: Iterable[int]
     ) -> RoutedGroups:
-        """Divide pages (by their places in the list) by where their items go; ``usual`` are the stores of the job.
+        """Group pages by their stores. ``done``: the positions of the pages; ``default``: the stores of the job.
 
-        An error stands for stores that cannot be opened: pages with items for them fail, all others are kept.
+        If the stores of a route cannot be opened, its group has the error, and only its pages with items.
         """
         chosen: dict[Route, list[int]] = {}
-        for index in giving:
+        for index in done:
             chosen.setdefault(self._spider.route_of(pages[index].request), []).append(index)
-        shelves: RoutedGroups = []
+        groups: RoutedGroups = []
         for route, indexes in chosen.items():
             try:
-                shelves.append((await self._shelf(route) if route else usual, indexes))
+                groups.append((await self._open(route) if route else default, indexes))
             except StoreError as error:
-                shelves.append((error, [index for index in indexes if pages[index].items]))
-        return shelves
+                groups.append((error, [index for index in indexes if pages[index].items]))
+        return groups
 
-    async def _shelf(self, route: Route) -> list[Store]:
+    async def _open(self, route: Route) -> list[Store]:
         stores = self._stores.get(route)
         if stores is None:
             section = section_of(route)
-            # Two stores of one worker may write to the same place: each has a part of its own there.
+            # Two stores of one worker may have the same target: each writes a part file of its own.
             context = msgspec.structs.replace(
                 self._context, section=section, worker=f"{self._context.worker}-{section}"
             )
@@ -98,55 +99,65 @@ log = logging.getLogger("skitter.crawl")
 
 
 class ItemWriter:
-    """Writes items to the stores of one worker; ``sorting``: where its spider gives some requests outputs of their own."""
+    """Writes items to the stores of one worker. ``routed``: its further stores, if the spider chooses outputs."""
 
-    def __init__(self, stores: Sequence[Store], hooks: Hooks, sorting: RoutedStores | None) -> None:
+    def __init__(self, stores: Sequence[Store], hooks: Hooks, routed: RoutedStores | None = None) -> None:
         self._stores = stores
         self._hooks = hooks
-        self._sorting = sorting
+        self._routed = routed
+        self.buffering = buffering_of(stores)
+        """How the stores collect items before they write; ``None`` if they do not."""
+
+    async def close(self) -> None:
+        """Close all stores."""
+        for store in [*self._stores, *(self._routed.opened if self._routed is not None else ())]:
+            await store.close()
 
     async def write(self, pages: list[Page]) -> list[list[OutputRange]]:
-        """Write the items of all pages; a page whose items cannot be written fails, the others stay."""
-        marks: list[list[OutputRange]] = [[] for _ in pages]
-        giving = [index for index, page in enumerate(pages) if page.verdict.resolution is Resolution.DONE]
-        if self._sorting is None:
-            await self._write(self._stores, pages, giving, marks)
+        """Write the items of pages. A page whose items cannot be written fails; the others are not affected.
+
+        Return the written ranges of each page.
+        """
+        ranges: list[list[OutputRange]] = [[] for _ in pages]
+        done = [index for index, page in enumerate(pages) if page.decision.resolution is Resolution.DONE]
+        if self._routed is None:
+            await self._write(self._stores, pages, done, ranges)
         else:
-            for stores, chosen in await self._sorting.sort(self._stores, pages, giving):
+            for stores, chosen in await self._routed.group(self._stores, pages, done):
                 if isinstance(stores, StoreError):
                     for index in chosen:
                         await self._fail(pages[index], str(stores))
                 else:
-                    await self._write(stores, pages, chosen, marks)
+                    await self._write(stores, pages, chosen, ranges)
         return [
-            kept if page.verdict.resolution is Resolution.DONE else []
-            for kept, page in zip(marks, pages, strict=True)
+            written if page.decision.resolution is Resolution.DONE else []
+            for written, page in zip(ranges, pages, strict=True)
         ]
 
     async def _write(
-        self, stores: Sequence[Store], pages: list[Page], giving: list[int], marks: list[list[OutputRange]]
+        self, stores: Sequence[Store], pages: list[Page], done: list[int], ranges: list[list[OutputRange]]
     ) -> None:
-        """Write the items of some pages to all stores of theirs."""
-        groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
+        """Write the items of some pages to each of their stores."""
+        groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in done]
         refused: list[ItemGroup] = []
         for number, store in enumerate(stores):
-            for index, answer in zip(giving, await store.write(groups), strict=True):
+            for index, answer in zip(done, await store.write(groups), strict=True):
                 if isinstance(answer, OutputRange):
-                    marks[index].append(answer)
+                    ranges[index].append(answer)
                 elif isinstance(answer, GroupError) and pages[index].items:
-                    marks[index] = []
+                    ranges[index] = []
                     refused.append(ItemGroup(pages[index].lease.fingerprint, []))
                     await self._fail(pages[index], answer.error)
             if refused:
                 for earlier in stores[:number]:
-                    await earlier.write(refused)  # one page more without items: they keep nothing of it
-                giving = [index for index in giving if pages[index].verdict.resolution is Resolution.DONE]
-                groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in giving]
+                    await earlier.write(refused)  # without its items, which replaces what they hold
+                done = [index for index in done if pages[index].decision.resolution is Resolution.DONE]
+                groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in done]
                 refused = []
 
     async def _fail(self, page: Page, error: str) -> None:
         log.error("%s: store: %s", page.lease.url, error)
         page.counters = {}
-        page.finish(Decision(Resolution.FAILED, f"store: {error}"))
+        page.finish(RetryDecision(Resolution.FAILED, f"store: {error}"))
         if self._hooks["on_error"]:
             await self._hooks.tell(page.request, StoreError(error))

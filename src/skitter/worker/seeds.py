@@ -1,101 +1,110 @@
-"""Seeds: streams a spider's first requests to the frontier, resumable, never all in memory."""
+"""Seeds: loads the first requests of a spider into the frontier, and reads seeds from other programs."""
 
 from __future__ import annotations
 
 import asyncio
+import binascii
 import inspect
 import logging
-from collections.abc import AsyncIterator, Iterable
+from base64 import b64decode
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any
 
+import msgspec
 import xxhash
 
-from skitter.errors import NoSeeds, SkitterError, SpiderError
+from skitter.errors import NoSeeds, RequestError, SkitterError, SpiderError
 from skitter.frontier.contract import Frontier, SeedKeys
 from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, SeedProgress
 from skitter.request import Request
 from skitter.spider import Spider
-from skitter.worker.backpressure import QueueCapacity
+from skitter.worker.inflight import QueueCapacity
 from skitter.worker.links import LinkCollector
-from skitter.worker.seed_format import read_seed
 
 log = logging.getLogger("skitter.crawl")
 SKIPPED = object()
-"""What ``start`` may give in place of a seed that is not wanted any more: the seeds after it keep their places."""
-_AT_ONCE = 500
-_AT_LATEST = 0.2
-"""Seconds after which seeds are handed over though they are few: the next may be long in coming."""
+"""``start`` may yield it in place of a seed that is no longer wanted. The following seeds keep their positions."""
+_BATCH_SIZE = 500
+_MAX_BATCH_DELAY = 0.2
+"""Time in seconds after which an incomplete batch is added: the next seed may take long."""
+_SEED_KEY_POLL_INTERVAL = 0.5
+_MAX_SEED_KEY_POLL_INTERVAL = 2.0
+"""Seconds between two looks at the seed keys. The interval grows while they are empty."""
+_REJECTED_SLOT = "seeds"
+"""Slot of the dead letter of a rejected seed, which has no host."""
+_SEED_FIELDS = frozenset(Request.__struct_fields__) - {"referer", "redirects"}
+_SEED_REMEDY = 'write a URL, or {"url": "https://...", ...}'
 
 
 class SeedLoader:
-    """Loads the seeds of a job, if this worker gets the duty to.
+    """Loads the seeds of a job, if no other worker does. Loading can be resumed, and never holds all seeds in memory.
 
-    ``others_come``: the job gets seeds from outside too, so its spider need not have any.
+    ``accepts_external``: the job also receives seeds from other programs, so its spider need not have any.
     """
 
     def __init__(
         self,
         spider: Spider,
         frontier: Frontier,
-        gatherer: LinkCollector,
+        links: LinkCollector,
         worker: str,
-        room: QueueCapacity | None = None,
+        capacity: QueueCapacity | None = None,
         *,
-        others_come: bool = False,
+        accepts_external: bool = False,
     ) -> None:
         self._spider = spider
         self._frontier = frontier
-        self._gatherer = gatherer
+        self._links = links
         self._worker = worker
-        self._room = room if room is not None else QueueCapacity()
-        self._others_come = others_come
+        self._capacity = capacity if capacity is not None else QueueCapacity()
+        self._accepts_external = accepts_external
         self._batch: list[Entry] = []
         self._position = 0
-        self._adding = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def run(self) -> bool:
-        """Claim the duty and do it; returns whether there was nothing to claim.
+        """Claim the seeds and load them. Return whether there was nothing to claim.
 
-        Raises whatever ``start`` raises, and :class:`~skitter.errors.SpiderError` for a seed that is no
-        request or that the scope refuses: a crawl that leaves out what it was asked for is no crawl.
+        Raises whatever ``start`` raises, and :class:`~skitter.errors.SpiderError` for a seed that is not a request
+        or that the scope refuses.
         """
         claim = await self._frontier.claim_seeds(self._worker)
         if claim is None:
             return True
         self._batch, self._position = [], 0
-        regularly = asyncio.create_task(self._hand_over_regularly(claim))
+        adding = asyncio.create_task(self._add_periodically(claim))
         try:
-            await self._take_all(claim)
+            await self._read_all(claim)
         finally:
-            regularly.cancel()
-            await asyncio.gather(regularly, return_exceptions=True)
-        await self._hand_over(claim, done=True)
-        log.info("seeds loaded: %d", self._position)
+            adding.cancel()
+            await asyncio.gather(adding, return_exceptions=True)
+        await self._add_batch(claim, done=True)
+        log.info("loaded %d seeds", self._position)
         return False
 
-    async def _take_all(self, claim: SeedClaim) -> None:
+    async def _read_all(self, claim: SeedClaim) -> None:
         try:
             async for seed in _stream(self._spider):
                 self._position += 1
                 if self._position > claim.position and seed is not SKIPPED:
                     self._batch.append(self._entry(seed))
-                    if len(self._batch) >= _AT_ONCE:
-                        await self._hand_over(claim)
+                    if len(self._batch) >= _BATCH_SIZE:
+                        await self._add_batch(claim)
         except NoSeeds:
-            if not self._others_come:
+            if not self._accepts_external:
                 raise
 
-    async def _hand_over_regularly(self, claim: SeedClaim) -> None:
+    async def _add_periodically(self, claim: SeedClaim) -> None:
         while True:
-            await asyncio.sleep(_AT_LATEST)
+            await asyncio.sleep(_MAX_BATCH_DELAY)
             if self._batch:
-                await self._hand_over(claim)
+                await self._add_batch(claim)
 
-    async def _hand_over(self, claim: SeedClaim, *, done: bool = False) -> None:
-        async with self._adding:
+    async def _add_batch(self, claim: SeedClaim, *, done: bool = False) -> None:
+        async with self._lock:
             if self._batch:
-                await self._room.wait()  # before the seeds are taken: their place is where they stand by then
-                self._room.take(len(self._batch))
+                await self._capacity.wait()  # more seeds may join the batch meanwhile
+                self._capacity.take(len(self._batch))
             batch, self._batch = self._batch, []
             await self._frontier.add(batch, SeedProgress(claim.token, self._position, done))
 
@@ -103,86 +112,145 @@ class SeedLoader:
         request = Request(seed) if isinstance(seed, str) else seed
         if not isinstance(request, Request):
             raise SpiderError(
-                f"start of spider {self._spider.name!r} gave {type(seed).__name__} {seed!r:.60}",
+                f"start of spider {self._spider.name!r} yielded an unsupported {type(seed).__name__}: {seed!r:.60}",
                 remedy="yield requests or URLs",
+                field="start",
             )
-        entry = self._gatherer.entry(request)
+        entry = self._links.entry(request)
         if isinstance(entry, str):
             raise SpiderError(
-                f"seed {request.url!r} is refused: {entry}",
-                remedy="give an absolute http(s) URL within the scope of the crawl",
+                f"seed {request.url!r} was refused: {entry}",
+                remedy="use an absolute http(s) URL within the scope of the crawl",
+                field="start",
             )
         return entry
 
 
 async def _stream(spider: Spider) -> AsyncIterator[object]:
-    """Run ``start``, which may be an async generator, a generator, or return an iterable, awaited or not."""
+    """Run ``start``. It may be an async generator, a generator, or return an iterable, awaited or not."""
     started: Any = spider.start()
     if inspect.isawaitable(started):
         started = await started
-    if hasattr(started, "__aiter__"):
+    if isinstance(started, AsyncIterable):
         async for seed in started:
             yield seed
         return
     if not isinstance(started, Iterable):
         raise SpiderError(
-            f"start of spider {spider.name!r} gives {type(started).__name__}",
+            f"start of spider {spider.name!r} returned an unsupported {type(started).__name__}",
             remedy="write it as an async generator: async def start(self): yield Request(...)",
+            field="start",
         )
     for seed in started:
         yield seed
 
 
-_SEED_KEY_BATCH = 500
-_LOOK_EVERY = 0.5
-_LOOK_AT_LEAST_EVERY = 2.0
-"""Seconds between two looks, the more the longer there was nothing."""
-_SLOT = "seeds"
-"""Where a dead letter is filed that has no host."""
-
-
 class SeedKeyReader:
-    """Watches the seed keys for one worker. All workers do: what one takes no other gets."""
+    """Takes seeds from the seed keys of the frontier. Every worker does; each seed goes to one of them."""
 
     def __init__(
-        self, seed_keys: SeedKeys, gatherer: LinkCollector, room: QueueCapacity | None = None
+        self, seed_keys: SeedKeys, links: LinkCollector, capacity: QueueCapacity | None = None
     ) -> None:
         self._seed_keys = seed_keys
-        self._gatherer = gatherer
-        self._room = room if room is not None else QueueCapacity()
+        self._links = links
+        self._capacity = capacity if capacity is not None else QueueCapacity()
 
     async def run(self) -> None:
         """Take seeds until cancelled."""
-        pause = _LOOK_EVERY
+        interval = _SEED_KEY_POLL_INTERVAL
         while True:
-            await self._room.wait()
-            batch = await self._seed_keys.take(_SEED_KEY_BATCH)
+            await self._capacity.wait()
+            batch = await self._seed_keys.take(_BATCH_SIZE)
             if batch is not None:
-                await self._settle(batch)
-            if batch is None or len(batch.seeds) < _SEED_KEY_BATCH:
-                await asyncio.sleep(pause)
-                pause = min(1.5 * pause, _LOOK_AT_LEAST_EVERY) if batch is None else _LOOK_EVERY
+                await self.settle(batch)
+            if batch is None or len(batch.seeds) < _BATCH_SIZE:
+                await asyncio.sleep(interval)
+                is_empty = batch is None
+                interval = (
+                    min(1.5 * interval, _MAX_SEED_KEY_POLL_INTERVAL) if is_empty else _SEED_KEY_POLL_INTERVAL
+                )
 
-    async def _settle(self, batch: SeedBatch) -> None:
+    async def settle(self, batch: SeedBatch) -> None:
+        """Add the seeds of a batch to the frontier; invalid ones become dead letters."""
         entries: list[Entry] = []
         rejected: list[tuple[Entry, str]] = []
         for seed in batch.seeds:
             try:
-                entry = self._gatherer.entry(read_seed(seed.value, priority=seed.priority))
+                entry = self._links.entry(read_seed(seed.value, priority=seed.priority))
             except SkitterError as error:
                 entry = str(error)
             if isinstance(entry, Entry):
                 entries.append(entry)
             else:
-                log.warning("seed %r of %s: %s", seed.value[:200], seed.key, entry)
-                rejected.append((_letter(seed), f"seed: {entry}"))
-        self._room.take(len(entries))
+                log.warning("rejected seed %r of key %s: %s", seed.value[:200], seed.key, entry)
+                rejected.append((_rejected_entry(seed), f"seed: {entry}"))
+        self._capacity.take(len(entries))
         if await self._seed_keys.settle(batch.token, entries, rejected) and entries:
-            log.info("seeds taken from outside: %d", len(entries))
+            log.info("took %d seeds from the seed keys", len(entries))
 
 
-def _letter(seed: ExternalSeed) -> Entry:
-    """Return what is kept of an element that is no request: as much of it as people can read in one line."""
+def _rejected_entry(seed: ExternalSeed) -> Entry:
+    """Return the dead letter of a rejected seed, with the beginning of its text in one readable line."""
     text = seed.value[:2000].decode("utf-8", "backslashreplace")
     name = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
-    return Entry(xxhash.xxh3_128_digest(seed.value), _SLOT, name, b"", seed.priority, dedup=False)
+    return Entry(xxhash.xxh3_128_digest(seed.value), _REJECTED_SLOT, name, b"", seed.priority, dedup=False)
+
+
+def read_seed(data: bytes | str, *, priority: int = 0) -> Request:
+    """Read one seed from another program: a URL, or a JSON object.
+
+    The fields of the object are those of :class:`~skitter.request.Request`, except ``referer`` and ``redirects``;
+    ``url`` is required. A body is text, or ``{"base64": "..."}`` for bytes. ``priority`` is the default for a seed
+    without one.
+
+    Raises :class:`~skitter.errors.RequestError` for an invalid seed.
+    """
+    if isinstance(data, bytes):
+        try:
+            data = data.decode()
+        except UnicodeDecodeError as error:
+            raise RequestError(f"not valid UTF-8: {error.reason}", remedy=_SEED_REMEDY) from error
+    text = data.strip()
+    if not text:
+        raise RequestError("the seed is empty", remedy=_SEED_REMEDY)
+    if text[0] not in "{[":
+        return Request(text, priority=priority)
+    try:
+        fields = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise RequestError(f"not valid JSON: {error}", remedy=_SEED_REMEDY) from error
+    if not isinstance(fields, dict):
+        raise RequestError("not a JSON object", remedy=_SEED_REMEDY)
+    return _request({"priority": priority, **fields})
+
+
+def _request(fields: dict[str, Any]) -> Request:
+    if unknown := set(fields) - _SEED_FIELDS:
+        raise RequestError(
+            f"unknown field: {min(unknown)!r}",
+            remedy=f"use one of {', '.join(sorted(_SEED_FIELDS))}",
+            field=min(unknown),
+        )
+    if not isinstance(fields.get("url"), str):
+        raise RequestError("the seed has no url", remedy=_SEED_REMEDY, field="url")
+    if "body" in fields:
+        fields["body"] = _body(fields["body"])
+    try:
+        return msgspec.convert(fields, Request)
+    except msgspec.ValidationError as error:
+        raise RequestError(str(error), remedy="see the fields of a request in the documentation") from error
+
+
+def _body(value: object) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, dict) and isinstance(value.get("base64"), str):
+        try:
+            return b64decode(value["base64"], validate=True)
+        except binascii.Error as error:
+            raise RequestError(
+                f"the body is not valid base64: {error}", remedy=_SEED_REMEDY, field="body"
+            ) from error
+    raise RequestError(
+        "the body is not a string", remedy='write "body": "text", or "body": {"base64": "..."}', field="body"
+    )

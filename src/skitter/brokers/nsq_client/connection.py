@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._frames = protocol.FrameReader()
+        self._frames = protocol.NsqFrameReader()
         self._codec: Codec | None = None
         self._next_codec = _codec_of(options)
         """Codec for all data after the last plain answer of the handshake."""

@@ -125,7 +125,7 @@ def read_message(data: bytes) -> tuple[int, int, bytes, bytes]:
     return published, attempts, message_id, data[_MESSAGE_HEAD.size :]
 
 
-class FrameReader:
+class NsqFrameReader:
     """Splits a stream of bytes into frames."""
 
     def __init__(self) -> None:

@@ -1,22 +1,24 @@
-"""IdentityFetcher: dresses each request before another fetcher sends it, and tells the sources how it went."""
+"""IdentityFetcher: adds user agent, proxy, session and cookies to each request before another fetcher sends it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 from skitter.fetch.contract import (
-    MAY_START,
+    UNCONDITIONAL,
     Aborted,
     Fetcher,
+    FetcherCapabilities,
     FetchError,
     HeaderHook,
-    MayStart,
     ProxyError,
+    SendPermit,
     TooLate,
-    asks_before_sending,
-    fetch_watched,
+    fetch_with_hook,
 )
 from skitter.fetch.identity.contract import AllProxiesRest, Cookies, Proxies, UserAgents
 from skitter.fetch.identity.cookies import CookieFile
@@ -25,22 +27,29 @@ from skitter.fetch.identity.sessions import Session, SessionPool
 from skitter.request import Request
 from skitter.response import Response
 
-_LONGEST_WAIT = 5.0
-"""Seconds for which a request stays here while all proxies rest; then its lease is handed back."""
+_MAX_WAIT = 5.0
+"""Maximum time in seconds to keep a request while no proxy is available; then its lease is released."""
 _PROXY_WANTS_LOGIN = 407
 _JAR_OF = "@proxy "
-"""Between the session and the proxy in the name of a jar."""
+"""Separates the session and the proxy in the name of a cookie jar."""
+
+
+@runtime_checkable
+class _Openable(Protocol):
+    async def open(self) -> None: ...
+
+
+@runtime_checkable
+class _Closable(Protocol):
+    async def close(self) -> None: ...
 
 
 class IdentityFetcher:
-    """A fetcher with sources: user agents, proxies, sessions, cookies; each may be missing.
+    """A fetcher with optional sources of identity: user agents, proxies, sessions, cookies.
 
-    What a request itself says wins over every source. The dressed request is that of the response, so that hooks
-    and callbacks see by which proxy and in which session it went; the frontier never sees it.
+    The values of the request itself take precedence. ``response.request`` is the request with its identity, so hooks
+    and callbacks can see its proxy and session. The frontier stores the original request.
     """
-
-    asks_before_sending = True
-    """What the sources have to wait for may take longer than the distance between two fetches of a host allows."""
 
     def __init__(
         self,
@@ -60,15 +69,18 @@ class IdentityFetcher:
         self._cookies = cookies
         self._jar_per_proxy = jar_per_proxy
         self._cookie_file = cookie_file
-        self.blocked_statuses = frozenset(sessions.options.blocked_statuses if sessions is not None else ())
-        """After these a request may be tried again: its session is gone, and the next one may do better."""
+        self.capabilities: FetcherCapabilities = msgspec.structs.replace(
+            fetcher.capabilities,
+            shows_headers=True,
+            blocked_statuses=frozenset(sessions.options.blocked_statuses if sessions is not None else ()),
+        )
 
     async def open(self) -> None:
-        """Open the fetcher, then the sources, which may fetch what they need."""
+        """Open the fetcher, then the sources, which may use it."""
         await self._fetcher.open()
         try:
             for source in self._sources():
-                if hasattr(source, "open"):
+                if isinstance(source, _Openable):
                     await source.open()
         except BaseException:
             await self.close()
@@ -77,7 +89,7 @@ class IdentityFetcher:
     async def close(self) -> None:
         """Close the sources and the fetcher."""
         for source in self._sources():
-            if hasattr(source, "close"):
+            if isinstance(source, _Closable):
                 await source.close()
         await self._fetcher.close()
 
@@ -85,30 +97,23 @@ class IdentityFetcher:
         sources = (self._user_agents, self._proxies, self._sessions, self._cookies, self._cookie_file)
         return [source for source in sources if source is not None]
 
-    async def fetch(self, request: Request) -> Response:
-        """Fetch one request as somebody. Raises :class:`~skitter.fetch.contract.FetchError`."""
-        return await self._fetch(request, None)
-
-    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
-        """Fetch as :meth:`fetch`, and read the body only if ``on_headers`` wants it.
-
-        Raises :class:`~skitter.fetch.contract.Aborted` besides.
-        """
-        return await self._fetch(request, on_headers)
-
-    async def _fetch(self, request: Request, on_headers: HeaderHook | None) -> Response:
-        # What the sources fetch themselves may take its time.
-        may_start = MAY_START.get()
-        MAY_START.set(None)
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Response:
+        """Add an identity to a request and fetch it. Raises :class:`~skitter.fetch.contract.FetchError`."""
         if self._sessions is None:
-            return await self._send(request, await self._unbound(request), on_headers, may_start)
+            return await self._send(request, await self._without_session(request), permit, on_headers)
         try:
             session = await self._sessions.take(request)
         except AllProxiesRest as error:
             raise await _waited(error) from None
         status, failure = None, None
         try:
-            response = await self._send(request, self._as(request, session), on_headers, may_start)
+            response = await self._send(request, self._in_session(request, session), permit, on_headers)
             status = response.status
         except (TooLate, Aborted):
             raise
@@ -119,12 +124,12 @@ class IdentityFetcher:
             await self._sessions.settle(session, status, failure)
         return response
 
-    # --- dressing --------------------------------------------------------------------------------------
+    # --- identity --------------------------------------------------------------------------------------
 
-    async def _unbound(self, request: Request) -> Request:
+    async def _without_session(self, request: Request) -> Request:
         changes: dict[str, Any] = {}
         if self._user_agents is not None:
-            changes["headers"] = _worn(self._user_agents.headers(request), request)
+            changes["headers"] = _merged(self._user_agents.headers(request), request)
         if self._proxies is not None and request.proxy is None:
             try:
                 changes["proxy"] = self._proxies.choose(request, request.session)
@@ -137,8 +142,8 @@ class IdentityFetcher:
         return request.replace(**changes)
 
     @staticmethod
-    def _as(request: Request, session: Session) -> Request:
-        changes: dict[str, Any] = {"session": session.name, "headers": _worn(session.headers, request)}
+    def _in_session(request: Request, session: Session) -> Request:
+        changes: dict[str, Any] = {"session": session.name, "headers": _merged(session.headers, request)}
         if session.proxy and request.proxy is None:
             changes["proxy"] = session.proxy
         return request.replace(**changes)
@@ -149,36 +154,35 @@ class IdentityFetcher:
         self,
         request: Request,
         sent: Request,
+        permit: SendPermit,
         on_headers: HeaderHook | None,
-        may_start: MayStart | None,
     ) -> Response:
         if self._cookies is not None:
             header = await self._cookies.header_for(sent)
             if header is not None:
                 sent = sent.replace(cookies={}, headers={"Cookie": header, **sent.headers})
-        if may_start is not None and not may_start():
-            raise TooLate("the sources took too long")
-        MAY_START.set(may_start if asks_before_sending(self._fetcher) else None)
-        try:
-            if self._proxies is not None and sent.proxy and request.proxy is None:
-                response = await self._through(self._proxies, sent.proxy, sent, on_headers)
-            else:
-                response = await self._watched(sent, on_headers)
-        finally:
-            MAY_START.set(None)
+        if not permit.may_send():
+            raise TooLate(
+                "the request missed its time slot while its proxy, session or cookies were prepared"
+            )
+        if self._proxies is not None and sent.proxy and request.proxy is None:
+            response = await self._send_by_proxy(self._proxies, sent, permit, on_headers)
+        else:
+            response = await fetch_with_hook(self._fetcher, sent, permit, on_headers)
         if self._cookies is not None:
             await self._cookies.absorb(response)
         return response
 
-    async def _through(
-        self, proxies: Proxies, proxy: str, sent: Request, on_headers: HeaderHook | None
+    async def _send_by_proxy(
+        self, proxies: Proxies, sent: Request, permit: SendPermit, on_headers: HeaderHook | None
     ) -> Response:
-        """Send by a proxy of the list, and tell the list how it went."""
+        """Send a request by a proxy of the list, and report the result to the list."""
+        proxy = sent.proxy or ""
         try:
-            response = await self._watched(sent, on_headers)
+            response = await fetch_with_hook(self._fetcher, sent, permit, on_headers)
             if response.status == _PROXY_WANTS_LOGIN:
                 raise ProxyError(
-                    f"the proxy {label(proxy)} wants another login (407)", remedy="check its password"
+                    f"the proxy {label(proxy)} rejected the login (407)", remedy="check its user and password"
                 )
         except TooLate:
             raise
@@ -191,14 +195,9 @@ class IdentityFetcher:
         proxies.report(proxy, sent, None)
         return response
 
-    async def _watched(self, sent: Request, on_headers: HeaderHook | None) -> Response:
-        if on_headers is None:
-            return await self._fetcher.fetch(sent)
-        return await fetch_watched(self._fetcher, sent, on_headers)
 
-
-def _worn(headers: Mapping[str, str], request: Request) -> dict[str, str]:
-    """Return the headers to send: the request's own win, and its own ``User-Agent`` leaves no others."""
+def _merged(headers: Mapping[str, str], request: Request) -> dict[str, str]:
+    """Return the headers to send. Those of the request win; its own ``User-Agent`` replaces all of the source."""
     if not request.headers:
         return dict(headers)
     own = {name.lower() for name in request.headers}
@@ -208,7 +207,7 @@ def _worn(headers: Mapping[str, str], request: Request) -> dict[str, str]:
 
 
 async def _waited(error: AllProxiesRest) -> AllProxiesRest:
-    """Let some time pass before the lease goes back: nothing else could be fetched meanwhile either."""
+    """Wait before the lease is released: nothing else could be fetched meanwhile either."""
     if error.free:
-        await asyncio.sleep(min(error.wait, _LONGEST_WAIT))
+        await asyncio.sleep(min(error.wait, _MAX_WAIT))
     return error

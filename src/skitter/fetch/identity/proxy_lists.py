@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from skitter.errors import SettingsError
-from skitter.fetch.contract import Fetcher, FetchError
+from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError
 from skitter.fetch.identity.contract import SourceContext, SourceError, existing_file
 from skitter.request import Request
 
@@ -73,7 +73,7 @@ class UrlList:
         """Return the current list. Raises :class:`~skitter.fetch.identity.contract.SourceError` if it cannot be read."""
         where = label(self._url).partition("?")[0]  # the query of a vendor's URL contains a secret token
         try:
-            response = await self._fetcher.fetch(Request(self._url, proxy=""))
+            response = await self._fetcher.fetch(Request(self._url, proxy=""), permit=UNCONDITIONAL)
         except FetchError as error:
             raise SourceError(
                 f"cannot fetch the proxy list {where}: {error.kind}: {error}",

@@ -61,6 +61,7 @@ async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
     Raises a :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails.
     """
     from skitter.run.crawl import Crawl  # noqa: PLC0415 - registering callbacks does not need the engine
+    from skitter.run.process import LogOptions  # noqa: PLC0415 - as above
 
     if group.is_running:
         raise UsageError(
@@ -77,7 +78,7 @@ async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
                 fresh=options.fresh,
                 recrawl=options.recrawl,
                 resume=options.resume,
-                log_level=options.log_level,
+                log=LogOptions(options.log_level),
                 spider_class=spider,
             )
             group.stop_run = run.stop

@@ -276,7 +276,7 @@ class ManagedCrawl:
         """Return the current status of the frontier, or the last known one."""
         if self._run is not None:
             with contextlib.suppress(SkitterError):  # the run fails with the same error, and reports it
-                self._last = await self._run.reading() or self._last
+                self._last = await self._run.status() or self._last
         return self._last
 
 
@@ -342,7 +342,7 @@ class RunFactory:
         return Crawl(
             arguments.spec(),
             spider_class=self._spider(domains),
-            equipment=RunOverrides(hooks, settings, first),
+            overrides=RunOverrides(hooks, settings, first),
             watcher=None if signal is None or signal.by_worker else signal.watch,
             fresh=fresh,
             recrawl=recrawl,

@@ -8,13 +8,14 @@ from typing import cast
 
 from skitter.errors import SkitterError, UsageError
 from skitter.fetch.contract import (
-    MAY_START,
+    UNCONDITIONAL,
     Fetcher,
+    FetcherCapabilities,
     FetchError,
     HeaderHook,
+    SendPermit,
     UnsendableRequest,
-    asks_before_sending,
-    fetch_watched,
+    fetch_with_hook,
 )
 from skitter.fetch.identity.contract import SourceContext
 from skitter.frontends.lifecycle.modules import Module, ModuleError, ModuleKind, ModuleRegistry
@@ -58,7 +59,7 @@ def _plain(context: SourceContext) -> Fetcher:
 class BalancedFetcher:
     """Passes each request to one of the downloaders. Cookies are handled above it, so all downloaders share them."""
 
-    asks_before_sending = True
+    capabilities = FetcherCapabilities(shows_headers=True)
 
     def __init__(self, registry: ModuleRegistry, context: SourceContext) -> None:
         self._registry = registry
@@ -71,31 +72,26 @@ class BalancedFetcher:
         for module in self._registry.of(ModuleKind.DOWNLOADER):
             await self._fetcher_of(cast(Downloader, module))
 
-    async def fetch(self, request: Request) -> Response:
-        """Fetch with the downloader that load balancing chooses. An error contains its id as ``module``."""
-        return await self._by_one(request, None)
-
-    async def fetch_watched(self, request: Request, on_headers: HeaderHook) -> Response:
-        """Fetch, and pass the headers to a hook."""
-        return await self._by_one(request, on_headers)
-
     async def close(self) -> None:
         """Close all fetchers of this run."""
         fetchers, self._fetchers = self._fetchers, {}
         for fetcher in fetchers.values():
             await fetcher.close()
 
-    async def _by_one(self, request: Request, look: HeaderHook | None) -> Response:
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Response:
+        """Fetch with the downloader that the load balancing chooses. An error carries its id as ``module``."""
         module = cast(Downloader, self._registry.pick(ModuleKind.DOWNLOADER))
         try:
             with module.working() as counts:
                 fetcher = self._fetchers.get(module) or await self._fetcher_of(module)
                 counts.accepted += 1
-                if not asks_before_sending(fetcher):
-                    MAY_START.set(None)
-                if look is None:
-                    return await fetcher.fetch(request)
-                return await fetch_watched(fetcher, request, look)
+                return await fetch_with_hook(fetcher, request, permit, on_headers)
         except FetchError as error:
             error.module = module.id
             if isinstance(error, UnsendableRequest):

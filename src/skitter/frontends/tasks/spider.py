@@ -158,7 +158,7 @@ class TaskSpider(Spider):
 
     async def on_start(self, worker: Worker) -> None:
         """Start the sweeper of closed tasks."""
-        worker.undertake(self._sweeper.run(worker))
+        worker.start_task(self._sweeper.run(worker))
 
     async def on_error(self, request: Request, error: BaseException) -> HookAction | None:
         """Do not retry requests of a closed task."""
@@ -258,7 +258,7 @@ class ClosedTaskSweeper:
             self._schedules[task] = SweepSchedule(began, 1.5 * worker.settings.lease_seconds)
         schedule = self._schedules[task]
         if began >= schedule.next_at:
-            found = await worker.drop_task(task, 0.9 * schedule.gap)
+            found = await worker.drop_group(task, 0.9 * schedule.gap)
             schedule.note(began, time.monotonic(), found)
 
     def sweep_again(self, task: str) -> None:

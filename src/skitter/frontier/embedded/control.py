@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from skitter.frontier.embedded.job import JobRecord
+from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.requests import RequestTable
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
@@ -20,7 +20,7 @@ class EmbeddedControl:
     def __init__(
         self,
         journal: Journal,
-        job: JobRecord,
+        job: EmbeddedJob,
         slots: SlotScheduler,
         requests: RequestTable,
         politeness: Politeness,

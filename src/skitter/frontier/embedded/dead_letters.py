@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from skitter.frontier.embedded.job import JobRecord
+from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.requests import RequestTable
 from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow
@@ -17,7 +17,7 @@ MIN_CLEANUP_SIZE = 1_000
 class EmbeddedDeadLetters:
     """Requests that were given up. The methods are those of :class:`~skitter.frontier.contract.DeadLetters`."""
 
-    def __init__(self, journal: Journal, job: JobRecord, requests: RequestTable) -> None:
+    def __init__(self, journal: Journal, job: EmbeddedJob, requests: RequestTable) -> None:
         self._journal = journal
         self._job = job
         self._requests = requests

@@ -16,7 +16,7 @@ import msgspec
 from skitter.frontier.contract import Catalog, Partitions, SeedKeys
 from skitter.frontier.embedded.control import EmbeddedControl
 from skitter.frontier.embedded.dead_letters import EmbeddedDeadLetters, EmbeddedNotes
-from skitter.frontier.embedded.job import JobRecord
+from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal, MemoryJournal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease
 from skitter.frontier.embedded.reports import EmbeddedReports
@@ -81,7 +81,7 @@ class EmbeddedFrontier:
         self._clock = clock if clock is not None else steady_clock()
         file = None if path is None else SqliteJournal(Path(path), options.durability)
         self._journal: Journal = MemoryJournal() if file is None else file
-        self._job = JobRecord(self._journal, options, self._clock)
+        self._job = EmbeddedJob(self._journal, options, self._clock)
         self._slots = SlotScheduler(politeness.policy_of)
         self._requests = RequestTable(self._journal, file, self._job, self._slots)
         self._leases = self._requests.leases

@@ -1,4 +1,4 @@
-"""The job record: the state, totals, settings and seeds of one job."""
+"""The record of a job: the state, totals, settings and seeds of one job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SKIPPED_NUMBERS = 1 << 20
 """Numbers skipped after a crash: the last ones may not be in the file, and no number is given twice."""
 
 
-class JobRecord:
+class EmbeddedJob:
     """The facts about a job as a whole. Its counts of requests are kept by the request table."""
 
     def __init__(self, journal: Journal, options: FrontierOptions, clock: Callable[[], float]) -> None:

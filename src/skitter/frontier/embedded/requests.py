@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
-from skitter.frontier.embedded.job import JobRecord
+from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease, LeaseTable
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
@@ -49,7 +49,7 @@ class RequestTable:
     """The requests of one job, each of them queued, delayed, leased, done or failed."""
 
     def __init__(
-        self, journal: Journal, file: SqliteJournal | None, job: JobRecord, slots: SlotScheduler
+        self, journal: Journal, file: SqliteJournal | None, job: EmbeddedJob, slots: SlotScheduler
     ) -> None:
         self._journal = journal
         self._file = file

@@ -320,21 +320,21 @@ class RedisServer:
 
     async def _repeat(self, attempt: Callable[[bool], Awaitable[Answer]], patience: float) -> Answer:
         """Repeat a call while the server has a passing problem. The argument tells whether it is a repetition."""
-        backoff = Backoff(first=FIRST_RETRY, maximum=MAX_RETRY_DELAY)
-        first_failure: float | None = None
+        backoff: Backoff | None = None
+        first_failure = 0.0
         while True:
             try:
-                answer = await attempt(first_failure is not None)
+                answer = await attempt(backoff is not None)
             except RedisError as error:
                 now = time.monotonic()
-                if first_failure is None:
-                    first_failure = now
+                if backoff is None:
+                    backoff, first_failure = Backoff(first=FIRST_RETRY, maximum=MAX_RETRY_DELAY), now
                 rule = rule_of(error)
                 if rule is None or now - first_failure >= patience:
                     raise explained(error, self.where) from error
                 self._outages.begin(rule, error, patience)
             else:
-                if first_failure is not None:
+                if backoff is not None:
                     self._outages.end()
                 return answer
             await backoff.wait()

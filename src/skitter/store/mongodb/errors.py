@@ -78,7 +78,7 @@ def _operation_failed(name: str, error: OperationFailure) -> Exception:
     text = one_line(str(error).partition(", full error")[0])
     if error.code in _REFUSES_LOGIN:
         return StoreError(
-            f"{name} rejects the user or the password",
+            f"{name} refuses the user or the password",
             remedy=f"set {_VARIABLE}, or write mongodb://USER:PASSWORD@HOST/DATABASE/COLLECTION; add ?authSource=DATABASE if the user is defined in another database",
         )
     if error.code == _NOT_ALLOWED:

@@ -311,7 +311,7 @@ def _translated_errors(location: PostgresLocation) -> Iterator[None]:
         yield
     except asyncpg.InvalidAuthorizationSpecificationError as error:
         raise StoreError(
-            f"{name} rejects the user or the password: {error}",
+            f"{name} refuses the user or the password: {error}",
             remedy=f"set {output_variable('postgresql')} or PGPASSWORD, or write postgresql://USER:PASSWORD@HOST/DATABASE",
         ) from error
     except asyncpg.InvalidCatalogNameError as error:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from engine_bench import Bench, Scripted, page
+from crawl_harness import CrawlHarness, Scripted, page
 from skitter import Request, Spider
 from skitter.errors import SpiderError
 from skitter.frontier.records import JobState
@@ -65,7 +65,7 @@ def test_an_error_is_described_in_one_line_with_its_place():
         raise_something("two\nlines")
     line = describe(caught.value)
     assert line.startswith("KeyError: 'two\\nlines' (line ")
-    assert line.endswith("of test_engine_callbacks.py, in raise_something)")
+    assert line.endswith("of test_worker_callbacks.py, in raise_something)")
 
 
 def test_an_error_of_several_lines_becomes_one():
@@ -143,7 +143,7 @@ def run(serve, tmp_path):
     async def run_it(pages, spider_class=Troubled, **settings):
         site = Scripted(pages)
         spider = spider_class(url=serve(site).url)
-        ran = await Bench(spider, tmp_path, **settings).run()
+        ran = await CrawlHarness(spider, tmp_path, **settings).run()
         ran.site = site
         return ran
 
@@ -158,7 +158,7 @@ ERRORS = {
     "leaves": "callback: SystemExit: 3",
     "cancelled": "callback: CancelledError",
     "recurses": "callback: RecursionError",
-    "gives_text": "callback: SpiderError: callback gave str 'text'",
+    "gives_text": "callback: SpiderError: a callback returned an unsupported str: 'text'",
     "gives_bad_request": "callback: RequestError: request 'http://h.test/' cannot be stored",
     "gives_unfinished": "callback: MissingFingerprintKey",
     "unknown": "callback: SpiderError: spider 'troubled' has no callback 'unknown'",

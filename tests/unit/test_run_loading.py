@@ -60,12 +60,12 @@ def test_the_name_for_other_processes_is_absolute_and_unambiguous(file, monkeypa
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        (None, "nowhere.py", "there is no file nowhere.py"),
-        (None, "no_such_package_at_all.spiders:X", "there is no module 'no_such_package_at_all'"),
-        ("x = 1", "{}", "holds no spider"),
-        (TWO, "{}", "holds several spiders"),
+        (None, "nowhere.py", "file not found: nowhere.py"),
+        (None, "no_such_package_at_all.spiders:X", "module not found: 'no_such_package_at_all'"),
+        ("x = 1", "{}", "contains no spider"),
+        (TWO, "{}", "contains several spiders"),
         (ONE, "{}:Three", "has no spider 'Three'"),
-        (ONE + "number = 7", "{}:number", "number in .* is no spider"),
+        (ONE + "number = 7", "{}:number", "number in .* is not a spider"),
         ("class One(:\n", "{}", "spiders.py line 1: invalid syntax"),
         ("import no_such_module_at_all", "{}", "cannot be imported: ModuleNotFoundError"),
         ("1 / 0", "{}", r"cannot be imported: ZeroDivisionError: division by zero \(line 1 of spiders.py"),
@@ -87,7 +87,7 @@ def test_a_spider_that_cannot_be_built_says_why():
         def __init__(self, shop):
             super().__init__()
 
-    with pytest.raises(SpiderError, match=r"spider Picky cannot be built: TypeError: .*'shop'") as caught:
+    with pytest.raises(SpiderError, match=r"cannot create spider Picky: TypeError: .*'shop'") as caught:
         build_spider(Picky, {})
     assert "-a NAME=VALUE" in caught.value.remedy
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine_bench import Bench, Scripted, page, redirect
+from crawl_harness import CrawlHarness, Scripted, page, redirect
 from skitter import Request, Response, Spider
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
@@ -125,7 +125,7 @@ def run(serve, tmp_path):
         site = Scripted({})
         server = serve(site, hosts=hosts)
         site._pages.update(pages(server) if callable(pages) else pages)
-        ran = await Bench(Collector(url=server.url), tmp_path, **settings).run()
+        ran = await CrawlHarness(Collector(url=server.url), tmp_path, **settings).run()
         assert ran.state is JobState.FINISHED
         ran.site, ran.server = site, server
         return ran

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine_bench import Bench, Scripted, page
+from crawl_harness import CrawlHarness, Scripted, page
 from skitter import Request, Spider
 from skitter.frontier.records import JobState
 from skitter.run.crawl import Crawl
@@ -28,7 +28,7 @@ class Follower(Spider):
 def bench(serve, tmp_path):
     def make(pages, spider=Follower, frontier="memory", **settings):
         site = Scripted(pages)
-        made = Bench(spider(url=serve(site).url), tmp_path, frontier=frontier, **settings)
+        made = CrawlHarness(spider(url=serve(site).url), tmp_path, frontier=frontier, **settings)
         made.site = site
         return made
 
@@ -55,7 +55,7 @@ async def test_pages_that_fail_do_not_count_as_pages(bench):
 async def test_a_run_with_a_larger_limit_goes_on(bench, serve, tmp_path):
     crawl = bench(WIDE, frontier="sqlite", max_pages=5)
     await crawl.run()
-    more = Bench(crawl.spider, tmp_path, frontier="sqlite")
+    more = CrawlHarness(crawl.spider, tmp_path, frontier="sqlite")
     more.groups = crawl.groups
     ran = await more.run()
     assert (ran.state, len(ran.items)) == (JobState.FINISHED, 41)

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from engine_bench import Bench, Kept, Scripted
+from crawl_harness import CrawlHarness, MemoryStore, Scripted
 from skitter import Request, Spider
 from skitter.errors import FrontierError, StoreError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
@@ -24,7 +24,7 @@ class Follower(Spider):
         yield response.follow_all("a")
 
 
-class FullOnce(Kept):
+class FullOnce(MemoryStore):
     """Has no space at the first write of more than the front page."""
 
     def __init__(self, groups):
@@ -42,7 +42,7 @@ class FullOnce(Kept):
 def bench(serve, tmp_path):
     def make(pages=PAGES, spider=Follower, **settings):
         site = Scripted(pages)
-        made = Bench(spider(url=serve(site).url), tmp_path, **settings)
+        made = CrawlHarness(spider(url=serve(site).url), tmp_path, **settings)
         made.site = site
         return made
 
@@ -51,7 +51,7 @@ def bench(serve, tmp_path):
 
 async def test_a_store_that_fails_fails_the_crawl_and_a_rerun_loses_nothing(bench):
     crawl = bench()
-    crawl._store = FullOnce(crawl.groups)
+    crawl.store = FullOnce(crawl.groups)
     ran = await crawl.run()
     assert str(ran.failure) == "cannot write items: the disk is full"
     assert ran.failure.remedy == "free some space"
@@ -85,7 +85,7 @@ async def test_a_page_that_another_worker_took_over_is_told_and_nothing_of_it_is
             # As if the worker had been stopped for longer than its lease holds.
             frontier = crawl.frontier
             if response.url.endswith("/3") and not taken:
-                (held,) = [one for one in frontier._leases if one.request.entry.url == response.url]
+                (held,) = [one for one in frontier._leases if one.request.row.url == response.url]
                 taken.append(await frontier.commit([Outcome(held.id, Resolution.RETRY, error="lost: away")]))
                 while (await frontier.status()).counters.get("pages", 0) < 10:
                     await asyncio.sleep(0.01)

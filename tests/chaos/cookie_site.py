@@ -1,11 +1,11 @@
-"""A site whose pages are there only for who has the cookie that its front page sets, and none beside it."""
+"""A site whose pages need the cookie that its front page sets; without it, they return 404."""
 
 from skitter.testing import Answer
 
 PAGES = 240
 
 
-class WalledSite:
+class CookieSite:
     def __call__(self, visit):
         if visit.path == "/":
             return _page("Front", [0], {"Set-Cookie": "pass=let-me-in; Path=/"})
@@ -22,5 +22,5 @@ def _page(title, links, headers):
 
 
 def urls(site):
-    """All pages of the site."""
+    """Return all pages of the site."""
     return {site.url, *(f"{site.url}p/{number}" for number in range(PAGES))}

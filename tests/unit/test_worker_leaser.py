@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from engine_bench import Bench, Scripted
+from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState, Lease
 from skitter.testing import Answer, WireAnswer
-from skitter.worker import leaser
+from skitter.worker import inflight
 
 
 class Follower(Spider):
@@ -47,7 +47,7 @@ class Watched(EmbeddedFrontier):
 def bench(serve, tmp_path):
     def make(pages, **settings):
         site = Scripted(pages)
-        made = Bench(Follower(url=serve(site).url), tmp_path, **settings)
+        made = CrawlHarness(Follower(url=serve(site).url), tmp_path, **settings)
         context = made.frontier_context()
         made.frontier = Watched(context.politeness, context.options)
         made.site = site
@@ -113,14 +113,14 @@ async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_re
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
-    crawl.running.drain()
+    crawl.workers.drain()
     ran = await running
     assert ran.status.done == sum(crawl.site.counts.values()) == 3
     assert (ran.status.leased, ran.status.queued, "leases/lost" in ran.counters) == (0, 8, False)
 
 
 async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopped(bench, monkeypatch):
-    monkeypatch.setattr(leaser, "DRAIN_SECONDS", 0.3)
+    monkeypatch.setattr(inflight, "DRAIN_SECONDS", 0.3)
     crawl = bench(wide(4, WireAnswer([], end="stall")), timeout=60)
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
@@ -134,13 +134,12 @@ async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopp
 
 
 async def test_nothing_is_sent_for_a_turn_that_has_landed():
-    landings = []
-    frontier = EmbeddedFrontier()
-    made = leaser.Leaser("w", frontier, 1)
-    made.land = landings.append
+    held = inflight.Inflight(1)
     granted = Lease(1, bytes(16), "h.test", "http://h.test/", b"", 0, 0, 0.0, start_within=60.0)
-    turn = leaser.InflightRequest(made, granted, asyncio.get_running_loop().time())
-    assert turn.may_start(connecting=0.5)
-    turn.land()
-    assert not turn.may_start(connecting=0.75)
-    assert [landing.connecting for landing in landings] == [0.5]
+    turn = inflight.InflightRequest(held, granted, asyncio.get_running_loop().time())
+    turn.report_connecting(0.5)
+    assert turn.may_send()
+    turn.finish_fetch()
+    turn.report_connecting(0.75)
+    assert not turn.may_send()
+    assert [report.connecting for report in held.take_reports()] == [0.5]

@@ -1,16 +1,16 @@
-"""A site that holds its answers back, so that a test acts in the middle of a crawl however fast or slow the machine is."""
+"""A site that delays its responses until a test releases them, so that the test can act in the middle of a crawl."""
 
 import threading
 
 from skitter.testing import WireAnswer
 
-_LOOK_EVERY = 0.01
+_POLL_INTERVAL = 0.01
 
 
-class HeldSite:
-    """Answers so many requests as another site does, and all others no sooner than the test says ``go_on.set()``.
+class GatedSite:
+    """Responds like another site to a number of requests, and to all others only after ``go_on.set()``.
 
-    ``reached`` is set by the first that is held back.
+    ``reached`` is set by the first request that is delayed.
     """
 
     def __init__(self, site, answers):
@@ -25,17 +25,17 @@ class HeldSite:
         if self._left >= 0 or self.go_on.is_set():
             return answer
         self.reached.set()
-        return held(answer, self.go_on.is_set)
+        return gated(answer, self.go_on.is_set)
 
 
-def held(answer, may_go):
-    """Return an answer that is given when ``may_go()`` says so."""
+def gated(answer, may_go):
+    """Return a response that is sent when ``may_go()`` returns true."""
     return WireAnswer(_when(answer, may_go), end="keep", status=answer.status)
 
 
 def _when(answer, may_go):
     while not may_go():
-        yield _LOOK_EVERY
+        yield _POLL_INTERVAL
     lines = [f"HTTP/1.1 {answer.status} Held", f"Content-Length: {len(answer.body)}"]
     if answer.content_type is not None:
         lines.append(f"Content-Type: {answer.content_type}")

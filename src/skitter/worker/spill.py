@@ -1,4 +1,4 @@
-"""QueueCapacity: how many new requests the frontier has room for (``max_queued``), as its last answer said."""
+"""SpillQueue: keeps pages on disk whose links exceed the capacity of the queue (``max_queued``)."""
 
 from __future__ import annotations
 
@@ -11,49 +11,15 @@ import msgspec
 
 from skitter.frontier.records import Outcome
 
-
-class QueueCapacity:
-    """What a worker may send to the frontier now. Without a limit there is always room, at no cost."""
-
-    def __init__(self) -> None:
-        self._left: int | None = None
-        self._there_is_some = asyncio.Event()
-        self._there_is_some.set()
-
-    def told(self, left: int | None) -> None:
-        """Take note of an answer of the frontier; ``None``: there is no limit."""
-        self._left = left
-        if left is None or left > 0:
-            self._there_is_some.set()
-        else:
-            self._there_is_some.clear()
-
-    def take(self, amount: int) -> bool:
-        """Use some of the room. What is not there at all is refused; what is too much for it is let through once.
-
-        So a page with more links than there is room for finds its turn.
-        """
-        if self._left is None or amount == 0:
-            return True
-        if self._left <= 0:
-            return False
-        self.told(self._left - amount)
-        return True
-
-    async def wait(self) -> None:
-        """Return when there is some."""
-        await self._there_is_some.wait()
-
-
-_IN_MEMORY = 16 << 20
-"""Bytes of a segment that stay in memory; more go to a temporary file."""
-_SEGMENT = 64 << 20
-"""Bytes after which a new segment is begun; one that is read goes from the disk."""
+_MAX_IN_MEMORY = 16 << 20
+"""Bytes of a segment that stay in memory. A larger segment is moved to a temporary file."""
+_SEGMENT_SIZE = 64 << 20
+"""Bytes after which a new segment starts. A segment is deleted when all of it has been read."""
 _LENGTH_BYTES = 4
 
 
 class SpilledPage(msgspec.Struct, array_like=True, frozen=True):
-    """A page that is done but for its commit."""
+    """A finished page that waits for its commit."""
 
     url: str
     outcome: Outcome
@@ -65,8 +31,8 @@ _decode = msgspec.msgpack.Decoder(SpilledPage).decode
 
 class _Segment:
     def __init__(self) -> None:
-        # Closed when it is read, or with the process: it has no name that could be left behind.
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - lives longer than a block
+        # The file has no name, so nothing is left behind if the process dies.
+        self._file = tempfile.SpooledTemporaryFile(_MAX_IN_MEMORY)  # noqa: SIM115 - it outlives a block
         self._read_at = 0
         self.size = 0
 
@@ -92,8 +58,8 @@ class _Segment:
         self._file.close()
 
 
-class Overflow:
-    """First in, first out; memory is bounded, the disk is not."""
+class SpillQueue:
+    """A first-in, first-out queue with bounded memory and unbounded disk usage."""
 
     def __init__(self) -> None:
         self._segments: deque[_Segment] = deque()
@@ -104,17 +70,17 @@ class Overflow:
         return self._count
 
     async def put(self, pages: Sequence[SpilledPage]) -> None:
-        """Keep pages."""
+        """Append pages."""
         await asyncio.to_thread(self._append, pages)
         self._count += len(pages)
 
     def _append(self, pages: Sequence[SpilledPage]) -> None:
-        if not self._segments or self._segments[-1].size >= _SEGMENT:
+        if not self._segments or self._segments[-1].size >= _SEGMENT_SIZE:
             self._segments.append(_Segment())
         self._segments[-1].append(pages)
 
     async def first(self) -> SpilledPage:
-        """Return the page that was put first; it stays. Only if there is one."""
+        """Return the oldest page without removing it. The queue must not be empty."""
         if self._next is None:
             self._next = await asyncio.to_thread(self._read)
         return self._next
@@ -126,12 +92,12 @@ class Overflow:
         return page
 
     def drop_first(self) -> None:
-        """Forget the page that :meth:`first` gave."""
+        """Remove the page that :meth:`first` returned."""
         self._next = None
         self._count -= 1
 
     def close(self) -> None:
-        """Forget everything."""
+        """Remove all pages."""
         while self._segments:
             self._segments.popleft().close()
         self._next, self._count = None, 0

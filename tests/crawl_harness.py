@@ -1,4 +1,4 @@
-"""A bench for the engine: real workers on a real loopback site, in the test's own event loop."""
+"""Runs crawls in tests: real workers on a real loopback site, in the event loop of the test."""
 
 import asyncio
 from collections import Counter
@@ -8,9 +8,8 @@ from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.rpc.client import remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.item import encode_item
-from skitter.run.builder import JobBuilder, WorkerSet, _scope
-from skitter.run.job import JobFolder, JobSpec
-from skitter.settings import build_settings
+from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
+from skitter.run.job import JobSpec
 from skitter.store.contract import GroupError
 from skitter.testing import Answer
 
@@ -21,7 +20,7 @@ class Scripted:
     """A site from a dict of paths.
 
     A value is an :class:`Answer`, a list of hrefs (a page that links there), a function of the visit, or a tuple
-    of those, given one after the other, the last for ever.
+    of those, given one after the other; the last one stays.
     """
 
     def __init__(self, pages):
@@ -53,8 +52,8 @@ def redirect(location, status=302, **headers):
     return Answer(status=status, headers={"Location": location, **headers})
 
 
-class Kept:
-    """A store in memory: what all workers have written, by page."""
+class MemoryStore:
+    """A store in memory, shared by all workers: items by page."""
 
     buffering = None
 
@@ -80,8 +79,8 @@ class Kept:
         pass
 
 
-class Ran:
-    """What came of a run."""
+class CrawlReport:
+    """The result of a run."""
 
     def __init__(self, state, failure, items, letters, status):
         self.state = state
@@ -93,26 +92,28 @@ class Ran:
         self.counters = status.counters
 
 
-class Bench(JobBuilder):
-    """A job without a command line: ``ran = await Bench(spider, folder, delay=1).run(workers=2)``."""
+class CrawlHarness(JobBuilder):
+    """A job without a command line: ``ran = await CrawlHarness(spider, folder, delay=1).run(workers=2)``.
 
-    def __init__(self, spider, folder, *, frontier="memory", fail_store=None, **settings):
-        self.spec = JobSpec(job="bench", spider="-", home=str(folder))
-        self.folder = JobFolder("bench", folder)
-        self.spider = spider
-        self.settings = build_settings(QUICK, spider.custom_settings, settings)
-        self.scope = _scope(spider, self.settings)
+    ``frontier``: ``memory``, ``sqlite``, or ``socket`` (the workers share one SQLite frontier over a local socket).
+    ``store``: in place of the store in memory.
+    """
+
+    def __init__(self, spider, folder, *, frontier="memory", store=None, **settings):
+        spec = JobSpec(job="bench", spider="-", home=str(folder))
+        super().__init__(spec, spider, RunOverrides(settings={**QUICK, **spider.custom_settings, **settings}))
         self.groups = {}
-        self.running = WorkerSet()
-        self._kind = frontier
-        self._store = fail_store
+        """Items by page."""
+        self.workers = WorkerSet()
+        self.store = store
         self.frontier = None
+        self._kind = frontier
 
-    async def _open_stores(self, worker):
-        return [Kept(self.groups) if self._store is None else self._store]
+    async def open_stores(self, worker):
+        return [MemoryStore(self.groups) if self.store is None else self.store]
 
     async def run(self, workers=1):
-        """Run so many workers to their ends; a second call goes on with the same job."""
+        """Run a number of workers until they end. A second call continues the same job."""
         context = self.frontier_context()
         if self._kind == "memory":
             self.frontier = self.frontier or EmbeddedFrontier(context.politeness, context.options)
@@ -145,7 +146,7 @@ class Bench(JobBuilder):
     async def _work(self, frontiers, info):
         return await asyncio.gather(
             *(
-                self.work(frontier, info, f"w{number}", self.running)
+                self.work(frontier, info, f"w{number}", self.workers)
                 for number, frontier in enumerate(frontiers)
             ),
             return_exceptions=True,
@@ -163,4 +164,4 @@ class Bench(JobBuilder):
         }
         letters = {f"/{path}": error for path, error in letters.items()}
         items = [item for group in self.groups.values() for item in group]
-        return Ran(status.state, failures[0] if failures else None, items, letters, status)
+        return CrawlReport(status.state, failures[0] if failures else None, items, letters, status)

@@ -1,4 +1,4 @@
-"""What a storm may hurt: a lone server or a cluster, and the network in front of it."""
+"""The targets of a storm: a single server or a cluster, and the network in front of it."""
 
 import time
 
@@ -11,31 +11,31 @@ from services.relay import relay_thread
 TIMEOUT = "socket_timeout=3"
 
 
-class Ground:
-    """The servers that hold a job, each behind a relay. ``urls``: one for each of the machines that begin."""
+class StormTarget:
+    """The servers that store a job, each behind a relay. ``urls``: one for each of the first machines."""
 
     crawling = SharedCrawling
     server = None
-    """For a crawling that asks it by itself."""
+    """For tests that query the server themselves."""
     urls = ()
-    told = ()
-    """What a machine tells that met an outage."""
+    expected_messages = ()
+    """Messages that a machine logs during an outage."""
 
     def _put_behind_relays(self, stack, servers):
-        self.relays, self._do = stack.enter_context(relay_thread(*(server.port for server in servers)))
+        self.relays, self._command = stack.enter_context(relay_thread(*(server.port for server in servers)))
 
     def cut(self):
-        """End all connections that go by a relay."""
-        self._do("cut")
+        """Close all connections through a relay."""
+        self._command("cut")
 
     def hold_back(self, seconds):
-        """Let nothing pass a relay, and end no connection."""
-        self._do("pause")
+        """Forward no data through the relays, without closing any connection."""
+        self._command("pause")
         time.sleep(seconds)
-        self._do("resume")
+        self._command("resume")
 
     def fill_up(self, seconds):
-        """Let no server have memory left."""
+        """Leave no server any memory."""
         masters = self.masters()
         for limit in ("1mb", "0"):
             for server in masters:
@@ -44,13 +44,13 @@ class Ground:
                 time.sleep(seconds)
 
 
-class LoneServer(Ground):
-    """One server. The first machine reaches it directly, the second by a relay."""
+class SingleServer(StormTarget):
+    """One server. The first machine connects directly, the second one through a relay."""
 
-    told = ("it does not answer", "is back after", "its memory is full")
+    expected_messages = ("it does not answer", "is back after", "its memory is full")
 
     def __init__(self, kind, stack):
-        # With everysec a server that waits for its disk may lose two seconds, and with them when hosts were asked.
+        # With everysec, a server that waits for its disk may lose two seconds, and with them the times of the last requests.
         self.server = server_of(kind, "--appendonly", "yes", "--appendfsync", "always")
         stack.callback(self.server.stop)
         self.server.start()
@@ -61,26 +61,26 @@ class LoneServer(Ground):
         return [self.server]
 
     def kill_server(self, _rng):
-        """SIGKILL the server, and start it again half a second later: so long is the outage."""
+        """SIGKILL the server and start it again after half a second."""
         self.server.kill()
         time.sleep(0.5)
         self.server.start()
 
 
-class DiskServer(LoneServer):
+class DiskServer(SingleServer):
     """A server that keeps its data on disk."""
 
-    told = LoneServer.told[:2]
+    expected_messages = SingleServer.expected_messages[:2]
 
     def fill_up(self, seconds):
-        """Do nothing: its data has no bound but its disk."""
+        """Do nothing: only the disk limits its data."""
 
 
-class ClusterGround(Ground):
-    """Three masters, each with a replica. All go by relays, the replicas as well: a relay's port is what a node announces."""
+class ClusterTarget(StormTarget):
+    """Three masters, each with a replica. All connections use relays, because each node announces the port of its relay."""
 
     crawling = ClusterCrawling
-    told = ("is waited for", "all parts of the cluster are there", "its memory is full")
+    expected_messages = ("is waited for", "all parts of the cluster are there", "its memory is full")
 
     def __init__(self, kind, stack):
         self.cluster = ClusterServers(kind, "--appendonly", "yes")
@@ -96,7 +96,7 @@ class ClusterGround(Ground):
         return self.cluster.serving()
 
     def kill_server(self, rng):
-        """SIGKILL a master whose replica follows it, and start it again once the replica has taken over."""
+        """SIGKILL a master whose replica is in sync, and start it again after the replica has taken over."""
         masters = self.cluster.serving()
         for replica in self.cluster.nodes:
             if replica not in masters:
@@ -107,8 +107,8 @@ class ClusterGround(Ground):
         victim.start()
 
 
-GROUNDS = {
+TARGETS = {
     f"{kind}-{shape}": (make, kind)
-    for shape, make in (("lone", LoneServer), ("cluster", ClusterGround))
+    for shape, make in (("lone", SingleServer), ("cluster", ClusterTarget))
     for kind in ("valkey", "redis")
 } | ({"kvrocks-lone": (DiskServer, "kvrocks")} if KVROCKS else {})

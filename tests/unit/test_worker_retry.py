@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_bench import Bench, Scripted, page
+from crawl_harness import CrawlHarness, Scripted, page
 from skitter import Request, Spider
 from skitter.frontier.records import Resolution
 from skitter.settings import Settings
@@ -79,7 +79,7 @@ class Plain(Spider):
 def run(serve, tmp_path):
     async def run_it(answers, **settings):
         site = Scripted({"/": answers})
-        ran = await Bench(Plain(url=serve(site).url), tmp_path, **settings).run()
+        ran = await CrawlHarness(Plain(url=serve(site).url), tmp_path, **settings).run()
         ran.tries = site.counts["/"]
         return ran
 

@@ -1,19 +1,19 @@
-"""A generated web with dead links in it, and pages that can be slow at first or wait for who kills."""
+"""A generated site with dead links, and with pages that can be slow or wait until a test has killed a process."""
 
 from contextlib import suppress
 from pathlib import Path
 
-from sites.held import held
+from sites.gated import gated
 from skitter.testing import Answer, GeneratedSite
 
 STALL = 60.0
 
 
-class HoleySite(GeneratedSite):
-    """Every ``every``-th page is gone; what it would lead to is linked from elsewhere too.
+class DeadLinkSite(GeneratedSite):
+    """Every ``every``-th page returns 410; its links also appear on other pages.
 
-    The first ``stalls`` visits, front page excepted, are answered after a minute. While there is a file ``bound``, no
-    more visits are answered than it says.
+    The first ``stalls`` visits, except of the front page, are answered after a minute. While the file ``bound`` exists,
+    no more visits are answered than the number that it contains.
     """
 
     def __init__(self, every=0, stalls=0, bound=None, **options):
@@ -26,7 +26,7 @@ class HoleySite(GeneratedSite):
     def __call__(self, visit):
         self._visits += 1
         answer, place = self._answer(visit), self._visits
-        return answer if self._may_answer(place) else held(answer, lambda: self._may_answer(place))
+        return answer if self._may_answer(place) else gated(answer, lambda: self._may_answer(place))
 
     def _may_answer(self, place):
         if self._bound is not None:
@@ -45,7 +45,7 @@ class HoleySite(GeneratedSite):
         return answer
 
     def urls(self, origins):
-        """Return the URLs of the pages that can be had, and those of the dead links."""
+        """Return the URLs of the available pages, and those of the dead links."""
         urls = {number: self.url(number, origins) for number in range(self.pages)}
         gone = {url for number, url in urls.items() if self.is_gone(number)}
         return set(urls.values()) - gone, gone

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine_bench import Bench, Scripted
+from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry, JobState, SeedProgress
@@ -25,7 +25,7 @@ class Follower(Spider):
 def bench(serve, tmp_path):
     def make(pages, **settings):
         site = Scripted(pages)
-        made = Bench(Follower(url=serve(site).url), tmp_path, **settings)
+        made = CrawlHarness(Follower(url=serve(site).url), tmp_path, **settings)
         made.site = site
         return made
 

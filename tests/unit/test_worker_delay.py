@@ -7,7 +7,7 @@ import pytest
 import trustme
 from test_fetch_tls import server_side
 
-from engine_bench import Bench
+from crawl_harness import CrawlHarness
 from servers.fetch_raw import RawServer, page
 from skitter import Request, Spider
 
@@ -74,7 +74,7 @@ async def test_requests_keep_their_distance_however_long_connections_take(tmp_pa
     if "cache_dir" in settings:
         settings = {"cache_dir": str(tmp_path / "cache")}
     async with FarHost() as host:
-        ran = await Bench(
+        ran = await CrawlHarness(
             FewPages(url=host.url), tmp_path, delay=DELAY, concurrency_per_slot=3, reuse_connections=False, verify_tls=False,
             robots=robots, **settings,
         ).run(workers=2)  # fmt: skip

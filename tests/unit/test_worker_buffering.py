@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine_bench import Bench, Kept, Scripted
+from crawl_harness import CrawlHarness, MemoryStore, Scripted
 from skitter import Request, Spider
 from skitter.frontier.records import JobState
 from skitter.store.contract import Buffering, GroupError
@@ -25,7 +25,7 @@ class Follower(Spider):
             yield response.follow_all("a")
 
 
-class Buffered(Kept):
+class Buffered(MemoryStore):
     """Remembers the sizes of its writes."""
 
     def __init__(self, groups, items=50, seconds=FOR_EVER):
@@ -41,41 +41,43 @@ class Buffered(Kept):
 @pytest.fixture
 def bench(serve, tmp_path):
     def make(pages=PAGES, **settings):
-        return Bench(Follower(url=serve(Scripted(pages)).url), tmp_path, concurrency_per_slot=64, **settings)
+        return CrawlHarness(
+            Follower(url=serve(Scripted(pages)).url), tmp_path, concurrency_per_slot=64, **settings
+        )
 
     return make
 
 
 async def test_pages_are_gathered_up_to_the_size_of_the_buffer_and_the_last_do_not_wait(bench):
     crawl = bench(concurrency=4)
-    crawl._store = Buffered(crawl.groups)
+    crawl.store = Buffered(crawl.groups)
     ran = await asyncio.wait_for(crawl.run(), FOR_EVER / 2)
     assert (ran.state, len(ran.items)) == (JobState.FINISHED, 101)
-    first, *others = [len(write) for write in crawl._store.writes if write]
+    first, *others = [len(write) for write in crawl.store.writes if write]
     assert first == 1, "nothing else could come before the links of the front page were known"
     assert len(others) <= 3, others
 
 
 async def test_pages_wait_for_others_no_longer_than_the_store_says(bench):
     crawl = bench({"/": ["/slow", "/quick"], "/slow": Answer(b"x", delay=3), "/quick": Answer(b"x")})
-    crawl._store = Buffered(crawl.groups, seconds=0.1)
+    crawl.store = Buffered(crawl.groups, seconds=0.1)
     assert len((await crawl.run()).items) == 3
-    assert [write for write in crawl._store.writes if write] == [[""], ["quick"], ["slow"]]
+    assert [write for write in crawl.store.writes if write] == [[""], ["quick"], ["slow"]]
 
 
 async def test_a_crawl_that_is_stopped_writes_what_waits_at_once(bench):
     crawl = bench({"/": ["/slow", "/quick"], "/slow": Answer(b"x", delay=1), "/quick": Answer(b"x")})
-    crawl._store = Buffered(crawl.groups)
+    crawl.store = Buffered(crawl.groups)
     running = asyncio.create_task(crawl.run())
     while not crawl.groups:
         await asyncio.sleep(0.01)
-    crawl.running.drain()
+    crawl.workers.drain()
     ran = await asyncio.wait_for(running, FOR_EVER / 2)
     assert (ran.status.leased, len(ran.items)) == (0, ran.status.done)
 
 
 async def test_a_page_that_the_second_store_refuses_is_in_none(bench):
-    class Refusing(Kept):
+    class Refusing(MemoryStore):
         async def write(self, groups):
             return [
                 GroupError("no") if group.items and group.items[0]["url"].endswith("/7") else None
@@ -83,12 +85,12 @@ async def test_a_page_that_the_second_store_refuses_is_in_none(bench):
             ]
 
     crawl = bench(concurrency=4)
-    stores = [Kept(crawl.groups), Refusing({}), Buffered({}, items=1, seconds=0)]
+    stores = [MemoryStore(crawl.groups), Refusing({}), Buffered({}, items=1, seconds=0)]
 
     async def open_stores(worker):
         return stores
 
-    crawl._open_stores = open_stores
+    crawl.open_stores = open_stores
     ran = await crawl.run()
     assert list(ran.letters) == ["/7"]
     assert len(ran.items) == ran.status.done == 100

@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
-from engine_bench import Bench, Scripted
+from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
 from skitter.frontier.records import Entry, JobState, Outcome, Resolution
-from skitter.worker import backpressure as overflow_module
-from skitter.worker.backpressure import Overflow, QueueCapacity, SpilledPage
+from skitter.worker import spill
+from skitter.worker.inflight import QueueCapacity
 from skitter.worker.seeds import SeedKeyReader
+from skitter.worker.spill import SpilledPage, SpillQueue
 
 
 class Follower(Spider):
@@ -59,7 +60,9 @@ class Watched:
 @pytest.fixture
 def bench(serve, tmp_path):
     def make(pages, spider=Follower, **settings):
-        made = Bench(spider(url=serve(Scripted(pages)).url), tmp_path, concurrency_per_slot=100, **settings)
+        made = CrawlHarness(
+            spider(url=serve(Scripted(pages)).url), tmp_path, concurrency_per_slot=100, **settings
+        )
         made.frontier = Watched(make_memory(made))
         return made
 
@@ -117,12 +120,12 @@ async def test_seeds_from_outside_stay_in_their_keys_until_there_is_room():
             self.asked += 1
 
     keys, room = Keys(), QueueCapacity()
-    room.told(0)
+    room.update(0)
     watching = asyncio.create_task(SeedKeyReader(keys, None, room).run())
     for _ in range(5):
         await asyncio.sleep(0)
     assert keys.asked == 0
-    room.told(1)
+    room.update(1)
     for _ in range(5):
         await asyncio.sleep(0)
     assert keys.asked == 1
@@ -135,9 +138,9 @@ def outcome(number, links=2):
 
 
 async def test_what_is_put_comes_back_in_order_from_memory_and_disk(monkeypatch):
-    monkeypatch.setattr(overflow_module, "_IN_MEMORY", 1_000)
-    monkeypatch.setattr(overflow_module, "_SEGMENT", 5_000)
-    kept = Overflow()
+    monkeypatch.setattr(spill, "_MAX_IN_MEMORY", 1_000)
+    monkeypatch.setattr(spill, "_SEGMENT_SIZE", 5_000)
+    kept = SpillQueue()
     put = [outcome(number) for number in range(200)]
     back = []
     for start in range(0, 200, 20):
@@ -157,7 +160,7 @@ async def test_what_is_put_comes_back_in_order_from_memory_and_disk(monkeypatch)
 async def test_room_is_used_up_and_found_again():
     room = QueueCapacity()
     assert room.take(10**9)
-    room.told(5)
+    room.update(5)
     assert room.take(3)
     assert room.take(100), "what is too much for the room is let through once"
     assert not room.take(1)
@@ -165,5 +168,5 @@ async def test_room_is_used_up_and_found_again():
     waiting = asyncio.ensure_future(room.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
-    room.told(1)
+    room.update(1)
     await waiting

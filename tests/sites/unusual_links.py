@@ -1,4 +1,4 @@
-"""Links written oddly: some lead somewhere all the same, some nowhere."""
+"""Unusual spellings of links: some lead to a page, others nowhere."""
 
 ODD_LINKS = {
     "/odd/with space.html": "/odd/with%20space.html",
@@ -14,7 +14,7 @@ ODD_LINKS = {
     "//{origin}/odd/no-scheme.html": "/odd/no-scheme.html",
     "/odd/colon:in:path.html": "/odd/colon:in:path.html",
 }
-"""``href`` as written in the page at ``/``, and the target that a browser asks for (WHATWG URL)."""
+"""``href`` as written in the page ``/``, and the target that a browser requests (WHATWG URL)."""
 
 UNPARSABLE = [
     "http://[::1",

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from skitter.fetch.contract import ConnectError
+from skitter.fetch.contract import ConnectError, FetcherCapabilities
 from skitter.fetch.robots import (
     Deferred,
     RobotsRecord,
@@ -35,7 +35,9 @@ class GatedFetcher:
 
     async def close(self): ...
 
-    async def fetch(self, request):
+    capabilities = FetcherCapabilities()
+
+    async def fetch(self, request, *, permit, on_headers=None):
         self.asked.append(request.url)
         self.begun.set()
         await self.gate.wait()

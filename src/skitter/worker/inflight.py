@@ -1,0 +1,299 @@
+"""Inflight: the leases that one worker holds, from the answer of the frontier to the end of the lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from skitter.frontier.records import FetchReport, Lease
+from skitter.queues import EVERY_OTHER, QueueQuotas, queue_of
+from skitter.worker import DRAIN_SECONDS
+
+_REPORT_DELAY = 0.002
+"""Time in seconds to collect fetch reports before the frontier is asked for more leases, so that one call serves
+several. It is cut short when a quarter of the concurrency has ended."""
+_UNCOMMITTED_PER_FETCH = 1
+"""Pages that may wait for their commit, per concurrent fetch, unless a store buffers more."""
+
+
+class QueueCapacity:
+    """How many new requests the frontier accepts (``max_queued``), according to its last answer."""
+
+    def __init__(self) -> None:
+        self._left: int | None = None
+        self._available = asyncio.Event()
+        self._available.set()
+
+    def update(self, left: int | None) -> None:
+        """Record an answer of the frontier; ``None``: no limit."""
+        self._left = left
+        if left is None or left > 0:
+            self._available.set()
+        else:
+            self._available.clear()
+
+    def take(self, amount: int) -> bool:
+        """Use some of the capacity. Return ``False`` if there is none.
+
+        An amount above the remaining capacity is accepted once, so that a page with many links is not stuck.
+        """
+        if self._left is None or amount == 0:
+            return True
+        if self._left <= 0:
+            return False
+        self.update(self._left - amount)
+        return True
+
+    async def wait(self) -> None:
+        """Wait until there is capacity."""
+        await self._available.wait()
+
+
+class QueueBudget:
+    """How many requests of each queue a worker may fetch at a time.
+
+    ``served``: the queues that the worker serves; empty: all.
+    ``sizes``: maximum number of concurrent fetches, for queues that have their own.
+    """
+
+    def __init__(self, served: Sequence[str], sizes: Mapping[str, int]) -> None:
+        self._served = tuple(served)
+        self._sizes = {queue: size for queue, size in sizes.items() if not served or queue in served}
+        self._fetching: Counter[str] = Counter()
+
+    @property
+    def concurrency(self) -> int | None:
+        """The sum of the queue sizes; ``None`` if a served queue has no size, so that the job's setting applies."""
+        all_sized = bool(self._served) and all(queue in self._sizes for queue in self._served)
+        return sum(self._sizes.values()) if all_sized else None
+
+    def quotas(self, limit: int) -> QueueQuotas:
+        """Return the maximum number of leases to request from each queue, if ``limit`` is that of all together."""
+        names = self._served or (*self._sizes, EVERY_OTHER)
+        return {queue: self._quota(queue, limit) for queue in names}
+
+    def _quota(self, queue: str, limit: int) -> int:
+        size = self._sizes.get(queue)
+        return limit if size is None else max(0, min(limit, size - self._fetching[queue]))
+
+    def begin(self, slot: str) -> None:
+        """Count a fetch that starts."""
+        self._fetching[queue_of(slot)] += 1
+
+    def end(self, slot: str) -> None:
+        """Count a fetch that has ended."""
+        self._fetching[queue_of(slot)] -= 1
+
+
+def make_queue_budget(served: Sequence[str], sizes: Mapping[str, int]) -> QueueBudget | None:
+    """Return the queue budget of a worker; ``None`` if it may lease any number from any queue."""
+    return QueueBudget(served, sizes) if served or sizes else None
+
+
+class InflightRequest:
+    """A leased request that this worker processes. It is also the permit to send the request."""
+
+    __slots__ = ("_connecting", "_inflight", "expires", "fetched", "lease", "leased_at")
+
+    def __init__(self, inflight: Inflight, lease: Lease, leased_at: float) -> None:
+        self._inflight = inflight
+        self.lease = lease
+        self.leased_at = leased_at
+        """Event loop time at which the frontier was asked for the lease."""
+        self.expires = lease.start_within is not None
+        """Whether the request may be sent for a short time only, because its host has a fixed delay."""
+        self.fetched = False
+        """Whether the fetch has ended and was reported."""
+        self._connecting = 0.0
+
+    def may_send(self) -> bool:
+        """Return whether the request may be sent now.
+
+        Never after :meth:`finish_fetch`: a fetch of robots.txt serves other requests too and may outlive this one.
+        """
+        if self.fetched:
+            return False
+        grace = self.lease.start_within
+        return grace is None or self._inflight.loop.time() - self.leased_at <= grace
+
+    def report_connecting(self, seconds: float) -> None:
+        """Record the time that a new connection took. It is part of the fetch report."""
+        if not self.fetched:
+            self._connecting = max(self._connecting, seconds)
+
+    def finish_fetch(
+        self, latency: float | None = None, *, refused: bool = False, retry_after: float | None = None
+    ) -> None:
+        """Record the end of the fetch, successful or not. Only the first call has an effect."""
+        if not self.fetched:
+            self.fetched = True
+            report = FetchReport(self.lease.id, latency, refused, retry_after, self._connecting)
+            self._inflight.finish_fetch(self.lease.slot, report)
+
+
+class Inflight:
+    """What one worker holds: leases, running requests, and fetch reports to send.
+
+    The :class:`~skitter.worker.leaser.Leaser` and the :class:`~skitter.worker.committer.Committer` share it. Each
+    waits for an event of it: ``lease_wakeup`` and ``commit_wakeup``.
+    """
+
+    def __init__(self, concurrency: int, buffered: int = 0, budget: QueueBudget | None = None) -> None:
+        """``buffered``: number of items that a store collects before it writes them."""
+        self.loop = asyncio.get_running_loop()
+        self.concurrency = concurrency
+        """Maximum number of concurrent fetches. It may change at any time."""
+        self.budget = budget
+        """Limits per queue; ``None``: any number from any queue."""
+        self.capacity = QueueCapacity()
+        """How many new requests the frontier accepts."""
+        self.fetching = 0
+        """Number of running fetches."""
+        self.draining = False
+        """Whether the worker leases nothing more."""
+        self.wants_more = True
+        """Whether the last answer left fetches free. Then every commit is a reason to ask again."""
+        self.lease_wakeup = asyncio.Event()
+        """Set when there may be a reason to ask the frontier for leases, or to end."""
+        self.commit_wakeup = asyncio.Event()
+        """Set when there may be something to commit."""
+        self._backlog = max(buffered, concurrency * _UNCOMMITTED_PER_FETCH)
+        """Maximum number of pages that wait for their commit (back-pressure)."""
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        """Running requests, by lease."""
+        self._held: set[int] = set()
+        """Leases that are neither committed nor released."""
+        self._spilled: set[int] = set()
+        """Leases of spilled pages. They are renewed, and do not count as held."""
+        self._returned: list[int] = []
+        """Leases to release."""
+        self._reports: list[FetchReport] = []
+        self._reports_sent = asyncio.Event()
+        """Set when the next call for leases has been answered."""
+
+    @property
+    def held(self) -> int:
+        """Number of leases that are neither committed, released nor spilled."""
+        return len(self._held)
+
+    @property
+    def is_processing(self) -> bool:
+        """Whether any request is running."""
+        return bool(self._tasks)
+
+    # --- leasing ---------------------------------------------------------------------------------------
+
+    def free(self) -> int:
+        """Return how many leases the worker can take now."""
+        if self.draining:
+            return 0
+        most = self.concurrency + self._backlog
+        return max(0, min(self.concurrency - self.fetching, most - len(self._held)))
+
+    def add(self, lease: Lease, task: asyncio.Task[None]) -> None:
+        """Record a new lease and the task that processes it."""
+        self._held.add(lease.id)
+        self._tasks[lease.id] = task
+        self.fetching += 1
+        if self.budget is not None:
+            self.budget.begin(lease.slot)
+
+    def finish_fetch(self, slot: str, report: FetchReport) -> None:
+        """Record the end of a fetch: another one may start."""
+        self.fetching -= 1
+        if self.budget is not None:
+            self.budget.end(slot)
+        self._reports.append(report)
+        waiting = len(self._reports)
+        if waiting * 4 >= self.concurrency:
+            self.lease_wakeup.set()
+        elif waiting == 1:
+            self.loop.call_later(_REPORT_DELAY, self.lease_wakeup.set)
+
+    def take_reports(self) -> list[FetchReport]:
+        """Return the fetch reports to send, and start a new list."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def confirm_reports(self) -> None:
+        """Record that the frontier has the reports taken last."""
+        sent, self._reports_sent = self._reports_sent, asyncio.Event()
+        sent.set()
+
+    async def wait_reported(self) -> None:
+        """Wait until the frontier has all reports of fetches that have ended: a commit ends the lease."""
+        mine = self._reports
+        while mine and self._reports is mine:  # until the call that carries them is answered
+            sent = self._reports_sent
+            self.lease_wakeup.set()
+            await sent.wait()
+
+    # --- ends of leases --------------------------------------------------------------------------------
+
+    def end_processing(self, lease_id: int, *, returned: bool) -> None:
+        """Record the end of a task. ``returned``: there is nothing to commit, and the lease is to be released."""
+        del self._tasks[lease_id]
+        if returned:
+            self._returned.append(lease_id)
+            self.lease_wakeup.set()
+
+    def take_returned(self) -> list[int]:
+        """Return the leases to release."""
+        returned, self._returned = self._returned, []
+        return returned
+
+    def release(self, lease_ids: Iterable[int]) -> None:
+        """Record released leases."""
+        self._held.difference_update(lease_ids)
+
+    def spill(self, lease_ids: Iterable[int]) -> None:
+        """Record leases whose pages wait on disk for queue capacity: others may take their place."""
+        lease_ids = list(lease_ids)
+        self._held.difference_update(lease_ids)
+        self._spilled.update(lease_ids)
+        self.lease_wakeup.set()
+
+    def close(self, lease_ids: Iterable[int]) -> None:
+        """Record leases that ended with their commit."""
+        lease_ids = list(lease_ids)
+        self._held.difference_update(lease_ids)
+        if self._spilled:
+            self._spilled.difference_update(lease_ids)
+        if self.draining or self.wants_more:
+            self.lease_wakeup.set()
+
+    def update_capacity(self, left: int | None) -> None:
+        """Record how many new requests the frontier accepts, and let spilled pages try again."""
+        self.capacity.update(left)
+        if self._spilled:
+            self.commit_wakeup.set()
+
+    def lease_ids(self) -> list[int]:
+        """Return all leases to renew."""
+        return [*self._held, *self._spilled]
+
+    # --- the end ---------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Lease nothing more, and finish the requests in progress.
+
+        Requests that run longer than :data:`~skitter.worker.DRAIN_SECONDS` are cancelled, and their leases released.
+        """
+        if not self.draining:
+            self.draining = True
+            self.lease_wakeup.set()
+            self.loop.call_later(DRAIN_SECONDS, self.cancel)
+
+    def cancel(self, lease_ids: Iterable[int] | None = None) -> None:
+        """Cancel running requests, by default all."""
+        for lease_id in list(self._tasks) if lease_ids is None else lease_ids:
+            if (task := self._tasks.get(lease_id)) is not None:
+                task.cancel()
+
+    async def abort(self) -> list[int]:
+        """Cancel all running requests. Return the leases that are still held, for release."""
+        self.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        held, self._held, self._spilled = self._held | self._spilled, set(), set()
+        return list(held)

@@ -1,0 +1,289 @@
+"""The structure of the source: which folder may import which, and the rules that keep classes easy to follow."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src/skitter"
+LAYERS = (
+    ("root", "testing"),
+    ("frontier", "fetch", "store"),
+    ("worker", "brokers"),
+    ("run",),
+    ("frontends", "observe"),
+    ("service",),
+    ("cli",),
+)
+"""A folder imports those of lower layers only. ``root``: the files beside the folders, `html`, `web` and `_utils`."""
+LAYER_OF = {folder: layer for layer, folders in enumerate(LAYERS) for folder in folders}
+EXCEPTION = re.compile("(?<=# )noqa.*")
+FOLDERS = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
+MAX_PARAMETERS = 7
+"""Parameters of a constructor, besides ``self``."""
+LIBRARY_ATTRIBUTES = {
+    "skitter.frontier.redis.kvrocks: getattr(connection, 'host', '')",
+    "skitter.worker.callbacks: getattr(function, '__qualname__', repr(function))",
+}
+"""Attributes of objects of other libraries, which may lack them."""
+
+# What breaks a rule while the restructuring is under way. These sets only shrink, and are empty at its end.
+TEMPORARY_CONTEXT_VARIABLES = {"skitter.frontends.collector.group"}
+TEMPORARY_REPEATED_NAMES = {"FrameReader", "Session"}
+TEMPORARY_LARGE_CONSTRUCTORS = {"skitter.response.Response", "skitter.run.crawl.Crawl"}
+TEMPORARY_IMPORT_CYCLES = {
+    "skitter.html.engine <-> skitter.html.lexbor <-> skitter.html.turbo",
+    "skitter.html.query <-> skitter.html.translation",
+    "skitter.run.log_frames <-> skitter.run.process",
+}
+
+
+def folder_of(module):
+    name = module.split(".")[1]
+    return name if name in LAYER_OF else "root"
+
+
+def module_of(path):
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+
+
+def imports_of(path):
+    """What a file imports when it is loaded: not what a function asks for, and not what only names types."""
+    pending = list(ast.parse(path.read_text()).body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("skitter"):
+            inner = node.module == "skitter"
+            yield from [f"skitter.{alias.name}" for alias in node.names] if inner else [node.module]
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            pending += node.orelse
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            pending += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+
+
+@pytest.mark.parametrize("folder", LAYER_OF)
+def test_imports_run_downwards(folder):
+    files = [
+        path
+        for path in SOURCE.rglob("*.py")
+        if folder_of(module_of(path)) == folder and path.stem != "__main__"
+    ]
+    upwards = [
+        f"{path.relative_to(SOURCE)}: {module}"
+        for path in files
+        for module in imports_of(path)
+        if folder_of(module) not in {folder, "root"} and LAYER_OF[folder_of(module)] >= LAYER_OF[folder]
+    ]
+    assert files
+    assert upwards == []
+
+
+def test_every_folder_has_a_layer():
+    folders = {path.name for path in FOLDERS if path.parent == SOURCE}
+    assert folders - {"html", "web", "_utils"} == set(LAYER_OF) - {"root"}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(SOURCE.parent)))
+def test_every_folder_says_what_it_is_for(folder):
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+
+
+@pytest.mark.parametrize("folder", FOLDERS[1:], ids=lambda folder: str(folder.relative_to(SOURCE)))
+def test_every_folder_is_on_the_map(folder):
+    places = (ROOT / "docs/design/architecture.md").read_text().partition("\n## ")[0]
+    assert f" {folder.name}/" in places
+
+
+def test_every_exception_from_a_rule_has_its_reason():
+    bare = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for folder in ("src", "tests", "benchmarks", "examples", "deploy")
+        for path in (ROOT / folder).rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (found := EXCEPTION.search(line)) and " - " not in found[0]
+    ]
+    assert bare == []
+
+
+# --- classes and names ----------------------------------------------------------------------------------------
+
+
+def trees_of(*folders):
+    """Return the syntax tree of each source file, of some folders or of all, by its module."""
+    roots = [SOURCE / folder for folder in folders] or [SOURCE]
+    files = [path for root in roots for path in sorted(root.rglob("*.py"))]
+    return {module_of(path): ast.parse(path.read_text()) for path in files}
+
+
+def classes_of(trees):
+    return [
+        (module, node)
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+
+
+def bases_of(node):
+    """Return the bases of a class that are neither Protocol nor Generic."""
+    names = [ast.unparse(base).partition("[")[0] for base in node.bases]
+    return [name for name in names if name not in {"Protocol", "Generic"}]
+
+
+def classes_with_several_bases(trees):
+    return {f"{module}.{node.name}" for module, node in classes_of(trees) if len(bases_of(node)) > 1}
+
+
+def context_variables(trees):
+    return {
+        module
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2].startswith("ContextVar")
+    }
+
+
+def sniffed_attributes(trees):
+    """Return the calls ``getattr(x, "name", default)``, which discover what a part can do."""
+    return {
+        f"{module}: {ast.unparse(node)}"
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "getattr"
+        and len(node.args) == 3
+        and isinstance(node.args[1], ast.Constant)
+    }
+
+
+def repeated_class_names(trees):
+    places = defaultdict(set)
+    for module, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].add(module)
+    return {name for name, modules in places.items() if len(modules) > 1}
+
+
+def large_constructors(trees):
+    return {
+        f"{module}.{node.name}"
+        for module, node in classes_of(trees)
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and method.name == "__init__"
+        if len(method.args.posonlyargs + method.args.args + method.args.kwonlyargs) - 1 > MAX_PARAMETERS
+    }
+
+
+def lazy_imports_of(tree):
+    """Return every module that a file imports, also within functions, but not for types only."""
+    pending = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("skitter"):
+            yield from [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from [alias.name for alias in node.names if alias.name.startswith("skitter")]
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            pending += node.orelse
+        else:
+            pending += [
+                child
+                for child in ast.iter_child_nodes(node)
+                if isinstance(child, ast.stmt | ast.excepthandler)
+            ]
+
+
+def import_cycles(trees):
+    """Return the groups of modules that import each other."""
+    graph = {}
+    for module, tree in trees.items():
+        found = {name if name in trees else name.rpartition(".")[0] for name in lazy_imports_of(tree)}
+        graph[module] = {name for name in found if name in trees and name != module}
+    reached = {module: reachable(graph, module) for module in graph}
+    return {
+        " <-> ".join(sorted(other for other in reached[module] if module in reached[other]))
+        for module in graph
+        if module in reached[module]
+    }
+
+
+def reachable(graph, start):
+    found, pending = set(), list(graph[start])
+    while pending:
+        module = pending.pop()
+        if module not in found:
+            found.add(module)
+            pending += graph[module]
+    return found
+
+
+def core_trees():
+    trees = trees_of("html", "web", "_utils", "frontier", "fetch", "store", "worker", "run")
+    return trees | {module_of(path): ast.parse(path.read_text()) for path in SOURCE.glob("*.py")}
+
+
+def test_a_class_of_the_frontier_has_one_base_at_most():
+    assert classes_with_several_bases(trees_of("frontier")) == set()
+
+
+def test_no_argument_is_passed_by_a_context_variable():
+    assert context_variables(trees_of()) - TEMPORARY_CONTEXT_VARIABLES == set()
+
+
+def test_no_ability_of_a_part_is_discovered_by_looking_for_an_attribute():
+    assert sniffed_attributes(trees_of("frontier", "fetch", "worker", "run")) - LIBRARY_ATTRIBUTES == set()
+
+
+def test_no_public_class_name_is_used_twice():
+    assert repeated_class_names(trees_of()) - TEMPORARY_REPEATED_NAMES == set()
+
+
+def test_no_constructor_has_too_many_parameters():
+    assert large_constructors(trees_of()) - TEMPORARY_LARGE_CONSTRUCTORS == set()
+
+
+def test_the_core_has_no_import_cycle():
+    assert import_cycles(core_trees()) - TEMPORARY_IMPORT_CYCLES == set()
+
+
+@pytest.mark.parametrize(
+    ("check", "sources", "found"),
+    [
+        (classes_with_several_bases, {"m": "class A(B, C[int]): ..."}, {"m.A"}),
+        (classes_with_several_bases, {"m": "class A(B[int], Protocol, Generic[T]): ..."}, set()),
+        (context_variables, {"m": "x: ContextVar[int] = ContextVar('x')"}, {"m"}),
+        (context_variables, {"m": "def f(): return contextvars.ContextVar[int]('x')"}, {"m"}),
+        (
+            sniffed_attributes,
+            {"m": "def f(x): return getattr(x, 'shared', False)"},
+            {"m: getattr(x, 'shared', False)"},
+        ),
+        (sniffed_attributes, {"m": "getattr(x, name, None); getattr(x, 'shared')"}, set()),
+        (
+            repeated_class_names,
+            {"m": "class A: ...\nclass _B: ...", "n": "class A: ...\nclass _B: ..."},
+            {"A"},
+        ),
+        (large_constructors, {"m": "class A:\n def __init__(self, a, b, c, d, *, e, f, g, h): ..."}, {"m.A"}),
+        (large_constructors, {"m": "class A:\n def __init__(self, a, b, c, d, *, e, f, g): ..."}, set()),
+        (
+            import_cycles,
+            {"skitter.a": "from skitter import b", "skitter.b": "def f():\n from skitter.a import g"},
+            {"skitter.a <-> skitter.b"},
+        ),
+        (
+            import_cycles,
+            {
+                "skitter.a": "from skitter import b",
+                "skitter.b": "if TYPE_CHECKING:\n from skitter.a import g",
+            },
+            set(),
+        ),
+    ],
+)
+def test_each_rule_finds_what_breaks_it(check, sources, found):
+    assert check({module: ast.parse(source) for module, source in sources.items()}) == found
