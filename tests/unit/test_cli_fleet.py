@@ -182,7 +182,7 @@ MISUSE = {
     ("add", "shop"): "--file",
     ("add", "shop", "--file", "none.txt"): "cannot be read",
     ("add", "nojob", "http://x.test/"): "there is no job",
-    ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "belongs to one machine",
+    ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "sqlite:",
     ("config", "shop", "user_agent=x"): "user_agent",
     ("config", "shop", "dealy=1"): "dealy",
     ("config", "shop", "concurrency_per_slot=0"): "concurrency_per_slot",
