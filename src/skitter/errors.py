@@ -94,7 +94,7 @@ def is_usage(error: BaseException) -> bool:
 
 
 def did_you_mean(wrong: object, known: Iterable[str]) -> str:
-    """Return a remedy for a word that is none of the known ones."""
+    """Return a remedy for an unknown word: the closest known one, or all of them."""
     names = list(known)
     near = difflib.get_close_matches(str(wrong), names, n=1)
     return f"did you mean {near[0]}?" if near else f"one of: {', '.join(names)}"

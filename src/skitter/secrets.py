@@ -1,4 +1,4 @@
-"""Secrets: passwords that stand in no URL, and URLs that may be kept or shown. One way for frontiers and outputs."""
+"""Read passwords of frontiers and outputs from the environment, and remove them from URLs that are stored or shown."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ SENTINEL_PASSWORD = "SKITTER_SENTINEL_PASSWORD"  # noqa: S105 - the name of a va
 BROKER_SECRET = "SKITTER_BROKER_SECRET"  # noqa: S105 - the name of a variable
 """The same for what stands before the hosts of a broker: a token, or ``USER:PASSWORD``."""
 
-# The last form is for refuse_raw_password.
+# User and password between :// and @. The second alternative matches a password with unencoded delimiters (/ ? # @), which
+# urlsplit would read as part of the host or the path: refuse_raw_password rejects it before such an error can repeat it.
 _ACCESS = re.compile(r"(?<=://)(?:([^/?#]*)@(?=[^/?#@])|(?!\[)([^/?#@:]*:(?!\d*(?:[/?#,]|$)).*)@)", re.DOTALL)
+# Query options whose names say that they hold a secret, with the & that follows.
 _OPTION = re.compile(
     r"(?<=[?&])((?:\w*_)?(?:key|secret|token)|\w*(?:password|passphrase)|connection_string|authMechanismProperties)"
     r"=[^&]*(&?)",
     re.IGNORECASE,
 )
+# A percent-encoded URL as the value of an option, such as the state of a broker. It may hold secrets of its own.
 _URL_IN_OPTION = re.compile(r"(?<==)[^&#]*%3A%2F%2F[^&#]*", re.IGNORECASE)
 _BROKER = re.compile(r"(?:nsq|nats):|.*?[?&]state=", re.DOTALL)
 """URL of a frontier with its queue in a broker: other packages may bring more kinds, which all name a state."""
@@ -61,7 +64,7 @@ def secret_outside(name: str, error: type[SkitterError] = FrontierError) -> str:
 
 
 def without_secrets(url: str) -> str:
-    """Return the URL of a frontier or an output as it may be kept: who has the secret can use it."""
+    """Return the URL of a frontier or an output without its secrets, for storage."""
     plain = _URL_IN_OPTION.sub(lambda found: _again(found[0], without_secrets), url)
     plain = _ACCESS.sub(lambda found: _user(url, found), plain)
     kept = _OPTION.sub("", plain)
@@ -69,13 +72,13 @@ def without_secrets(url: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """Return the URL of a frontier or an output as it may be shown: it tells that there is a secret in it."""
+    """Return the URL of a frontier or an output with ``***`` in place of its secrets, for display."""
     plain = _URL_IN_OPTION.sub(lambda found: _again(found[0], shown_url), url)
     return _OPTION.sub(r"\1=***\2", _ACCESS.sub(lambda found: _stars(url, found), plain))
 
 
 def secrets_in(url: str) -> list[str]:
-    """Return the secrets of a URL of a frontier or an output, as they stand there and as they are meant."""
+    """Return the secrets of the URL of a frontier or an output, both percent-encoded and decoded."""
     found = [_given(access).partition(":")[2] or _given(access) for access in _ACCESS.finditer(url)]
     found += [option[0].partition("=")[2].rstrip("&") for option in _OPTION.finditer(url)]
     inner = [unquote(one[0]) for one in _URL_IN_OPTION.finditer(url)]

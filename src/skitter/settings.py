@@ -45,8 +45,8 @@ class Setting(msgspec.Struct, frozen=True):
     live: bool = False
     """Whether the setting can change during a run."""
     api: bool = False
-    """Whether API users may set it. Never true for names of files, code, proxies or keys on servers: these belong to
-    whoever runs the nodes."""
+    """Whether API users may set it. Never true for names of files, code, proxies or keys on servers: only the
+    operator of the nodes may set these."""
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -391,7 +391,7 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     )] = None
     scope: Annotated[Literal["any", "host", "domain", "prefix"], Setting(
         "Follow links only within the `host`, registered `domain` or URL `prefix` of the start URLs. `skitter crawl` uses"
-        " `host` unless told otherwise.",
+        " `host` by default.",
         cli="--scope", api=True,
     )] = "any"
     allow: Annotated[tuple[str, ...], Setting(

@@ -61,7 +61,7 @@ def test_a_setting_that_is_declared_in_one_place_is_found_everywhere(tmp_path):
     assert process.returncode == 0, process.stderr
     found = json.loads(process.stdout)
     assert found.pop("settings")[0].startswith(
-        "| `brightness` | `float`, seconds, at least 0, at most 9 | `2.5` |"
+        "| `brightness` | `2.5` | `float`, seconds, at least 0, at most 9 |"
     )
     assert found == {
         "option": ["--brightness"], "help": "Brightness of the lamp. [default: 2.5]", "refused": "brightness",

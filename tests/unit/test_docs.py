@@ -204,21 +204,14 @@ def cli_sections():
 )
 def test_the_section_of_a_command_has_every_option_and_no_other(path, command):
     sections = cli_sections()
-    text = sections[path]
-    for title in ("Options of a job", "Options of a run"):
-        if f"#{title.lower().replace(' ', '-')}" in text:
-            text += sections[title]
-    assert options_of(command) <= named_options(text)
+    assert options_of(command) <= named_options(sections[path])
     assert named_options(sections[path]) <= options_of(command) | {"-h", "--help"}
 
 
-def test_the_commands_page_has_no_command_and_no_shared_option_that_does_not_exist():
+def test_the_commands_page_has_every_command_and_no_other():
     sections = cli_sections()
     known = {path for path, _ in every_command()}
     assert {title for title in sections if title.startswith("skitter")} == known
-    crawl = options_of(dict(every_command())["skitter crawl"])
-    shared = named_options(sections["Options of a job"]) | named_options(sections["Options of a run"])
-    assert shared <= crawl
 
 
 def test_the_tables_for_scrapy_users_name_only_settings_that_exist():

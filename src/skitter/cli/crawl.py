@@ -1,4 +1,4 @@
-"""``skitter crawl`` and ``skitter run``: begin a job, or go on with it."""
+"""``skitter crawl`` and ``skitter run``: start a job, or continue it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is named. Raises :class:`~skitter.errors.UsageError` if there is none."""
+        """Find a command. Raises :class:`~skitter.errors.UsageError` for an unknown name."""
         if args and args[0] not in _MODULES and not args[0].startswith("-"):
             raise UsageError(
                 f"unknown command {args[0]!r}", remedy=did_you_mean(args[0], _MODULES), field="command"

@@ -100,7 +100,7 @@ _JOB_OPTIONS = (
         help="Queue to serve, optionally by N worker processes of its own. Repeatable. [default: all queues]",
     ),
     click.option("--fresh", is_flag=True, help="Delete the state of the job and replace its outputs before the run."),
-    click.option("--recrawl", is_flag=True, help="Start a finished job again and fetch its pages anew."),
+    click.option("--recrawl", is_flag=True, help="Start a finished job again and refetch its pages."),
     setting_option,
     click.option(
         "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE",

@@ -18,7 +18,7 @@ _SETTINGS_HEAD = """\
 
 Values come from the defaults, the spider's `custom_settings`, and the command line. Later sources override earlier ones.
 On the command line, use `-s NAME=VALUE` or the option in the column *Option*. A list is text with commas
-(`-s rates=1/2s,20/m`) or a JSON array, an object is JSON, and `none` is no value.
+(`-s rates=1/2s,20/m`) or a JSON array, an object is JSON, and `none` means `None`.
 
 Settings marked *live* can change during a run, with `skitter config`. Settings marked *API* can be set by users of the
 [service](../guides/service.md).
@@ -50,7 +50,7 @@ def _settings_lines(declared: Iterable[Declaration]) -> Iterator[str]:
     for one in declared:
         if one.setting.section:
             yield f"\n## {one.setting.section}\n"
-            yield "| Setting | Type | Default | Description | Option | Live | API |"
+            yield "| Setting | Default | Type | Description | Option | Live | API |"
             yield "| --- | --- | --- | --- | --- | --- | --- |"
         yield _setting_row(one)
 
@@ -67,7 +67,7 @@ def _setting_row(one: Declaration) -> str:
     default = f"`{one.default!r}`"
     option = f"`{rule.cli}`" if rule.cli else ""
     marks = ("yes" if rule.live else "", "yes" if rule.api else "")
-    return _row(f"`{one.name}`", kind, default, rule.help, option, *marks)
+    return _row(f"`{one.name}`", default, kind, rule.help, option, *marks)
 
 
 def _row(*cells: str) -> str:
@@ -87,7 +87,7 @@ def _command_lines(group: click.Group, context: click.Context) -> Iterator[str]:
         inner = click.Context(command, info_name=name, parent=context)
         yield f"\n{'#' * len(inner.command_path.split())} {inner.command_path}\n"
         usage = " ".join(command.collect_usage_pieces(inner))
-        yield f"```\n{inner.command_path} {usage}\n```\n"
+        yield f"Usage: `{inner.command_path} {usage}`\n"
         yield re.sub(r"\n +", "\n", (command.help or "").strip()) + "\n"
         if isinstance(command, click.Group):
             yield from _command_lines(command, inner)

@@ -35,7 +35,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 )
 @click.option(
     "--output", "-o", "outputs", multiple=True, metavar="OUT",
-    help="Where the items of every job go besides; {job} and {run} stand for names. Repeatable.",
+    help="Additional output for the items of every job; {job} and {run} are replaced by names. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--task-output", "task_outputs", multiple=True, metavar="NAME=OUT",
@@ -94,7 +94,7 @@ def serve(
 ) -> int:
     """Run a node of a service: an HTTP API for jobs, and the workers that do them.
 
-    Nodes with the same --store share all jobs. SIGTERM lets a node finish what is in hand and leave.
+    Nodes with the same --store share all jobs. SIGTERM lets a node finish the requests in progress and exit.
     """
     from skitter._utils.redaction import Redactor
     from skitter.plugins import need

@@ -37,7 +37,7 @@ def shell(url: str, robots: bool, settings: tuple[str, ...]) -> None:
 
 
 class Session:
-    """A prompt with a page in hand; pages are fetched by an event loop in a thread of its own."""
+    """A prompt with a fetched page; pages are fetched by an event loop in a thread of its own."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         from skitter.cli.page_fetcher import PageFetcher

@@ -19,7 +19,7 @@ _task_file = click.argument("task_file", metavar="FILE")
 
 @click.group()
 def task() -> None:
-    """Manage a task file. To run its tasks: `skitter run skitter.frontends.tasks:TaskFileSpider -a task_file=FILE`."""
+    """Manage a task file. The spider skitter.frontends.tasks:TaskFileSpider runs its tasks (argument task_file=FILE)."""
 
 
 @task.command()
@@ -70,7 +70,7 @@ def _change(task_file: str, name: str, change: ChangeKind, done: str) -> None:
 @_task_file
 @click.argument("name")
 def pause(task_file: str, name: str) -> None:
-    """Let nothing more of a task be fetched until it is resumed; the other tasks go on."""
+    """Pause a task: fetch nothing for it until it is resumed. The other tasks continue."""
     _change(task_file, name, "pause", "paused")
 
 
@@ -86,7 +86,7 @@ def resume(task_file: str, name: str) -> None:
 @_task_file
 @click.argument("name")
 def close(task_file: str, name: str) -> None:
-    """Close a task: what is queued of it is dropped."""
+    """Close a task and drop its waiting requests."""
     _change(task_file, name, "close", "closed")
 
 

@@ -1,4 +1,4 @@
-"""What a frontier is told about its job, and the settings that change during a run."""
+"""The job that a frontier serves, and the settings that change during a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def has_limits(options: FrontierOptions) -> bool:
 
 
 def reached_limit(options: FrontierOptions, counters: Mapping[str, int], failed: int) -> str:
-    """Return the limit that the job has reached, such as ``100 pages``; empty if there is none."""
+    """Return the limit that the job has reached, such as ``100 pages``; empty if it has reached no limit."""
     if options.max_pages is not None and counters.get("pages", 0) >= options.max_pages:
         return f"{options.max_pages} pages"
     if options.max_items is not None and counters.get("items", 0) >= options.max_items:
