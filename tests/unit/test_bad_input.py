@@ -144,9 +144,7 @@ def test_output_that_holds_something_else_is_not_replaced(here):
 
 
 def test_unwritable_summary(here):
-    assert "nowhere/s.json" in complaint(
-        "crawl", URL, "--summary", "nowhere/s.json", cwd=here
-    )
+    assert "nowhere/s.json" in complaint("crawl", URL, "--summary", "nowhere/s.json", cwd=here)
 
 
 def test_frontier_file_that_is_no_database(here):
@@ -267,4 +265,4 @@ def test_a_working_folder_that_may_not_be_written_is_told(here):
 
 
 def test_a_command_that_is_mistyped_is_answered_with_the_one_that_was_meant(here):
-    assert complaint("crwl", URL, cwd=here) .endswith("'crwl'; did you mean crawl?")
+    assert complaint("crwl", URL, cwd=here).endswith("'crwl'; did you mean crawl?")
