@@ -22,7 +22,7 @@ def test_every_feature_of_colly_has_its_row():
 @pytest.mark.parametrize(("number", "proof"), rows())
 def test_every_test_that_proves_a_feature_exists(number, proof):
     names = re.findall(r"`(?:tests/\w+/)?(test_\w+)(\.py)?`", proof)
-    folders = [ROOT / "tests" / name for name in ("unit", "contract", "chaos")]
+    folders = [ROOT / "tests" / name for name in ("unit", "integration", "contract", "chaos")]
     texts = "".join(path.read_text() for path in chain(*(folder.glob("test_*.py") for folder in folders)))
     assert names
     for name, is_file in names:

@@ -14,7 +14,7 @@ PAGES = {
     "scrapy-redis": ("S", 21),
     "colly": ("C", 28),
 }
-FOLDERS = [ROOT / "tests" / name for name in ("unit", "contract", "services", "chaos")]
+FOLDERS = [ROOT / "tests" / name for name in ("unit", "integration", "contract", "services", "chaos")]
 
 
 def rows(page):
