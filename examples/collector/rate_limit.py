@@ -2,10 +2,10 @@
 
 import sys
 
-from skitter import Collector, LimitRule, Rate
+from skitter import Collector, LimitRule
 
 crawler = Collector()
-crawler.limit(LimitRule(domain_glob="*", delay=0, rates=(Rate(2, 0.5), Rate(5, 2)), unit="rule"))
+crawler.limit(LimitRule(domain_glob="*", delay=0, rates=("2/0.5s", "5/2s"), unit="rule"))
 
 if __name__ == "__main__":
     for number in range(6):

@@ -10,13 +10,7 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from skitter.errors import RequestError, UsageError
-from skitter.html.selector import (
-    Selector,
-    SelectorList,
-    from_parsel,
-    is_parsel,
-    parsel_backed_selector,
-)
+from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
 from skitter.links import Links
 from skitter.request import Request
 from skitter.web import media_types

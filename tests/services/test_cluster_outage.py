@@ -13,11 +13,7 @@ from services.redis_cluster import follows
 from services.requests import counts, done, entries
 from skitter.frontier.records import JobState, SeedProgress
 from skitter.frontier.redis.address import parse_cluster
-from skitter.frontier.redis.cluster import (
-    ClusterClient,
-    PartitionConnection,
-    partition_server,
-)
+from skitter.frontier.redis.cluster import ClusterClient, PartitionConnection, partition_server
 
 LOGGED = ("--appendonly", "yes", "--appendfsync", "always")
 

@@ -56,7 +56,7 @@ def test_the_second_interruption_stops_at_once_and_a_rerun_resumes(serve, tmp_pa
     with Running(*command, cwd=tmp_path) as running:
         assert slow.reached.wait(60)
         running.interrupt()
-        while "once more" not in (line := running.process.stderr.readline()):
+        while "press Ctrl-C again" not in (line := running.process.stderr.readline()):
             assert "pages" in line, line  # its progress, every ten seconds
         running.interrupt()
         code, _, stderr = running.end()

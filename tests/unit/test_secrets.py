@@ -129,7 +129,7 @@ def test_a_mongodb_user_gets_the_password_from_outside_where_the_url_has_none(mo
     outside(monkeypatch, tmp_path, "mongodb")
     assert output_variable("mongodb") == "SKITTER_OUTPUT_MONGODB_PASSWORD"
     uris = [
-        open_output(f"mongodb://{access}h/d/c").store()._driver._place.uri
+        open_output(f"mongodb://{access}h/d/c").store()._driver._location.uri
         for access in ("me@", "me:own@", "")
     ]
     assert uris == ["mongodb://me:hid%2Fden@h/d", "mongodb://me:own@h/d", "mongodb://h/d"]
@@ -138,16 +138,16 @@ def test_a_mongodb_user_gets_the_password_from_outside_where_the_url_has_none(mo
 def test_s3_gets_keys_from_outside_where_the_url_has_none(monkeypatch, tmp_path):
     outside(monkeypatch, tmp_path, "s3", "secret")
     monkeypatch.setenv("SKITTER_OUTPUT_S3_KEY", "mine")
-    assert open_output("s3://b/x.csv")._place.options == {"key": "mine", "secret": "hid/den"}
-    own = open_output("s3://b/x.csv?secret=own&anon=no")._place.options
+    assert open_output("s3://b/x.csv")._location.options == {"key": "mine", "secret": "hid/den"}
+    own = open_output("s3://b/x.csv?secret=own&anon=no")._location.options
     assert own == {"key": "mine", "secret": "own", "anon": "no"}
 
 
 def test_no_kind_of_output_is_told_the_password_of_another(monkeypatch, tmp_path):
     outside(monkeypatch, tmp_path, "postgresql")
-    assert open_output("mongodb://me@h/d/c").store()._driver._place.uri == "mongodb://me@h/d"
+    assert open_output("mongodb://me@h/d/c").store()._driver._location.uri == "mongodb://me@h/d"
     assert open_output("redis://h/0/items")._password == ""
-    assert open_output("s3://b/x.csv")._place.options == {}
+    assert open_output("s3://b/x.csv")._location.options == {}
 
 
 def test_another_password_means_the_same_output(monkeypatch):

@@ -6,10 +6,10 @@ import parsel
 import pytest
 
 from skitter.errors import UsageError
-from skitter.html.engine import load_engine
+from skitter.html.css import compile_css
 from skitter.html.lexbor import LEXBOR
-from skitter.html.query import Take, compile_css
-from skitter.html.selector import Selector, from_parsel, parsel_backed_selector
+from skitter.html.query import Take
+from skitter.html.selector import Selector, from_parsel, load_engine, parsel_backed_selector
 from skitter.html.serial import like_lxml
 from skitter.html.turbo import TURBO
 

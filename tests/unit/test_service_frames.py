@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from skitter.run.log_frames import MARK, LogFrameHandler, LogLine, StreamToLog, frames_of, level_name
-from skitter.service.log_collector import FrameReader
+from skitter.service.log_collector import LogFrameReader
 from skitter.service.logs import line_fields, line_text
 
 TALKER = """
@@ -40,7 +40,7 @@ sys.stdout.write("unfinished")
 def said_by(program):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
     assert done.stdout == b""
-    reader = FrameReader()
+    reader = LogFrameReader()
     return reader.feed(done.stderr) + reader.end(), done.returncode
 
 
@@ -83,7 +83,7 @@ def test_a_line_of_any_length_comes_out_as_it_was_however_its_frames_are_cut():
             assert max(map(len, pieces)) <= 4096
             data = b"".join(pieces)
             for size in (1, 7, 4096, len(data)) if len(data) < 10_000 else (len(data),):
-                reader = FrameReader()
+                reader = LogFrameReader()
                 found = [one for at in range(0, len(data), size) for one in reader.feed(data[at : at + size])]
                 assert [(one.message, one.traceback) for one in found] == [(message, trace)]
 
@@ -96,7 +96,7 @@ def test_what_is_too_long_keeps_its_beginning_and_its_end():
     os.close(handler._out)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        (line,) = FrameReader().feed(pipe.read())
+        (line,) = LogFrameReader().feed(pipe.read())
     assert line.message.startswith("begin--")
     assert line.message.endswith("--end")
     assert "84008 characters" in line.message
@@ -107,19 +107,19 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_line_breaks_no_other():
     long = list(frames_of(LogLine(1.0, "error", "a", "y" * 10_000, worker="killed")))
     other = b"".join(frames_of(LogLine(2.0, "info", "b", "whole", worker="alive")))
     for cut in range(1, len(long)):
-        reader = FrameReader()
+        reader = LogFrameReader()
         found = reader.feed(b"".join(long[:cut]) + other) + reader.end()
         assert (found[0].worker, found[0].message) == ("alive", "whole")
         assert found[1].message == "y" * len(found[1].message)
     # What stands in the pipe without its end, as of a program that knows nothing of frames.
-    reader = FrameReader()
+    reader = LogFrameReader()
     found = reader.feed(long[0][:-10] + other) + reader.end()
     assert found[-1].message == "whole"
 
 
 def test_the_first_part_of_a_line_whose_rest_was_given_up_is_given_before_the_next():
     long = list(frames_of(LogLine(1.0, "error", "a", "y" * 10_000, worker="w")))
-    reader = FrameReader()
+    reader = LogFrameReader()
     found = reader.feed(long[0] + b"".join(frames_of(LogLine(2.0, "info", "b", "next", worker="w"))))
     assert [line.message[:4] for line in found] == ["yyyy", "next"]
 
@@ -147,7 +147,7 @@ def test_the_first_part_of_a_line_whose_rest_was_given_up_is_given_before_the_ne
     ],
 )
 def test_whatever_is_written_into_the_pipe_comes_out_as_lines_that_can_be_kept(data):
-    reader = FrameReader()
+    reader = LogFrameReader()
     for line in reader.feed(data) + reader.end():
         assert line.level in {"debug", "info", "warning", "error", "critical"}
         assert json.loads(json.dumps(line_fields(1, line)))
@@ -162,7 +162,7 @@ def test_many_processes_that_write_at_once_mix_nothing():
     lines = []
 
     def read():
-        frames = FrameReader()
+        frames = LogFrameReader()
         with os.fdopen(reader, "rb", buffering=0) as pipe:
             while data := pipe.read(1 << 16):
                 lines.extend(frames.feed(data))
@@ -201,7 +201,7 @@ def test_nobody_waits_for_a_pipe_that_nobody_reads_and_what_is_lost_is_counted(m
     for number in range(5000):
         logger.warning("line %d %s", number, "x" * 100)  # would wait for ever
     os.set_blocking(reader, False)
-    frames = FrameReader()
+    frames = LogFrameReader()
     found = frames.feed(os.read(reader, 1 << 20))
     logger.warning("after")
     found += frames.feed(os.read(reader, 1 << 20))
@@ -235,7 +235,7 @@ def test_a_handler_that_cannot_open_the_pipe_anew_writes_into_it_as_it_is(monkey
     os.close(handler._out)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        (line,) = FrameReader().feed(pipe.read())
+        (line,) = LogFrameReader().feed(pipe.read())
     assert line.message == "said"
 
 

@@ -12,14 +12,7 @@ from typing import Protocol
 import msgspec
 
 from skitter.frontier.contract import Frontier
-from skitter.frontier.records import (
-    AddResult,
-    Entry,
-    FetchReport,
-    Outcome,
-    SeedProgress,
-    SlotLeases,
-)
+from skitter.frontier.records import AddResult, Entry, FetchReport, Outcome, SeedProgress, SlotLeases
 from skitter.queues import QueueQuotas
 
 __all__ = ["Broker", "Delivery", "OutgoingMessage", "StateFrontier"]

@@ -31,12 +31,12 @@ view()      show the response in a browser"""
 @setting_option
 def shell(url: str, robots: bool, settings: tuple[str, ...]) -> None:
     """Fetch a page and open a Python prompt on it: IPython if it is installed."""
-    with Session(single_settings(settings, robots=robots)) as session:
+    with ShellSession(single_settings(settings, robots=robots)) as session:
         session.fetch(url)
         session.interact()
 
 
-class Session:
+class ShellSession:
     """A prompt with a fetched page; pages are fetched by an event loop in a thread of its own."""
 
     def __init__(self, settings: dict[str, Any]) -> None:

@@ -58,17 +58,6 @@ class Engine:
     """Return the outer HTML."""
 
 
-def load_engine() -> Engine:
-    """Return the fastest engine that is installed."""
-    try:
-        from skitter.html.turbo import TURBO  # noqa: PLC0415 - optional at run time
-    except ImportError:
-        from skitter.html.lexbor import LEXBOR  # noqa: PLC0415 - only used without the other engine
-
-        return LEXBOR
-    return TURBO
-
-
 _STANDARD = re.compile(r"\s*<!doctype\s+html\s*>", re.IGNORECASE)
 
 

@@ -8,10 +8,8 @@ run there. All others (``:contains()``, ``:has()``, namespaces, mixed groups) ru
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
 
 
 class Take(Enum):
@@ -52,20 +50,3 @@ class CssQuery:
     """The query for the engine, without pseudo-elements; empty if only parsel can run it."""
     scoped: Scoped | None = None
     """``None`` if and only if ``native`` is empty."""
-
-
-_ONE_TAG = re.compile(r"([a-z][a-z0-9]*)(?:::(text)|::attr\(([a-z][a-z-]*)\))?")
-
-
-@lru_cache(maxsize=4096)
-def compile_css(css: str) -> CssQuery:
-    """Parse a CSS query. Raises :class:`~skitter.errors.UsageError` for a query that parsel rejects."""
-    simple = _ONE_TAG.fullmatch(css)
-    if simple is None:
-        # Importing parsel takes 0.1 s. A spider that selects by element names only does not need it.
-        from skitter.html.translation import translated  # noqa: PLC0415 - see above
-
-        return translated(css)
-    tag, text, attribute = simple.groups()
-    take = Take.TEXT if text else Take.ATTRIBUTE if attribute else Take.ELEMENT
-    return CssQuery(css, take, attribute or "", tag, Scoped(tag, tag, "", chained=False))

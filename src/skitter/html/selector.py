@@ -18,8 +18,9 @@ from re import Pattern
 from typing import TYPE_CHECKING, Any, overload
 
 from skitter.errors import UsageError
-from skitter.html.engine import Engine, load_engine
-from skitter.html.query import CssQuery, Take, compile_css
+from skitter.html.css import compile_css
+from skitter.html.engine import Engine
+from skitter.html.query import CssQuery, Take
 
 if TYPE_CHECKING:
     import parsel
@@ -199,6 +200,17 @@ def _joined(lists: Sequence[SelectorList]) -> SelectorList:
         values = [value for found in lists for value in found.getall()]
         return ValueList(values, lists[0]._make)  # type: ignore[attr-defined]
     return SelectorList([selector for found in lists for selector in found])
+
+
+def load_engine() -> Engine:
+    """Return the fastest engine that is installed."""
+    try:
+        from skitter.html.turbo import TURBO  # noqa: PLC0415 - optional at run time
+    except ImportError:
+        from skitter.html.lexbor import LEXBOR  # noqa: PLC0415 - only used without the other engine
+
+        return LEXBOR
+    return TURBO
 
 
 _engine = load_engine()

@@ -22,7 +22,6 @@ from typing import Any, TextIO
 import msgspec
 
 from skitter.errors import SkitterError
-from skitter.run.process import extra_fields
 
 MARK = b"\x1e"
 _MAX_FRAME = 4096
@@ -243,3 +242,9 @@ def send_frames(level: str, worker: str) -> None:
     threading.excepthook = lambda found: log_fatal(
         found.exc_type, found.exc_value, found.exc_traceback, "a thread"
     )
+
+
+def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the additional fields of a log record: ``extra={"fields": {...}}``, which most records lack."""
+    fields = vars(record).get("fields")
+    return fields if isinstance(fields, dict) else {}

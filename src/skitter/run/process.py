@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from skitter.run.log_frames import extra_fields, send_frames
+
 Result = TypeVar("Result")
 FRAMES = "frames"
 """Log format for a parent process that reads the log; see :mod:`skitter.run.log_frames`."""
@@ -48,8 +50,6 @@ def set_up_logging(level: str, form: str, worker: str = "") -> None:
     ``worker``: name of the worker, which is part of each frame.
     """
     if form == FRAMES:
-        from skitter.run.log_frames import send_frames  # noqa: PLC0415 - only processes of a service need it
-
         send_frames(level, worker or str(os.getpid()))
         return
     handler = logging.StreamHandler(sys.stderr)
@@ -61,12 +61,6 @@ def set_up_logging(level: str, form: str, worker: str = "") -> None:
     logger.handlers[:] = [handler]
     logger.setLevel(level.upper())
     logger.propagate = False
-
-
-def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the additional fields of a log record: ``extra={"fields": {...}}``, an attribute that most have not."""
-    fields = vars(record).get("fields")
-    return fields if isinstance(fields, dict) else {}
 
 
 class JsonFormatter(logging.Formatter):

@@ -47,7 +47,7 @@ _MAX_WAITING = 1 << 20
 _decoder = msgspec.json.Decoder(LogLine)
 
 
-class FrameReader:
+class LogFrameReader:
     """Decodes the content of a pipe, including incomplete frames of processes that were killed, and plain text."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class LogPipe:
 
     def __init__(self, take: Callable[[LogLine], None]) -> None:
         self._take = take
-        self._reader = FrameReader()
+        self._reader = LogFrameReader()
         self._pipe, self.writer = os.pipe()
         os.set_blocking(self._pipe, False)
         with contextlib.suppress(

@@ -15,7 +15,7 @@ from skitter.frontends.collector.debug import Debugger
 from skitter.frontends.collector.group import Callback, Callbacks, CollectorGroup
 from skitter.frontends.collector.options import CLONE_OPTIONS, read_options
 from skitter.frontends.collector.request import CollectorRequest, FormFile
-from skitter.html.query import compile_css
+from skitter.html.css import compile_css
 from skitter.politeness import LimitRule
 from skitter.request import Request
 

@@ -9,12 +9,7 @@ from typing import Any
 
 import msgspec
 
-from skitter.frontier.cluster.partition import (
-    ForwardedRequest,
-    Partition,
-    PartitionStatus,
-    ReplicationOffset,
-)
+from skitter.frontier.cluster.partition import ForwardedRequest, Partition, PartitionStatus, ReplicationOffset
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, SeedProgress
 from skitter.frontier.redis.cluster import PartitionConnection
