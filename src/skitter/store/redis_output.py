@@ -101,6 +101,7 @@ class RedisOutput:
         self._backoff = Backoff(self._server_name, patience, first=_FIRST_DELAY)
         self._next_attempt = 0.0
         """Time of the next attempt after a failure, by the monotonic clock."""
+        self._is_away = False
         self._pushing = asyncio.Lock()
         self._known: dict[str, int] = {}
         """Last known position of each part on the server."""
@@ -182,13 +183,17 @@ class RedisOutput:
             except StoreError as error:
                 self._delay_next_attempt(error)
             else:
+                self._is_away = False
                 self._backoff.reset()
                 self._backoff.outage.end()
         return True
 
     def _delay_next_attempt(self, error: StoreError) -> None:
         """Log a failure and delay the next attempt, so that time-outs do not slow down the crawl."""
-        self._next_attempt = time.monotonic() + self._backoff.next_delay()
+        # The first failure may be one lost connection: the next call tries at once.
+        delay = self._backoff.next_delay() if self._is_away else 0.0
+        self._is_away = True
+        self._next_attempt = time.monotonic() + delay
         away = "is away" if _is_outage(error.__cause__) else "rejects items"
         self._backoff.outage.meet(
             f"{away} (%s); the crawl continues, and committed items are pushed when it is back",
