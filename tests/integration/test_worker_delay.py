@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 import trustme
-from test_fetch_tls import server_side
 
 from crawl_harness import CrawlHarness
 from servers.fetch_raw import RawServer, page
+from servers.tls import server_side
 from skitter import Request, Spider
 
 DELAY = 0.3

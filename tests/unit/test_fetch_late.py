@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 import trustme
-from test_fetch_tls import server_side
 
 from servers.fetch_h2 import Http2Server
+from servers.tls import server_side
 from skitter import Request
 from skitter.fetch.contract import UNCONDITIONAL, TooLate
 from skitter.fetch.http import HttpFetcher

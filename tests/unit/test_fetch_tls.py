@@ -1,13 +1,13 @@
 """HttpFetcher over TLS: who is trusted, and which HTTP is spoken."""
 
 import asyncio
-import ssl
 
 import pytest
 import trustme
 
 from servers.fetch_h2 import Http2Server
 from servers.fetch_raw import RawServer, page
+from servers.tls import server_side
 from skitter.fetch.contract import ConnectError, TlsError
 from skitter.fetch.http import HttpFetcher
 from skitter.request import Request
@@ -24,12 +24,6 @@ def ca_file(authority, tmp_path):
     path = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(path))
     return str(path)
-
-
-def server_side(authority, name="127.0.0.1"):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(name).configure_cert(context)
-    return context
 
 
 async def fetch_all(urls, **settings):
