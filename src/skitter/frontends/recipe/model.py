@@ -349,3 +349,8 @@ def published_schema() -> dict[str, Any]:
     text = (files("skitter.frontends.recipe") / "schema.json").read_bytes()
     found: dict[str, Any] = msgspec.json.decode(text)
     return found
+
+
+# msgspec collects what it must know of a type at its first conversion, and crashes the process if several threads do
+# that at the same moment. A decoder does it here, while the module is imported under the import lock.
+msgspec.json.Decoder(Recipe)
