@@ -129,7 +129,7 @@ async def test_an_error_in_start_fails_the_crawl_and_names_its_place(run):
 
 async def test_a_spider_without_start_urls_says_so(run):
     ran = await run(Starting)
-    assert "has nothing to start from" in str(ran.failure)
+    assert "has no start requests" in str(ran.failure)
     assert "set start_urls" in ran.failure.remedy
 
 

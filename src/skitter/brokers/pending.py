@@ -17,7 +17,7 @@ _MIN_REQUEUE_DELAY = 0.2
 _MAX_LATER_DELAY = 15.0
 """Longest delay in seconds of a message whose slot is empty at the moment."""
 _MAX_TRACKED_SLOTS = 20_000
-"""Slots whose pace is known, before it is measured anew."""
+"""Maximum number of slots whose pace is known. At this number, all paces are measured again."""
 _MAX_LEASE_GAP = 0.25
 """Longest gap in seconds between two leases of a slot that counts as its pace, unless the slot's delay is longer."""
 _SPACING = 0.5
@@ -182,7 +182,7 @@ class PendingMessages:
         pending.delivery.requeue(min(pace.last_requeued_for - now, MAX_REQUEUE_DELAY))
 
     def forget_pace(self) -> None:
-        """Measure the pace of all slots anew, because messages were put back for too long."""
+        """Measure the pace of all slots again, because messages were put back for too long."""
         self._paces.clear()
 
     def _pace_of(self, slot: str) -> _SlotPace:

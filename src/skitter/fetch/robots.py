@@ -25,7 +25,7 @@ RECORD_VERSION = 1
 
 
 class RobotsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How robots.txt files are kept and what happens while one cannot be had."""
+    """How long robots.txt files are kept, and how long a host is paused while its robots.txt is unavailable."""
 
     ttl: float = 86_400.0
     """Seconds for which an answer holds; at most a day (RFC 9309, 2.4)."""
@@ -46,7 +46,7 @@ class RobotsState(StrEnum):
     RULES = "rules"
     """A file (2xx). Also one kept from before while the host does not answer."""
     UNAVAILABLE = "unavailable"
-    """There is none (4xx, or an endless redirect): everything is allowed (RFC 9309, 2.3.1.3)."""
+    """The host has no robots.txt (4xx, or an endless redirect): everything is allowed (RFC 9309, 2.3.1.3)."""
     UNREACHABLE = "unreachable"
     """Server error, 429 or no answer: nothing is allowed for now (RFC 9309, 2.3.1.4)."""
 
@@ -82,7 +82,7 @@ def encode_record(record: RobotsRecord) -> bytes:
 
 
 def decode_record(data: bytes | None) -> RobotsRecord | None:
-    """Read a shared record; ``None`` if there is none, or one that this version cannot read."""
+    """Return a shared record. ``None`` for a missing record, or one that this version cannot read."""
     if data is None:
         return None
     try:
@@ -103,7 +103,7 @@ class RobotsPolicy:
         self.crawl_delay: float | None = rules.crawl_delay(token) if rules else None
         """Seconds between two requests, if the file asks for a distance."""
         self.sitemaps: tuple[str, ...] = tuple(rules.sitemaps) if rules else ()
-        """Absolute URLs, as they stand in the file."""
+        """Absolute URLs, unchanged from the file."""
 
     def allowed(self, url: str) -> bool:
         """Whether a URL of this origin may be fetched."""
@@ -111,12 +111,12 @@ class RobotsPolicy:
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """The robots.txt cannot be had now: leave the host alone."""
+    """The robots.txt is unavailable for now: pause the host."""
 
     seconds: float
     """From now."""
     exhausted: bool
-    """It failed so often that the waiting requests are to fail."""
+    """Whether it failed too often, so that the waiting requests fail."""
     error: str
 
 
@@ -225,10 +225,10 @@ _AGENT_LINE = re.compile(r"(?im)^[ \t]*user[- ]?agent(?:[ \t]*:|[ \t])[ \t]*([^\
 
 
 def _addressed(text: str, token: str) -> str:
-    """Rewrite the user-agent lines so that only a whole product token addresses us.
+    """Rewrite the user-agent lines so that only a whole product token matches skitter.
 
-    Protego takes ``User-agent: ski`` for us too and misses ``User-agent: skitter/1.0``; the RFC compares the
-    product token and nothing else, without regard to case. All other crawlers become one that nobody is.
+    Protego also matches ``User-agent: ski``, and misses ``User-agent: skitter/1.0``. The RFC compares only the product
+    token, without regard to case. The names of all other crawlers are replaced by one unused name.
     """
 
     def rename(line: re.Match[str]) -> str:

@@ -27,7 +27,7 @@ _DEFAULT_HEADERS = {
 
 
 class Transfer:
-    """One pooled curl handle. Between plain requests only the URL is set anew."""
+    """One pooled curl handle. Between plain requests, only the URL is replaced."""
 
     __slots__ = (
         "_base_headers",
@@ -147,7 +147,7 @@ class Transfer:
     def _prepare_method(self, request: Request, *, with_body: bool) -> None:
         setopt, method = self.curl.setopt, request.method
         if not _TOKEN(method):
-            raise UnsendableRequest(f"{method!r} is no HTTP method", remedy="use GET, POST, PUT ...")
+            raise UnsendableRequest(f"invalid HTTP method: {method!r}", remedy="use GET, POST, PUT ...")
         self._unusual = True
         if method == "HEAD":
             setopt(pycurl.NOBODY, 1)

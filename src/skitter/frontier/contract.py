@@ -83,10 +83,10 @@ class Control(Protocol):
         ...
 
     async def recrawl(self) -> bool:
-        """Start a finished job again: its seeds are loaded anew. Return ``False`` if it is not finished.
+        """Start a finished job again and reload its seeds. Return ``False`` if the job is not finished.
 
         With a ``visited_ttl``, pages whose visit has expired are fetched again; without one, every page is.
-        Counters continue, and each visit produces its items anew.
+        Counters continue, and each visit produces its items again.
         """
         ...
 
@@ -262,7 +262,7 @@ class Frontier(Protocol):
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each atomically with its new requests, counters and output ranges.
 
-        Durable on return. ``False`` marks a late outcome, of which nothing is stored.
+        The result is durable on return. ``False`` marks a late outcome; nothing of it is stored.
         """
         ...
 

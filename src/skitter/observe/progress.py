@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.progress")
 
 _LINE_EVERY = 10.0
-"""Seconds between two lines where nobody watches a screen."""
+"""Seconds between two lines if the progress is not shown on a terminal."""
 
 
 class View(Protocol):

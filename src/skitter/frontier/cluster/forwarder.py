@@ -133,7 +133,7 @@ class Forwarder:
     # --- in the background -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look after all outboxes from now on."""
+        """Start to forward the requests in all outboxes."""
         if self._loop is None:
             self._loop = self._tasks.start(self._run())
             for (

@@ -60,7 +60,7 @@ class PartitionSource(Protocol):
 
 
 class ClusterFrontier:
-    """A frontier over partitions, numbered from 0. The first also holds what belongs to the job as a whole.
+    """A frontier over partitions, numbered from 0. The first partition also holds the data of the job as a whole.
 
     ``attach``: join an existing job with its own options; never create one.
     """
@@ -124,7 +124,7 @@ class ClusterFrontier:
         return self._partitions.first.frontier.politeness if len(self._partitions) else None
 
     async def close(self) -> None:
-        """Disconnect. Leases stay in force. Other workers deliver what is left in the outboxes."""
+        """Disconnect. Leases stay in force. Other workers deliver the remaining requests in the outboxes."""
         await self._tasks.close()
         for client in self._partitions.clients:
             await client.frontier.close()

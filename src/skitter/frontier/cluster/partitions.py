@@ -101,7 +101,7 @@ def _used_up_a_quota(leases: list[Lease], quotas: QueueQuotas | None) -> bool:
 class PartitionMap:
     """All partitions of a job, by number. It is filled when the job is opened.
 
-    The first partition also holds what belongs to the job as a whole.
+    The first partition also holds the data of the job as a whole.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
