@@ -1,6 +1,6 @@
 """Broker frontier: a message broker carries the queue, and a state frontier makes every decision.
 
-``docs/brokers.md`` explains the protocol.
+``docs/design/brokers.md`` explains the protocol.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class BrokerFrontier:
             return self._topics[queue]
 
     async def close(self) -> None:
-        """Publish what is on its way, return all messages, and close the broker and the state."""
+        """Publish the outgoing messages, return all received ones, and close the broker and the state."""
         try:
             for topic in self._topics.values():
                 await topic.close()

@@ -28,9 +28,9 @@ class BrokerTuning(msgspec.Struct, frozen=True):
     """Times and amounts of a broker frontier. Times in seconds."""
 
     hold: float = 0.5
-    """Keep a message if its slot is ready within this time: brokers are slow to deliver what was put back."""
+    """Keep a message if its slot is ready within this time, because brokers are slow to deliver a returned message."""
     max_pending: int = 16
-    """Maximum number of messages kept, beyond those that the worker asked for."""
+    """Maximum number of messages that are kept in addition to those that the worker has requested."""
     offer_interval: float = 0.05
     """Shortest time between two offers of one message to the state."""
     dry_after: float = 3.0
@@ -57,15 +57,15 @@ class PendingMessage(msgspec.Struct, gc=False, eq=False):
 
 
 class _SlotPace(msgspec.Struct):
-    """How fast this worker leases from a slot."""
+    """The pace at which this worker leases from a slot."""
 
     last_requeued_for: float = 0.0
-    """When the last message that was put back will come."""
+    """Time at which the last returned message is delivered again."""
     leased_at: float = 0.0
     interval: float = 0.02
     """Average seconds between two leases."""
     longest_wait: float = 0.0
-    """Longest time that the state asked for: about the slot's delay."""
+    """Longest delay that the state has requested; about the delay of the slot."""
 
 
 class PendingMessages:
@@ -137,7 +137,7 @@ class PendingMessages:
             self._messages = [pending for pending in self._messages if id(pending) not in ids]
 
     def note_leased(self, leased: Sequence[PendingMessage], now: float) -> None:
-        """Measure how fast the slots of these messages are leased from."""
+        """Update the pace of the slots of these messages."""
         for pending in leased:
             pace = self._pace_of(pending.slot)
             if pace.leased_at:

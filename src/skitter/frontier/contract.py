@@ -112,7 +112,7 @@ class DeadLetters(Protocol):
 
 
 class Reports(Protocol):
-    """What a job counts and who works on it."""
+    """The statistics and the workers of a job."""
 
     async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
         """Return the counts per worker, host or request group, most pages first."""
@@ -173,7 +173,7 @@ class Catalog(Protocol):
 
 
 class Frontier(Protocol):
-    """The queue of a job: what to fetch next."""
+    """The queue of a job, with the known URLs and all counts."""
 
     @property
     def shared(self) -> bool:
@@ -233,7 +233,7 @@ class Frontier(Protocol):
         ...
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return which fingerprints are new: a hint, so that the caller builds and sends only new requests."""
+        """Return the new fingerprints. The result is a hint, so that the caller builds and sends only new requests."""
         ...
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:

@@ -69,7 +69,7 @@ Site = Callable[[Visit], Answer | WireAnswer]
 
 
 class PageTruth(msgspec.Struct, frozen=True):
-    """What a crawler must find on one page."""
+    """The expected title and links of one page."""
 
     title: str | None
     links: int

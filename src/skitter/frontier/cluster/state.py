@@ -1,4 +1,4 @@
-"""State, limits and end of a job as a whole: each partition knows only its own part."""
+"""The state, the limits and the end of a job, combined from the parts that the partitions know."""
 
 from __future__ import annotations
 

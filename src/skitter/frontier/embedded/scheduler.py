@@ -149,7 +149,7 @@ class Slot:
             grants.append(sent_by)
 
     def end_fetch(self, now: float, granted_at: float, report: FetchReport) -> None:
-        """Free the place of a fetch, adapt the delay, and back off if the server asked for it."""
+        """Free the place of a fetch, adapt the delay, and back off if the server requested it."""
         self.free_place()
         latency = report.latency
         if report.refused:

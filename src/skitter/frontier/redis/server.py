@@ -42,7 +42,7 @@ _WITHOUT_PRELUDE = {"open", "attach"}
 
 
 class LuaScript:
-    """A script as it is sent to the server."""
+    """The form of a script that is sent to the server."""
 
     __slots__ = ("sha", "source")
 
