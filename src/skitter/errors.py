@@ -1,4 +1,4 @@
-"""Errors a user of skitter can meet; each says what is wrong and what to do about it."""
+"""Errors that users of skitter can meet, each with a message and a remedy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class SkitterError(Exception):
-    """Base of every error that skitter raises on purpose.
+    """Base of all errors that skitter raises deliberately.
 
-    ``remedy`` is one sentence that tells the reader what to do; the command line prints it after the message.
-    ``field`` names the setting, option, argument or record field at fault, if there is one. Programs and tests
-    match errors by class and field; the message may change at any time.
+    ``remedy`` is one imperative sentence. The command line prints it after the message. ``field`` names the invalid
+    setting, option, argument or record field, if there is one. Programs and tests match errors by class and field; the
+    message may change at any time.
     """
 
     def __init__(self, message: str, *, remedy: str = "", field: str = "") -> None:
@@ -21,19 +21,19 @@ class SkitterError(Exception):
 
 
 class UsageError(SkitterError):
-    """The caller asked for something that cannot be done as asked."""
+    """An invalid call, option or argument."""
 
 
 class RequestError(UsageError):
-    """A request that cannot be built: bad URL, unknown field value, unserialisable meta."""
+    """An invalid request, for example with an invalid URL, an unknown field value, or ``meta`` that cannot be stored."""
 
 
 class MissingFingerprintKey(RequestError):
-    """A request names an extra fingerprint key that its ``meta`` does not hold."""
+    """A request whose ``meta`` lacks one of its fingerprint keys."""
 
 
 class UndecodableRecord(SkitterError):
-    """A stored request that this version cannot read; the request goes to the dead letters."""
+    """A stored request that this version cannot read. The request becomes a dead letter."""
 
 
 class SettingsError(UsageError):
@@ -45,18 +45,18 @@ class SpiderError(UsageError):
 
 
 class NoSeeds(SpiderError):
-    """A spider that has nothing to start from. No error for a job that gets its seeds from outside."""
+    """A spider without start requests. This is an error only for a job without seeds from outside."""
 
 
 class RetryRequest(SkitterError):
-    """Raised by a callback that wants its page again: the attempt counts and the back-off applies."""
+    """Raised by a callback to fetch its page again. The attempt counts, and the back-off applies."""
 
 
 class DeferRequest(SkitterError):
-    """Raised by a ``before_request`` hook that will not have the request fetched now: no attempt counts.
+    """Raised by a ``before_request`` hook to fetch the request later. The attempt does not count.
 
-    ``seconds``: for how long. ``slot``: nothing else of its slot either (nothing that may be fetched waits there), so
-    that the request keeps its place and the others are not taken one by one only to be put back.
+    ``seconds``: the delay. ``slot``: pause the whole slot. The request then keeps its place, and the other requests of the
+    slot are not leased and returned one by one. Set it only if no request of the slot may be fetched.
     """
 
     def __init__(self, message: str, seconds: float, *, slot: bool = False) -> None:
@@ -66,11 +66,11 @@ class DeferRequest(SkitterError):
 
 
 class FrontierError(SkitterError):
-    """The frontier cannot do its work (disk full, file of another format, owner gone)."""
+    """A frontier that cannot work, for example with a full disk, a file of another format, or an owner that has ended."""
 
 
 class SeedKeyError(FrontierError, UsageError):
-    """A key that was named as one of seeds and holds something else."""
+    """A seed key that contains a value other than seeds."""
 
 
 class StoreError(SkitterError):
@@ -78,9 +78,9 @@ class StoreError(SkitterError):
 
 
 class CrawlFailed(SkitterError):
-    """A hook, the seeds or a store ended the crawl. Everything committed is kept; a rerun resumes.
+    """The crawl was ended by a hook, its seeds or a store. Committed data is kept, and the next run resumes.
 
-    ``is_usage``: it is a mistake of the caller that showed only on the way, such as a seed that is no URL.
+    ``is_usage``: whether the cause is a user error that appeared only during the run, such as a seed with an invalid URL.
     """
 
     def __init__(self, message: str, *, remedy: str = "", is_usage: bool = False) -> None:
@@ -89,12 +89,12 @@ class CrawlFailed(SkitterError):
 
 
 def is_usage(error: BaseException) -> bool:
-    """Tell whether an error is a mistake of the caller, shown at once or on the way."""
+    """Return whether an error is a user error, reported at once or during the run."""
     return isinstance(error, UsageError) or (isinstance(error, CrawlFailed) and error.is_usage)
 
 
 def did_you_mean(wrong: object, known: Iterable[str]) -> str:
-    """Return a remedy for an unknown word: the closest known one, or all of them."""
+    """Return a remedy for an unknown word: the closest known word, or all known words."""
     names = list(known)
     near = difflib.get_close_matches(str(wrong), names, n=1)
     return f"did you mean {near[0]}?" if near else f"one of: {', '.join(names)}"

@@ -1,7 +1,7 @@
-"""Items: what a callback takes from a page. A dict, dataclass, attrs, pydantic or msgspec instance.
+"""Items: the results of callbacks: dicts, and dataclass, attrs, pydantic or msgspec instances.
 
-Values are what JSON can carry, and besides: dates and times (ISO 8601), ``Decimal``, ``UUID``, enums and paths
-(as strings), sets and tuples (as lists), bytes (as base64), and items within items.
+The values of an item are JSON values, dates and times (ISO 8601), ``Decimal``, ``UUID``, enums and paths (as strings),
+sets and tuples (as lists), bytes (as base64), and nested items.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from skitter.request import Request
 
 
 def is_item(candidate: Any) -> bool:
-    """Tell whether a callback's result is an item (a TypedDict is a dict; a request is none)."""
+    """Return whether a callback's result is an item. A TypedDict is a dict; a request is not an item."""
     kind = candidate.__class__
     return kind is dict or (kind is not Request and _is_item_class(kind))
 
@@ -35,7 +35,7 @@ def _is_item_class(kind: type) -> bool:
 def encode_item(item: Any) -> bytes:
     """Return the item as one JSON object without a line break.
 
-    Raises :class:`~skitter.errors.StoreError` that names the field whose value JSON cannot carry.
+    Raises :class:`~skitter.errors.StoreError` with the name of a field whose value JSON cannot represent.
     """
     try:
         encoded = _encode(item)
@@ -45,7 +45,7 @@ def encode_item(item: Any) -> bytes:
         raise _refusal(item, error) from None
     if encoded[:1] != b"{":
         raise StoreError(
-            f"{type(item).__name__} is no item",
+            f"not an item: {type(item).__name__}",
             remedy="yield a dict, dataclass, attrs, pydantic or msgspec instance",
         )
     return encoded
@@ -54,7 +54,7 @@ def encode_item(item: Any) -> bytes:
 def item_fields(item: Any, *, keep: tuple[type, ...] = ()) -> dict[str, Any]:
     """Return the item's fields as plain values: ``None``, booleans, numbers, strings, lists, tuples, dicts.
 
-    ``keep``: types such as ``bytes`` and ``datetime`` whose values stay as they are, at any depth.
+    ``keep``: types such as ``bytes`` and ``datetime`` whose values are not converted, at any depth.
     Raises :class:`~skitter.errors.StoreError` as :func:`encode_item` does.
     """
     try:
@@ -62,7 +62,7 @@ def item_fields(item: Any, *, keep: tuple[type, ...] = ()) -> dict[str, Any]:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _refusal(item, error) from None
     if not isinstance(fields, dict):
-        raise _refusal(item, TypeError(f"{type(item).__name__} is no item"))
+        raise _refusal(item, TypeError(f"not an item: {type(item).__name__}"))
     return fields
 
 
@@ -89,7 +89,7 @@ def _refusal(item: Any, error: Exception) -> StoreError:
 
 
 def _path_to_fault(value: Any, depth: int = 0) -> list[str]:
-    """Return the names that lead to the innermost value that cannot be encoded."""
+    """Return the path to the innermost value that cannot be encoded."""
     for name, inner in _parts(value) if depth < 20 else ():
         try:
             _encode(inner)
@@ -111,7 +111,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 
 
 def without_surrogates(value: Any) -> Any:
-    """Replace halves of characters, which JSON of the web can hold but UTF-8 cannot, by U+FFFD."""
+    """Replace lone surrogates by U+FFFD. JSON texts may contain them, but UTF-8 cannot encode them."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     if isinstance(value, (list, tuple)):

@@ -1,8 +1,8 @@
-"""Links: a whole page of links that a callback follows in one go.
+"""Links: all links of a page that a callback follows as one batch.
 
-``yield response.follow_all("a")`` hands the engine the raw ``href`` values together, so that they are
-joined, canonicalised, scoped and tested against the seen set as one batch; a request object is built
-only for a new URL. Iterating over the batch gives one :class:`~skitter.request.Request` a link instead.
+``yield response.follow_all("a")`` passes the raw ``href`` values to the engine together. They are joined, normalized,
+scoped and tested against the seen set as one batch, and a request object is created only for a new URL. Iterating over
+the batch yields one :class:`~skitter.request.Request` per link instead.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from skitter.web.urls import join_all
 
 
 class SkippedLinks(msgspec.Struct, frozen=True):
-    """Links that user code itself leaves out: a callback gives it to have them counted as ``refused/REASON``."""
+    """Links that user code skips. A callback yields them to have them counted as ``refused/REASON``."""
 
     reason: str
     amount: int = 1
 
 
 class Links:
-    """The links of one page with what their requests shall have in common."""
+    """The links of one page, with the common fields of their requests."""
 
     __slots__ = ("base_url", "fields", "hrefs")
 

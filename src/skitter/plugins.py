@@ -1,12 +1,12 @@
-"""Parts: what a name in a setting or on the command line stands for.
+"""Plugins: the objects that names in settings and on the command line refer to.
 
 A frontier, an output, a fetcher or a source is named in one of these ways, tried in this order:
 
-* a name that is built in, or that another package offers by an entry point of the kind's group,
+* the name of a built-in plugin, or of a plugin that another package registers as an entry point,
 * a dotted path, ``package.module:Name``,
-* in the settings of a spider also by the object itself.
+* in the settings of a spider, also the object itself.
 
-After a name and a colon stands what the part is to be told: ``sqlite:PATH``, ``file:proxies.txt``.
+An argument may follow the name after a colon: ``sqlite:PATH``, ``file:proxies.txt``.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _DOTTED = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)(?::(.*))
 
 
 class PluginKind(msgspec.Struct, frozen=True):
-    """One kind of replaceable part."""
+    """One kind of plugin."""
 
     what: str
-    """For messages: ``frontier``, ``output`` ..."""
+    """Name of the kind in messages: ``frontier``, ``output`` ..."""
     group: str
-    """Of the entry points by which other packages offer such parts."""
+    """Group of the entry points with which other packages register plugins of this kind."""
     built_in: Mapping[str, Any]
     error: type[SkitterError]
-    """Raised for a part that is there and cannot be loaded."""
+    """Class of the error that is raised for a plugin that cannot be loaded."""
 
     def named(self, name: str) -> Any | None:
-        """Return what a plain name stands for, or ``None``."""
+        """Return the plugin with a plain name, or ``None``."""
         if name in self.built_in:
             return self.built_in[name]
         for point in _offered(self.group).select(name=name):
@@ -58,9 +58,9 @@ class PluginKind(msgspec.Struct, frozen=True):
         return None
 
     def at_path(self, text: str) -> tuple[Any, str] | None:
-        """Return what stands at a dotted path and what the text says after it, or ``None``.
+        """Return the object at a dotted path and the argument after it, or ``None`` for another form of text.
 
-        Raises the kind's error if the module is there and cannot be imported, or lacks the name.
+        Raises an error of the kind if the module exists but cannot be imported, or lacks the name.
         """
         found = _DOTTED.fullmatch(text)
         if found is None or not _exists(found[1]):
@@ -79,23 +79,23 @@ class PluginKind(msgspec.Struct, frozen=True):
             ) from error
 
     def find(self, text: str) -> tuple[Any, str]:
-        """Return what ``NAME``, ``NAME:REST`` or a dotted path stands for, and the rest of the text.
+        """Return the plugin of a text ``NAME``, ``NAME:ARGUMENT`` or a dotted path, and the argument.
 
-        Raises the kind's error for a text that stands for nothing, with the names that are known.
+        Raises an error of the kind for an unknown name; the remedy lists the known names.
         """
         name, _, rest = text.partition(":")
         part = self.named(name.lower())
         found = (part, rest) if part is not None else self.at_path(text)
         if found is None:
             raise self.error(
-                f"{self.what} {text!r} is of no known kind",
-                remedy=f"known are {', '.join(self.known())}; or write package.module:Name. If an installed package"
-                f" provides {name!r}, its installation is out of date: install it again",
+                f"unknown {self.what}: {text!r}",
+                remedy=f"use one of: {', '.join([*self.known(), 'package.module:Name'])}. If an installed package"
+                f" provides {name!r}, install that package again",
             )
         return found
 
     def known(self) -> list[str]:
-        """Return the names that are built in or installed."""
+        """Return the names of the built-in and the installed plugins."""
         return sorted({*self.built_in, *(point.name for point in _offered(self.group))})
 
 
@@ -109,16 +109,16 @@ def _offered(group: str) -> EntryPoints:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # a parent that is no package
+    except (ImportError, ValueError):  # the parent is not a package
         return False
 
 
 @contextmanager
 def needing(extra: str, purpose: str, kind: type[SkitterError] = UsageError) -> Iterator[None]:
-    """Stand around the imports of an optional dependency.
+    """Enclose the imports of an optional dependency.
 
-    Raises ``kind``, :class:`~skitter.errors.UsageError` by default, which names the extra to install, if a package
-    is missing.
+    If a package is missing, raises ``kind`` (default: :class:`~skitter.errors.UsageError`), which names the extra to
+    install.
     """
     try:
         yield
@@ -129,6 +129,6 @@ def needing(extra: str, purpose: str, kind: type[SkitterError] = UsageError) -> 
 
 
 def need(module: str, extra: str, purpose: str) -> Any:
-    """Import a package of an optional dependency that has no types; raises as :func:`needing` does."""
+    """Import a package of an optional dependency without type information. Raises the errors of :func:`needing`."""
     with needing(extra, purpose):
         return import_module(module)

@@ -1,8 +1,8 @@
-"""Politeness: how gently each host is fetched.
+"""Politeness: the limits on how fast and how often each host is fetched.
 
-A *slot* is the unit of politeness: everything in it shares one delay, one concurrency_per_slot and one set of
-rates, over all workers of the job. Normally a slot is a host; a :class:`LimitRule` may make it a
-registered domain or one pool for all hosts that the rule matches.
+A *slot* is the unit of politeness. All its requests share one delay, one concurrency_per_slot and one set of rates, over
+all workers of the job. Normally a slot is a host. A :class:`LimitRule` may make it a registered domain, or one pool for
+all hosts that the rule matches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skitter.web.urls import registered_domain
 SlotUnit = Literal["host", "domain", "rule"]
 
 DEFAULT_CONCURRENCY_PER_SLOT = 4
-"""Fetches in flight per slot where nothing else is said."""
+"""Default number of concurrent fetches per slot."""
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -49,9 +49,9 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one slot (host), of the hosts of a queue, a task or a domain.
+    """Limits of one slot (host), or of the hosts of a queue, a task or a domain.
 
-    A limit that is not set comes from the more general limits, in the end from the settings of the job. Raises
+    A limit that is not set is taken from more general limits, and finally from the settings of the job. Raises
     :class:`~skitter.errors.SettingsError` for a negative number or an invalid rate.
     """
 
@@ -79,7 +79,7 @@ class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(map(Rate.parse, self.rates))
 
     def over(self, general: HostLimits) -> HostLimits:
-        """Return these limits, completed by more general ones."""
+        """Return these limits, with missing values taken from more general ones."""
         return HostLimits(
             delay=general.delay if self.delay is None else self.delay,
             jitter=general.jitter if self.jitter is None else self.jitter,
@@ -90,7 +90,7 @@ class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def strictest(self, other: HostLimits) -> HostLimits:
-        """Return limits that satisfy both."""
+        """Return the stricter of both limits for each value."""
 
         def both(choose: Callable[[list[Any]], Any], name: str) -> Any:
             given = [value for limits in (self, other) if (value := getattr(limits, name)) is not None]
@@ -117,8 +117,8 @@ class LimitRule(HostLimits, frozen=True, kw_only=True):
     domain_glob: str | None = None
     domain_regexp: str | None = None
     unit: SlotUnit = "host"
-    """``host``: each host has the limits to itself; ``domain``: each registered domain (Public Suffix List);
-    ``rule``: all hosts that match share them."""
+    """``host``: each host has its own slot; ``domain``: each registered domain (Public Suffix List) has one;
+    ``rule``: all matching hosts share one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,11 +144,11 @@ class LimitRule(HostLimits, frozen=True, kw_only=True):
 
 
 class Politeness:
-    """Which slot a host belongs to, and the limits of each slot.
+    """Maps hosts to slots, and slots to their limits.
 
-    ``queues``: limits of queues that have some of their own. A rule that matches a host is stronger. ``domains``: limits
-    of hosts by domain, with its subdomains; the longest that fits counts. They leave the slots as they are, and a rule
-    is stronger, but no queue.
+    ``queues``: limits of the queues that have their own. ``domains``: limits of hosts by domain, with its subdomains; the
+    longest matching domain applies. Neither changes the slots. Limits of a rule take precedence over those of a domain,
+    and these over those of a queue.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Politeness:
             key = registered_domain(name) if unit == "domain" else name
             self.domains[key] = limits.strictest(self.domains.get(key, _NO_LIMITS))
         self.slot_of = lru_cache(maxsize=65_536)(self._slot_of)
-        """Slot key of a host (``name`` or ``name:port``); remembered for the hosts met last."""
+        """Return the slot key of a host (``name`` or ``name:port``). The keys of the last hosts are cached."""
 
     def _slot_of(self, host: str) -> str:
         name = _without_port(host)
@@ -179,7 +179,7 @@ class Politeness:
         key = registered_domain(name) if unit == "domain" else name
         if unit == "rule":
             return f"{_RULE}{index}"
-        # The key has to tell which rule holds, also where the rule does not match the key itself.
+        # The key must identify the rule, even if the rule does not match the key itself.
         return key if self._rule_of(key, key) == index else f"{_RULE}{index}:{key}"
 
     def _rule_of(self, host: str, name: str) -> int | None:
@@ -189,12 +189,12 @@ class Politeness:
         return None
 
     def changed(self, default: HostLimits, domains: Mapping[str, HostLimits]) -> Politeness:
-        """Return the same rules with other limits where none of them says otherwise."""
+        """Return the same rules with other default limits."""
         return Politeness(default, self.rules, self._unit, self.queues, domains)
 
     @property
     def unit(self) -> SlotUnit:
-        """What a slot is where no rule says otherwise."""
+        """The kind of the slots of hosts that no rule matches."""
         return self._unit
 
     def policy_of(self, slot: str) -> HostLimits:
@@ -212,11 +212,11 @@ class Politeness:
         return self.domains.get(host)
 
     def default_of(self, queue: str) -> HostLimits:
-        """Return the limits of the slots of a queue that are under no rule."""
+        """Return the limits of the slots of a queue that no rule matches."""
         return self.queues.get(queue, _NO_LIMITS).over(self.default)
 
     def rule_of_slot(self, slot: str) -> int | None:
-        """Return the number of the rule that a slot is under; ``None``: the job's own limits hold."""
+        """Return the number of the rule of a slot, or ``None`` if the limits of the job apply."""
         slot = without_queue(slot)
         if slot.startswith(_RULE):
             index = _index(slot.removeprefix(_RULE).partition(":")[0])

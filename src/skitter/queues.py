@@ -1,7 +1,7 @@
-"""Queues: the named queues of one job, and how a slot tells which of them it belongs to.
+"""Queues: the named queues of one job, and the slot keys that contain their names.
 
-``docs/queues.md`` explains what a queue is. A slot of a queue is written ``QUEUE|SLOT``; a slot without a bar is one
-of the default queue. No host name can hold a bar (WHATWG URL, forbidden host code points).
+``docs/guides/queues.md`` describes queues. The key of a slot is ``QUEUE|SLOT``; a key without a bar belongs to the default
+queue. A host name cannot contain a bar (WHATWG URL, forbidden host code points).
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ import re
 from collections.abc import Mapping
 
 DEFAULT_QUEUE = "default"
-"""Name of the queue of all requests that name none."""
+"""Name of the queue of all requests without a queue name."""
 
 EVERY_OTHER = "*"
-"""In :data:`QueueQuotas`: each queue that is not named."""
+"""Key in :data:`QueueQuotas` for every queue that is not named."""
 
 QueueQuotas = Mapping[str, int]
-"""How many requests a worker takes of each queue at most. A queue that is neither named nor meant by
-:data:`EVERY_OTHER` is not served."""
+"""Maximum number of requests that a worker takes from each queue. A queue without an entry is not served, unless
+:data:`EVERY_OTHER` has one."""
 
 _BAR = "|"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-NAME_RULE = "a name of a queue has 1 to 64 letters, digits, dashes and underscores"
+NAME_RULE = "use 1 to 64 letters, digits, dashes and underscores"
 
 
 def is_queue_name(name: object) -> bool:
-    """Tell whether a queue may be called so."""
+    """Return whether a text is a valid name of a queue."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def slot_in(queue: str, slot: str) -> str:
-    """Return the key of a slot in a queue. ``slot`` is the one of its host; an empty queue is the default one."""
+    """Return the key of a slot in a queue. ``slot`` is the key of its host; an empty queue is the default queue."""
     return slot if not queue or queue == DEFAULT_QUEUE else f"{queue}{_BAR}{slot}"
 
 
 def queue_of(slot: str) -> str:
-    """Return the queue that a slot belongs to."""
+    """Return the queue of a slot."""
     queue, bar, _ = slot.partition(_BAR)
     return queue if bar else DEFAULT_QUEUE
 
@@ -47,7 +47,7 @@ def without_queue(slot: str) -> str:
 
 
 def share_of(shares: QueueQuotas | None, queue: str, limit: int) -> int:
-    """Return how many requests of a queue may be leased, of ``limit`` in all; ``None``: any number of any queue."""
+    """Return the maximum number of leases per queue, for ``limit`` leases in total. ``None``: no limit per queue."""
     if shares is None:
         return limit
     share = shares.get(queue)

@@ -1,4 +1,4 @@
-"""Request: one thing to fetch. Immutable, serialisable without pickle, names its callback."""
+"""Request: an immutable request, which is stored without pickle and refers to its callback by name."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from skitter.queues import NAME_RULE, is_queue_name
 from skitter.web.urls import canonical
 
 RECORD_VERSION = 1
-"""First byte of every stored record. A reader refuses versions that it does not know."""
+"""First byte of every stored record. A reader refuses unknown versions."""
 
 FINGERPRINT_VERSION = 1
-"""Changes whenever the same request would get another fingerprint; stored with each job."""
+"""Version of the fingerprint algorithm, stored with each job. It changes whenever a request would get another fingerprint."""
 
 
 if TYPE_CHECKING:
@@ -31,49 +31,47 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request of a job.
 
     ``url``
-        Absolute http(s) URL. The fragment is not sent and is no part of the identity.
+        Absolute http(s) URL. The fragment is not sent and does not belong to the identity.
     ``method``, ``headers``, ``body``
         As in HTTP. A ``str`` body is encoded as UTF-8.
     ``callback``, ``errback``
-        Name of a spider method (a bound method is accepted and kept by its name). ``None`` means
-        ``parse`` for the callback and none for the errback.
-    ``cb_kwargs``
-        Keyword arguments for the callback. ``meta``: values that travel with the request.
-        Both must be made of what MessagePack can carry: ``None``, booleans, 64-bit integers,
-        floats, strings, bytes, datetimes with a time zone, lists and dicts. A tuple comes back as a list.
+        Name of a spider method. A bound method is accepted and stored by its name. ``None`` means the callback ``parse``,
+        and no errback.
+    ``cb_kwargs``, ``meta``
+        Keyword arguments for the callback, and values that the request carries. Their values must be encodable as
+        MessagePack: ``None``, booleans, 64-bit integers, floats, strings, bytes, datetimes with a time zone, lists and
+        dicts. A tuple is read back as a list.
     ``priority``
         Any integer; higher is fetched first. Default 0.
     ``depth``
-        Set by the engine to the parent's depth + 1; whatever a callback puts here is overwritten.
+        Depth of the parent + 1. The engine sets it and overwrites the value from a callback.
     ``depth_limit``
-        Deepest page that may be reached by links from here; ``None``, the default: what the setting says. A request
-        that a callback gives has its own, so it is to be handed on.
+        Maximum depth of the pages that links from this page lead to. ``None``, the default: the setting applies. Children
+        do not inherit it, so a callback must pass it to its requests.
     ``dont_filter``
-        Skip the duplicate test (the request is still counted and leased like any other).
+        Skip the duplicate test. The request is still counted and leased like any other.
     ``cookies``
-        Cookies for this request only, sent besides those of its ``session``.
+        Cookies of this request only, sent in addition to those of its ``session``.
     ``session``
         Name of the cookie jar that this request reads and writes. Default: the shared jar ``""``.
     ``fingerprint_keys``
-        Names of ``meta`` keys that are part of the identity (two requests with the same URL and
-        different values are different requests). A key that ``meta`` lacks raises
-        :class:`~skitter.errors.MissingFingerprintKey`.
+        Names of ``meta`` keys that are part of the identity: two requests with the same URL and different values are
+        different requests. A key that is missing in ``meta`` raises :class:`~skitter.errors.MissingFingerprintKey`.
     ``delay``
-        Seconds to wait, from the moment the request is added, before it may be fetched.
+        Minimum time in seconds between adding the request and its fetch.
     ``not_before``
-        Unix time before which it may not be fetched. The later of the two rules.
+        Unix time before which the request is not fetched. If ``delay`` is set too, the later time applies.
     ``queue``
-        Name of the queue that it waits in (``docs/queues.md``), 1 to 64 letters, digits, dashes and underscores. Empty,
-        the default: that of the page that gave it; of a seed: ``default``. It is no part of the identity.
-    ``timeout``
-        Seconds for the whole transfer, instead of the setting. ``max_retries``: likewise.
+        Name of the queue of the request, 1 to 64 letters, digits, dashes and underscores. Empty, the default: the queue of
+        its page; for a seed: ``default``. The queue does not belong to the identity.
+    ``timeout``, ``max_retries``
+        Time limit for the whole transfer in seconds, and maximum number of retries. ``None``: the settings apply.
     ``proxy``
         Proxy URL for this request (``http://user:password@host:port``, ``socks5h://...``).
     ``referer``, ``redirects``
-        Where the request came from: the page that linked to it and the chain of URLs that
-        redirected to it. Set by the engine.
+        URL of the page that linked to this request, and the chain of URLs that redirected to it. Set by the engine.
     ``cookie_hop``
-        Length of that chain when a redirect of it last set a cookie; 0 if none did. Set by the engine.
+        Length of that chain when one of its redirects last set a cookie; 0 if none did. Set by the engine.
     """
 
     url: str
@@ -135,8 +133,8 @@ def _to_bytes(body: Any) -> bytes:
     if isinstance(body, (bytearray, memoryview)):
         return bytes(body)
     raise RequestError(
-        f"a request body is bytes or str, not {type(body).__name__}",
-        remedy="encode the body before it is given to Request",
+        f"the request body must be bytes or str, not {type(body).__name__}",
+        remedy="encode the body first",
     )
 
 
@@ -148,9 +146,9 @@ _VERSION_BYTE = bytes([RECORD_VERSION])
 def encode_request(request: Request) -> bytes:
     """Return the stored form of a request: a version byte, then a MessagePack map.
 
-    The URL is not in it: it is kept beside the record, where people can read it, and all links of a
-    page share one record. Raises :class:`~skitter.errors.RequestError` if ``meta``, ``cb_kwargs`` or
-    another field holds a value that MessagePack cannot carry.
+    The map does not contain the URL, which is stored next to the record. So the URL is readable, and all links of a page
+    share one record. Raises :class:`~skitter.errors.RequestError` if a field holds a value that MessagePack cannot
+    encode.
     """
     try:
         _refuse_lossy(request.meta, "meta", request.url)
@@ -169,7 +167,7 @@ _PLAIN = (str, int, float, bytes, bool, type(None))
 
 
 def _refuse_lossy(value: Any, path: str, url: str) -> None:
-    """Raise for a value that would not come back as it is, or not at all; ``path`` leads to it."""
+    """Raise an error for a value that MessagePack would change or cannot encode. ``path`` is its place in the request."""
     if isinstance(value, _PLAIN) or (isinstance(value, datetime) and value.tzinfo is not None):
         return
     if isinstance(value, dict):
@@ -187,18 +185,18 @@ def _refuse_lossy(value: Any, path: str, url: str) -> None:
 
 
 def decode_request(url: str, record: bytes) -> Request:
-    """Read a stored request back.
+    """Return a request from its stored form.
 
     Raises :class:`~skitter.errors.UndecodableRecord` for an unknown version or damaged bytes.
     """
     if not record:
         raise UndecodableRecord(
-            "it is no request, only the text of a seed that was refused", remedy="add it anew, put right"
+            "a rejected seed has no stored request", remedy="correct the seed and add it again"
         )
     if record[:1] != _VERSION_BYTE:
         raise UndecodableRecord(
-            f"stored request has format version {record[0]}, this skitter reads {RECORD_VERSION}",
-            remedy="replay it with the version that wrote it",
+            f"stored request has format version {record[0]}; this version of skitter reads {RECORD_VERSION}",
+            remedy="replay it with the version of skitter that wrote it",
         )
     try:
         request = _decode(memoryview(record)[1:])
@@ -211,9 +209,9 @@ def decode_request(url: str, record: bytes) -> Request:
 def fingerprint(request: Request, seed: int) -> bytes:
     """Return the 128-bit identity of a request.
 
-    XXH3-128 with the job's secret ``seed`` over method, canonical URL, body and the values of the
-    extra keys. A plain GET hashes its canonical URL alone, which lets a whole page of links be
-    tested without building a request each (see :func:`fingerprint_of_url`).
+    The identity is the XXH3-128 hash, with the job's secret ``seed``, of the method, the canonical URL, the body and the
+    values of the extra keys. For a plain GET, only the canonical URL is hashed. So all links of a page can be tested
+    without creating requests; see :func:`fingerprint_of_url`.
 
     Raises :class:`~skitter.errors.MissingFingerprintKey`.
     """
@@ -233,7 +231,7 @@ def fingerprint(request: Request, seed: int) -> bytes:
 
 
 def fingerprint_of_url(canonical_url: str, seed: int) -> bytes:
-    """Fingerprint of a plain GET of an already canonical URL."""
+    """Return the fingerprint of a plain GET of a canonical URL."""
     return xxhash.xxh3_128_digest(canonical_url.encode(), seed)
 
 
@@ -245,6 +243,6 @@ def _extra_values(request: Request) -> list[tuple[str, Any]]:
         return [(key, request.meta[key]) for key in sorted(request.fingerprint_keys)]
     except KeyError as missing:
         raise MissingFingerprintKey(
-            f"request {request.url!r} names the fingerprint key {missing} but its meta lacks it",
-            remedy=f"put {missing} into meta, or take it out of fingerprint_keys",
+            f"request {request.url!r} has no meta value for the fingerprint key {missing}",
+            remedy=f"add {missing} to meta, or remove it from fingerprint_keys",
         ) from None

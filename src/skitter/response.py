@@ -1,4 +1,4 @@
-"""Response: what came back for a request. Cheap to build: whatever has to be read is read when asked for."""
+"""Response: the answer to a request, whose parts are decoded and parsed on first use."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class Response:
     """The answer to one request.
 
     ``url``
-        That was fetched. Redirects are requests of their own, so this is where the body came from.
+        URL of the request. Redirects are separate requests, so this is the URL that returned the body.
     ``status``
-        HTTP status code. Any status is a response.
+        HTTP status code. An error status is a response too.
     ``headers``
-        Read-only, names without case. Given as a mapping, or as the bytes received.
+        Read-only headers with case-insensitive names. Pass a mapping, or the received bytes.
     ``body``
-        Bytes, after Content-Encoding was undone.
+        The body as bytes, with its Content-Encoding removed.
     ``request``
-        That it answers.
+        The answered request.
     ``latency``
         Seconds from sending the request to the first byte of the answer.
     ``ip``, ``protocol``
-        Address that answered, and ``http/1.1`` or ``h2``; empty if not known.
+        Address of the server, and ``http/1.1`` or ``h2``; empty if unknown.
     ``encoding``
-        Name of the Python codec of ``text``; found out from the body if not given.
+        Name of the Python codec of ``text``. Default: detected from the body.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Response:
         self._base_url: str | None = None
 
     def replace(self, **changes: Any) -> Response:
-        """Return a copy with some of the constructor's arguments changed; the body is shared."""
+        """Return a copy with some constructor arguments changed. The copy shares the body."""
         given: dict[str, Any] = {
             "url": self.url,
             "status": self.status,
@@ -111,7 +111,7 @@ class Response:
 
     @property
     def depth(self) -> int:
-        """Number of links from the start to this page."""
+        """Number of links from a start URL to this page."""
         return 0 if self.request is None else self.request.depth
 
     # Status and headers
@@ -134,7 +134,7 @@ class Response:
         return parsed
 
     def header(self, name: str, default: str = "") -> str:
-        """Return the first value of one header, without reading the others."""
+        """Return the first value of a header, without parsing the others."""
         if isinstance(self._headers, bytes):
             value = find_header(self._headers, name)
             return default if value is None else value
@@ -142,52 +142,52 @@ class Response:
 
     @property
     def content_type(self) -> str:
-        """Media type in lower case without parameters, such as ``text/html``; empty if none was sent."""
+        """Media type in lower case without parameters, such as ``text/html``; empty if the server sent none."""
         if self._content_type is None:
             self._content_type = media_types.media_type(self.header("content-type"))
         return self._content_type
 
     @property
     def is_html(self) -> bool:
-        """Whether it is HTML or XHTML: by its type, or without one by how the body begins."""
+        """Whether the page is HTML or XHTML, by its media type or, without one, by the start of the body."""
         return media_types.is_html(self.content_type, self.body)
 
     @property
     def is_xml(self) -> bool:
-        """Whether it is XML other than XHTML."""
+        """Whether the page is XML other than XHTML."""
         return media_types.is_xml(self.content_type)
 
     @property
     def is_text(self) -> bool:
-        """Whether ``text`` can be asked for."""
+        """Whether the body can be read as ``text``."""
         return media_types.is_text(self.content_type, self.body)
 
     # The body
 
     @property
     def encoding(self) -> str:
-        """Name of the Python codec that reads the body (see :mod:`skitter.web.encoding`)."""
+        """Name of the Python codec that decodes the body (see :mod:`skitter.web.encoding`)."""
         if self._encoding is None:
             self._encoding = detect(self.body, self.header("content-type"))
         return self._encoding
 
     @property
     def text(self) -> str:
-        """The body as text; undecodable bytes are U+FFFD.
+        """The body as text. Undecodable bytes become U+FFFD.
 
-        Raises :class:`~skitter.errors.UsageError` for images and other content that is no text.
+        Raises :class:`~skitter.errors.UsageError` for images and other binary content.
         """
         if self._text is None:
             if not self.is_text:
                 raise UsageError(
-                    f"{self.url} is no text but {self.content_type or 'binary data'}",
+                    f"{self.url} is not text but {self.content_type or 'binary data'}",
                     remedy="test response.is_text first, or read response.body",
                 )
             self._text = decode(self.body, self.encoding)
         return self._text
 
     def json(self) -> Any:
-        """Return the body read as JSON. Raises ValueError if it is none."""
+        """Return the body parsed as JSON. Raises ValueError for invalid JSON."""
         if self.encoding == "utf-8":
             try:
                 return msgspec.json.decode(self.body)
@@ -197,9 +197,9 @@ class Response:
 
     @property
     def selector(self) -> Selector:
-        """The parsed page: XML and JSON by their types, any other text as HTML.
+        """The parsed page. XML and JSON are parsed by their media types, any other text as HTML.
 
-        Raises :class:`~skitter.errors.UsageError` for content that is no text.
+        Raises :class:`~skitter.errors.UsageError` for binary content.
         """
         if self._selector is None:
             text = self.text
@@ -212,46 +212,46 @@ class Response:
         return self._selector
 
     def css(self, query: str) -> SelectorList:
-        """Select by CSS; see :meth:`Selector.css <skitter.html.selector.Selector.css>`."""
+        """Select with CSS; see :meth:`Selector.css <skitter.html.selector.Selector.css>`."""
         return self.selector.css(query)
 
     def xpath(
         self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
     ) -> SelectorList:
-        """Select by XPath; see :meth:`Selector.xpath <skitter.html.selector.Selector.xpath>`."""
+        """Select with XPath; see :meth:`Selector.xpath <skitter.html.selector.Selector.xpath>`."""
         return self.selector.xpath(query, namespaces, **variables)
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:
-        """Select from JSON by JMESPath."""
+        """Select from JSON with JMESPath."""
         return self.selector.jmespath(query, **options)
 
     # Links
 
     @property
     def base_url(self) -> str:
-        """What relative links are resolved against: ``<base href>`` if the page has one, else its URL."""
+        """Base URL of relative links: the ``<base href>`` of the page, or else its URL."""
         if self._base_url is None:
             bases = self.selector.attribute_on_page("base", "href") if self.is_html else []
             self._base_url = (normalize(bases[0], self.url) if bases else None) or self.url
         return self._base_url
 
     def urljoin(self, href: str) -> str:
-        """Return the absolute URL of a link of this page, normalised and without fragment.
+        """Return the absolute URL of a link of this page, normalized and without its fragment.
 
-        Raises :class:`~skitter.errors.RequestError` for a link that is no URL.
+        Raises :class:`~skitter.errors.RequestError` for an invalid URL.
         """
         url = normalize(href, self.base_url)
         if url is None:
             raise RequestError(
-                f"link {href!r} of {self.url} is no URL", remedy="pass a URL, absolute or relative"
+                f"invalid link {href!r} of {self.url}", remedy="pass a URL, absolute or relative"
             )
         return url
 
     def hrefs(self, css: str = "a") -> list[str]:
-        """Return the links of the elements that a query finds, as they stand in the page.
+        """Return the unchanged links of the elements that a query finds.
 
-        ``href`` or else ``src`` of an element; the values themselves of a query with ``::attr()``. Content that
-        is neither HTML nor XML has none.
+        The link of an element is its ``href`` or else its ``src``. A query with ``::attr()`` returns the attribute values.
+        The result is empty for content other than HTML and XML.
         """
         if not self.is_html and not self.is_xml:
             return []
@@ -259,7 +259,7 @@ class Response:
         return self.css(css).links() if simple is None else self.selector.attribute_on_page(*simple)
 
     def links(self, css: str = "a") -> list[str]:
-        """Return the absolute http(s) URLs of :meth:`hrefs`, each once, in order."""
+        """Return the absolute http(s) URLs of :meth:`hrefs`, in order and without duplicates."""
         hrefs = self.hrefs(css)
         if not hrefs:
             return []
@@ -274,7 +274,7 @@ class Response:
     ) -> Request:
         """Return a request for a link of this page: an absolute or relative URL, or a selector.
 
-        A selector is an element with ``href`` or ``src``, or an attribute value. ``request_fields`` are those of
+        The selector is an element with ``href`` or ``src``, or an attribute value. ``request_fields`` are the fields of
         :class:`~skitter.request.Request`. Raises :class:`~skitter.errors.RequestError`.
         """
         return Request(self.urljoin(_href_of(link)), callback, **request_fields)
@@ -288,13 +288,13 @@ class Response:
         xpath: str | None = None,
         **request_fields: Any,
     ) -> Links:
-        """Return all those links as one batch to yield: the fastest way to follow them.
+        """Return all these links as one batch to yield, the fastest way to follow them.
 
-        ``links`` is a CSS query (``"a"``), or a list of what :meth:`follow` takes; or give one query as ``css`` or
-        ``xpath``. Elements that lead nowhere are passed over when they come from a query. Iterating over the
-        batch gives its requests.
+        ``links`` is a CSS query (``"a"``), or a list of values for :meth:`follow`. ``css`` and ``xpath`` are queries and
+        replace ``links``. Elements without a link are skipped if a query has found them. Iterating over the batch yields its
+        requests.
 
-        Raises :class:`~skitter.errors.UsageError` unless exactly one of the three is given.
+        Raises :class:`~skitter.errors.UsageError` unless exactly one of the three arguments is given.
         """
         if (links is not None) + (css is not None) + (xpath is not None) != 1:
             raise UsageError(
@@ -324,7 +324,7 @@ def _href_of(link: str | Selector | parsel.Selector) -> str:
     href = link.link if isinstance(link, Selector) else None
     if href is None:
         raise RequestError(
-            f"{link!r} leads nowhere",
+            f"{link!r} has no link to follow",
             remedy="follow a URL, an element with href or src, or an attribute value",
         )
     return href

@@ -1,4 +1,4 @@
-"""Scope: which URLs belong to a crawl. Every refusal has a reason, and is counted by it."""
+"""Scope: decides which URLs belong to a crawl, and gives a reason for every refusal."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ UNPARSABLE = "unparsable"
 
 
 class Scope:
-    """Decides on normalised URLs. Decisions on hosts are remembered: links mostly repeat their hosts.
+    """Decides whether normalized URLs are in scope. Decisions about hosts are cached, because links repeat their hosts.
 
-    ``allowed_domains`` admits a domain with all its subdomains (empty: all). ``scope`` restricts
-    links to what the ``seeds`` have: their ``host``, registered ``domain`` or URL ``prefix``
-    (up to the last slash). ``allow`` and ``deny`` are regular expressions searched in the URL.
+    ``allowed_domains`` allows domains with all their subdomains (empty: all). ``scope`` limits links to the ``host``, the
+    registered ``domain`` or the URL ``prefix`` (up to the last slash) of the ``seeds``. ``allow`` and ``deny`` are regular
+    expressions that are searched in the URL.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Scope:
         )
         self._prefixes = tuple(_prefix(url) for url in urls) if scope == "prefix" else ()
         self.admits_host = lru_cache(maxsize=65_536)(self._admits_host)
-        """Whether a host (``name`` or ``name:port``) is within the scope."""
+        """Return whether a host (``name`` or ``name:port``) is in scope."""
         self._plain = not (self._allow or self._deny or self._prefixes)
 
     def _admits_host(self, host: str) -> bool:
@@ -70,13 +70,13 @@ class Scope:
         )
 
     def refuse(self, url: str, host: str) -> str | None:
-        """Return the reason to refuse a URL, or ``None`` to take it. Depth is asked once a page."""
+        """Return the reason to refuse a URL, or ``None`` if it is in scope. The depth is checked separately, once per page."""
         if not url.startswith(_SCHEMES):
             return SCHEME
         return self.refuse_path(url) if self.admits_host(host) else HOST
 
     def refuse_path(self, url: str) -> str | None:
-        """Do the part of :meth:`refuse` that depends on more than scheme and host."""
+        """Check the parts of a URL other than its scheme and host; see :meth:`refuse`."""
         if len(url) > self._max_length:
             return LENGTH
         return None if self._plain else self._refuse_by_pattern(url)
@@ -91,7 +91,7 @@ class Scope:
         return None
 
     def too_deep(self, depth: int) -> bool:
-        """Tell whether requests of this depth are beyond the limit."""
+        """Return whether a depth exceeds the limit."""
         return self.depth_limit is not None and depth > self.depth_limit
 
 
@@ -100,7 +100,8 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise SettingsError(
-            f"{text!r} is no regular expression: {error}", remedy="correct it, or escape it with a backslash"
+            f"invalid regular expression {text!r}: {error}",
+            remedy="correct it, or escape it with backslashes",
         ) from error
 
 
@@ -108,7 +109,7 @@ def _domain(text: str) -> str:
     domain = text.strip().lower().lstrip("*").lstrip(".")
     if not domain or "/" in domain:
         raise SettingsError(
-            f"allowed domain {text!r} is not a domain", remedy="write it like example.com, without a scheme"
+            f"invalid allowed domain: {text!r}", remedy="write it like example.com, without a scheme"
         )
     return domain
 

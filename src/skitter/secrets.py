@@ -11,12 +11,12 @@ from urllib.parse import quote, unquote
 from skitter.errors import FrontierError, SkitterError
 
 FRONTIER_PASSWORD = "SKITTER_FRONTIER_PASSWORD"  # noqa: S105 - the name of a variable
-"""Variable of the environment with the password of a Valkey or Redis frontier, where its URL has none.
-With ``_FILE`` after it: the path of a file that holds it, as containers are given their secrets."""
+"""Environment variable with the password of a Valkey or Redis frontier whose URL contains none.
+The variable with the suffix ``_FILE`` names a file with the password, as containers provide secrets."""
 SENTINEL_PASSWORD = "SKITTER_SENTINEL_PASSWORD"  # noqa: S105 - the name of a variable
-"""The same for the sentinels themselves."""
+"""Environment variable with the password of the sentinels themselves."""
 BROKER_SECRET = "SKITTER_BROKER_SECRET"  # noqa: S105 - the name of a variable
-"""The same for what stands before the hosts of a broker: a token, or ``USER:PASSWORD``."""
+"""Environment variable with the credentials of a broker: a token, or ``USER:PASSWORD``."""
 
 # User and password between :// and @. The second alternative matches a password with unencoded delimiters (/ ? # @), which
 # urlsplit would read as part of the host or the path: refuse_raw_password rejects it before such an error can repeat it.
@@ -30,23 +30,23 @@ _OPTION = re.compile(
 # A percent-encoded URL as the value of an option, such as the state of a broker. It may hold secrets of its own.
 _URL_IN_OPTION = re.compile(r"(?<==)[^&#]*%3A%2F%2F[^&#]*", re.IGNORECASE)
 _BROKER = re.compile(r"(?:nsq|nats):|.*?[?&]state=", re.DOTALL)
-"""URL of a frontier with its queue in a broker: other packages may bring more kinds, which all name a state."""
+"""URL of a frontier whose queue is in a broker. Other packages can add kinds; the URL of each kind names a state."""
 
 
 def output_variable(kind: str, what: str = "password") -> str:
-    """Return the variable of the environment with a secret of an output, where its URL has none.
+    """Return the environment variable with a secret of an output whose URL does not contain it.
 
-    ``kind``: ``redis``, ``mongodb``, ``postgresql``, or the scheme of another one; each has its own, so that no
-    server is told the password of another. ``what``: the option that is secret. Also with ``_FILE``, as for
-    :data:`FRONTIER_PASSWORD`.
+    ``kind``: ``redis``, ``mongodb``, ``postgresql``, or the scheme of another output. Each kind has its own variable, so
+    that no server receives the password of another one. ``what``: name of the secret option. The suffix ``_FILE`` works
+    as for :data:`FRONTIER_PASSWORD`.
     """
     return f"SKITTER_OUTPUT_{re.sub(r'[^A-Za-z0-9]', '_', kind)}_{what}".upper()
 
 
 def secret_outside(name: str, error: type[SkitterError] = FrontierError) -> str:
-    """Return what a variable of the environment says, or the file that the one with ``_FILE`` names; else nothing.
+    """Return the value of an environment variable, or the contents of the file that the variable with ``_FILE`` names.
 
-    Raises ``error`` if the file cannot be read.
+    The default is an empty string. Raises ``error`` if the file cannot be read.
     """
     if value := os.environ.get(name):
         return value
@@ -56,10 +56,10 @@ def secret_outside(name: str, error: type[SkitterError] = FrontierError) -> str:
     try:
         return Path(path).read_text("utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
         raise error(
             f"{name}_FILE names {path}, which cannot be read: {reason}",
-            remedy="name a file that holds the password and nothing else",
+            remedy="name a UTF-8 file that contains only the password",
         ) from problem
 
 
@@ -78,7 +78,7 @@ def shown_url(url: str) -> str:
 
 
 def secrets_in(url: str) -> list[str]:
-    """Return the secrets of the URL of a frontier or an output, both percent-encoded and decoded."""
+    """Return the secrets in the URL of a frontier or an output, both percent-encoded and decoded."""
     found = [_given(access).partition(":")[2] or _given(access) for access in _ACCESS.finditer(url)]
     found += [option[0].partition("=")[2].rstrip("&") for option in _OPTION.finditer(url)]
     inner = [unquote(one[0]) for one in _URL_IN_OPTION.finditer(url)]
@@ -87,16 +87,17 @@ def secrets_in(url: str) -> list[str]:
 
 
 def refuse_raw_password(url: str) -> None:
-    """Raise :class:`ValueError` for a URL whose password is not percent-encoded, before others read it in another way.
+    """Raise :class:`ValueError` for a URL whose password is not percent-encoded.
 
-    Their errors would repeat pieces of it, as those of :func:`urllib.parse.urlsplit` do.
+    The check runs before other parsers, such as :func:`urllib.parse.urlsplit`, whose errors would repeat parts of the
+    password.
     """
     if any(found[2] is not None for found in _ACCESS.finditer(url)):
         raise ValueError("in a password write / as %2F, ? as %3F, # as %23, @ as %40")
 
 
 def _again(encoded: str, change: Callable[[str], str]) -> str:
-    """Change a URL that stands percent-encoded in another one."""
+    """Change a percent-encoded URL inside another URL."""
     inner = unquote(encoded)
     changed = change(inner)
     return encoded if changed == inner else quote(changed, safe="*")
@@ -119,5 +120,5 @@ def _given(found: re.Match[str]) -> str:
 
 
 def _is_secret(url: str, found: re.Match[str]) -> bool:
-    """Return whether the text before the hosts is a secret as a whole, as in the URL of a broker (not in that of its state)."""
+    """Return whether all of the text before the hosts is a secret, as in the URL of a broker (but not of its state)."""
     return _BROKER.match(url) is not None and found.start() == url.index("://") + 3

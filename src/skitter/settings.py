@@ -25,7 +25,7 @@ QueueOrder = Literal["priority", "fifo", "lifo", "random"]
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """The declaration of a setting, beside its name, type and default."""
+    """The declaration of a setting, in addition to its name, type and default."""
 
     help: str
     """Meaning of the setting: a phrase for the command line and the reference page, in Markdown."""

@@ -1,4 +1,4 @@
-"""Spider: the class face of user code: where to start, what to take from a page, what to follow."""
+"""Spider: the base class of spiders, which define start requests and callbacks for pages."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from skitter.request import Request
 
 
 class Spider:
-    """Base of a spider. Names follow Scrapy where Scrapy has one.
+    """Base of a spider. Names follow Scrapy where Scrapy has an equivalent.
 
-    A subclass sets ``start_urls`` or overrides :meth:`start`, and defines ``parse`` (and further
-    callbacks) as a coroutine, an async generator, a generator or a plain function. A callback gets a
-    :class:`~skitter.response.Response` and gives items, requests and whole batches of links.
+    A subclass sets ``start_urls`` or overrides :meth:`start`. It defines ``parse`` and further callbacks as coroutines,
+    async generators, generators or plain functions. A callback takes a :class:`~skitter.response.Response` and returns or
+    yields items, requests and batches of links.
 
     Keyword arguments (``-a NAME=VALUE`` on the command line) become attributes.
     """
 
     name: str = ""
-    """Name of the job unless another is given; default: the class name in lower case."""
+    """Default name of the job. Default: the class name in lower case."""
     start_urls: Sequence[str] = ()
     allowed_domains: Sequence[str] = ()
-    """Domains, each with its subdomains, outside which no link is followed. Empty: no bound."""
+    """Domains, with their subdomains, within which links are followed. Empty: all domains."""
     outputs: Sequence[str] = ()
-    """Where items go unless the command line says; see ``-o``."""
+    """Default outputs of the items. The option ``-o`` replaces them."""
     custom_settings: ClassVar[dict[str, Any]] = {}
-    """Settings of this spider; see :class:`~skitter.settings.Settings`."""
+    """Settings of the spider; see :class:`~skitter.settings.Settings`."""
     hooks: Sequence[object] = ()
-    """Hook collections: objects with methods that are named like a hook point."""
+    """Hook collections: objects whose methods have the names of hook points."""
 
     def __init__(self, **arguments: Any) -> None:
         for name, value in arguments.items():
@@ -40,15 +40,15 @@ class Spider:
         self.logger = logging.getLogger(f"skitter.spider.{self.name}")
 
     async def start(self) -> AsyncIterator[Request | str]:
-        """Yield the first requests (or URLs), as many as there are: they are streamed to the frontier.
+        """Yield the first requests or URLs. They are streamed to the frontier, so their number is not limited.
 
-        After an interruption the generator is run again and as many requests are skipped as had
-        been stored, so the order has to be the same each time. Raises
-        :class:`~skitter.errors.SpiderError` without ``start_urls``.
+        After an interruption, the generator runs again, and the requests that are already stored are skipped. So it must
+        yield the same requests in the same order each time. Raises :class:`~skitter.errors.SpiderError` without
+        ``start_urls``.
         """
         if not self.start_urls:
             raise NoSeeds(
-                f"spider {self.name!r} has nothing to start from",
+                f"spider {self.name!r} has no start requests",
                 remedy="set start_urls, or define async def start(self)",
             )
         for url in self.start_urls:

@@ -130,7 +130,7 @@ def test_a_finished_job_says_so_names_fresh_and_keeps_its_output(serve, tmp_path
     hits = len(server.log.hits)
     result = skitter(*command, cwd=tmp_path)
     assert result.returncode == 0
-    assert "was finished before" in result.stderr
+    assert "already finished" in result.stderr
     assert "--fresh" in result.stderr
     assert len(server.log.hits) == hits
     assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
@@ -238,7 +238,7 @@ def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(ser
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        ("pass", "has nothing to start from"),
+        ("pass", "has no start requests"),
         ("start_urls = ['http://127.0.0.1:9/']", "was refused: "),
         ("start_urls = ['shop.test/a']", "'shop.test/a'"),
     ],

@@ -169,13 +169,13 @@ def test_bad_lines_are_named_by_number_and_nothing_is_added_but_what_is_wished(s
     (shop / "seeds").write_text("\n".join(lines))
     before = status(shop)["counts"]
     line = complaint("add", "shop", "--file", "seeds", cwd=shop)
-    assert "nothing was added: 3 of 5 are no seeds" in line
+    assert "nothing was added: 3 of 5 seeds are invalid" in line
     assert all(text in line for text in ("line 3: ", "line 5: the seed has no url", "line 7: ")), line
     assert status(shop)["counts"] == before
     result = skitter("add", "shop", "--file", "seeds", "--skip-bad", cwd=shop)
     assert result.returncode == 0
     assert result.stderr.splitlines()[-1].startswith("added: 2;")
-    assert "left out, line 5: the seed has no url" in result.stderr
+    assert "skipped, line 5: the seed has no url" in result.stderr
 
 
 MISUSE = {
@@ -193,7 +193,7 @@ MISUSE = {
     ("purge", "shop", "no such host", "--ban"): "no such host",
     ("purge", "shop", ""): "host",
     ("top", "--frontier", "sqlite:"): "sqlite:",
-    ("export", "shop", "-o", "-"): "-",
+    ("export", "shop", "-o", "-"): "not a file for items",
 }
 
 
@@ -410,7 +410,7 @@ def test_items_are_exported_whole_also_of_a_job_that_runs(site, serve, tmp_path)
     assert skitter("export", "shop", "-o", "all.csv.gz", cwd=tmp_path).returncode == 0
     with gzip.open(tmp_path / "all.csv.gz", "rt") as file:
         assert len(file.read().splitlines()) == PAGES + 1
-    assert "is there already" in complaint("export", "shop", "-o", "all.csv.gz", cwd=tmp_path)
+    assert "already exists" in complaint("export", "shop", "-o", "all.csv.gz", cwd=tmp_path)
     assert skitter("export", "shop", "-o", "part.jsonl", "--force", cwd=tmp_path).returncode == 0
     assert urls_of(tmp_path / "part.jsonl") == truth_of(site, server)
 

@@ -61,7 +61,7 @@ def test_the_second_interruption_stops_at_once_and_a_rerun_resumes(serve, tmp_pa
         running.interrupt()
         code, _, stderr = running.end()
     assert code == 130
-    assert "stopped at once; everything committed is kept" in stderr
+    assert "stopped immediately; everything committed is kept" in stderr
     slow.go_on.set()
     assert skitter(*command, cwd=tmp_path).returncode == 0
     assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)

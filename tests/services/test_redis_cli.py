@@ -73,7 +73,7 @@ def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
     for machine in machines:
         assert machine.end()[0] == 0
     assert skitter("status", f"{job}x")[0] == 2
-    assert skitter("resume", job)[2].startswith("skitter: nobody runs job")
+    assert skitter("resume", job)[2].startswith(f"skitter: job {job!r} is not running")
     pushed = tmp_path / "pushed.jsonl"
     code, _, err = skitter("export", job, "-o", "all.jsonl")
     assert (code, "incomplete: " in err) == (1, True)

@@ -138,4 +138,4 @@ def test_a_job_whose_proxies_had_passwords_is_not_resumed_without_them(tmp_path)
     JobFolder("shop", tmp_path / ".skitter").write(JobSpec(job="shop", spider="shop.py", settings=settings))
     assert notes_of(tmp_path) == []
     line = complaint("resume", "shop", cwd=tmp_path)
-    assert "job 'shop' was begun with passwords in proxies, which are kept nowhere" in line
+    assert "job 'shop' was started with passwords in proxies, which are not stored" in line

@@ -140,7 +140,7 @@ def test_other_things_are_no_items(other):
 @pytest.mark.parametrize("other", ["text", [1], 5])
 def test_what_is_no_item_is_not_written(other):
     for write in (encode_item, item_fields):
-        with pytest.raises(StoreError, match="no item"):
+        with pytest.raises(StoreError, match="not an item"):
             write(other)
 
 

@@ -44,7 +44,7 @@ async def test_a_record_that_cannot_be_read_is_a_dead_letter_and_nothing_else_is
     await crawl.frontier.add([Entry(b"x" * 16, "127.0.0.1", f"{crawl.spider.url}odd", record)])
     ran = await crawl.run()
     assert (paths(ran), ran.state) == (["/"], JobState.FINISHED)
-    assert ran.letters["/odd"].startswith("record: " if record else "seed: it is no request")
+    assert ran.letters["/odd"].startswith("record: " if record else "seed: a rejected seed")
     assert crawl.site.counts["/odd"] == 0
 
 

@@ -129,7 +129,7 @@ async def test_an_error_in_start_fails_the_crawl_and_names_its_place(run):
 
 async def test_a_spider_without_start_urls_says_so(run):
     ran = await run(Starting)
-    assert "has nothing to start from" in str(ran.failure)
+    assert "has no start requests" in str(ran.failure)
     assert "set start_urls" in ran.failure.remedy
 
 
@@ -220,7 +220,7 @@ async def test_an_interrupted_loader_is_taken_over_where_it_was():
 
 async def test_a_spider_without_seeds_of_its_own_has_loaded_them_where_they_come_from_outside():
     frontier = EmbeddedFrontier()
-    with pytest.raises(SpiderError, match="nothing to start from"):
+    with pytest.raises(SpiderError, match="no start requests"):
         await loader(frontier, Spider(), "w").run()
     await frontier.abandon("w")
     from_outside = SeedLoader(

@@ -1,21 +1,21 @@
-"""Throughput: how fast a crawl is just now."""
+"""Throughput: measures the current speed of a crawl."""
 
 from __future__ import annotations
 
 from collections import deque
 
 _WINDOW = 10.0
-"""Seconds over which the present pace is taken."""
+"""Length in seconds of the interval that is measured."""
 
 
 class Throughput:
-    """Pages a second, over the last ten seconds."""
+    """Number of pages per second during the last ten seconds."""
 
     def __init__(self) -> None:
         self._readings: deque[tuple[float, int]] = deque()
 
     def note(self, seconds: float, pages: int) -> float:
-        """Take a reading of the pages so far and return the present pace."""
+        """Record the current number of pages, and return the current speed."""
         readings = self._readings
         readings.append((seconds, pages))
         while len(readings) > 2 and readings[1][0] <= seconds - _WINDOW:

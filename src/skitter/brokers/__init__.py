@@ -1,7 +1,7 @@
 """Optional frontiers whose queue is in a message broker: NSQ (``nsq:``) or NATS JetStream (``nats:``).
 
 The broker carries requests between workers. A second frontier, the *state* (Redis or SQLite), keeps everything that a
-broker cannot know, and makes every decision. ``docs/brokers.md`` explains the protocol. The rest of skitter does not
+broker cannot know, and makes every decision. ``docs/design/brokers.md`` explains the protocol. The rest of skitter does not
 import this package; the entry points of the group ``skitter.frontiers`` name :mod:`skitter.brokers.factory`.
 
 To support another broker:

@@ -95,7 +95,7 @@ def parse_address(url: str, job: str, rules: UrlRules) -> BrokerAddress:
 
 
 def channel_of(job: str) -> str:
-    """Return the channel of a job: its name, or a shortened one with a hash where the name is no valid channel."""
+    """Return the channel of a job: its name, or a shortened name with a hash if the name is not a valid channel."""
     return _shortened(job, re.sub(r"[^a-zA-Z0-9_-]", "_", job))
 
 

@@ -62,7 +62,7 @@ class Broker(Protocol):
 
     The broker promises one thing: a published message is delivered until a worker finishes it. Messages may arrive
     twice, late and in any order. Even a lost message does no lasting harm, because the state knows every request and
-    the frontier publishes again what has no message (see ``docs/brokers.md``).
+    the frontier publishes requests without a message again (see ``docs/design/brokers.md``).
 
     All methods are called on one event loop. When a worker crashes, nothing is called: the broker delivers the
     messages of that worker to others after its message timeout. That timeout should be about ``lease_seconds`` of

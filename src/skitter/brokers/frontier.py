@@ -1,6 +1,6 @@
 """Broker frontier: a message broker carries the queue, and a state frontier makes every decision.
 
-``docs/brokers.md`` explains the protocol.
+``docs/design/brokers.md`` explains the protocol.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from skitter.politeness import Politeness
 from skitter.queues import DEFAULT_QUEUE, EVERY_OTHER, QueueQuotas, queue_of, share_of
 
 DISCOVERY_INTERVAL = 2.0
-"""Seconds between two searches for queues that other processes have begun."""
+"""Seconds between two searches for queues that other processes have created."""
 DEAD_LETTERS_PAGE = 1_000
 """Dead letters read from the state in one call."""
 
@@ -137,7 +137,7 @@ class BrokerFrontier:
             return self._topics[queue]
 
     async def close(self) -> None:
-        """Publish what is on its way, return all messages, and close the broker and the state."""
+        """Publish the outgoing messages, return all received ones, and close the broker and the state."""
         try:
             for topic in self._topics.values():
                 await topic.close()
@@ -223,7 +223,7 @@ class BrokerFrontier:
         return queues
 
     async def _discover_queues(self) -> None:
-        """Open the topics of queues that other processes have begun."""
+        """Open the topics of queues that other processes have created."""
         now = asyncio.get_running_loop().time()
         if now - self._discovered_at >= DISCOVERY_INTERVAL:
             self._discovered_at = now

@@ -37,9 +37,9 @@ PUBLISH_TIMEOUT = 3600.0
 PULL_TIMEOUT = 2.0
 """Seconds after which the server ends a pull request."""
 PULL_SIZE = 256
-"""Messages asked for by one pull request."""
+"""Number of messages that one pull request asks for."""
 PUBLISH_BATCH_SIZE = 500
-"""Messages published before their confirmations are awaited."""
+"""Number of messages that are published before their confirmations are awaited."""
 RETRY_INTERVAL = 0.5
 """Seconds between two attempts while the server is away."""
 
@@ -161,7 +161,7 @@ class JetStreamBroker:
     # --- publishing --------------------------------------------------------------------------------------
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Publish messages at once: JetStream knows no delays. The receiver puts back what is early."""
+        """Publish messages immediately. JetStream does not support delays, so the receiver puts early messages back."""
         for start in range(0, len(messages), PUBLISH_BATCH_SIZE):
             await self._publish([message.body for message in messages[start : start + PUBLISH_BATCH_SIZE]])
 

@@ -44,7 +44,7 @@ _decode = msgspec.msgpack.Decoder(QueueMessage).decode
 
 
 def job_mark(fingerprint_seed: int) -> bytes:
-    """Return the mark of a job's life: each life begins with a secret seed, which the mark does not reveal."""
+    """Return the mark of a job. Each new start of the job creates a secret seed, which the mark does not reveal."""
     return hashlib.blake2b(
         fingerprint_seed.to_bytes(8, "big"), digest_size=8, person=b"skitter ticket"
     ).digest()

@@ -17,7 +17,7 @@ _MIN_REQUEUE_DELAY = 0.2
 _MAX_LATER_DELAY = 15.0
 """Longest delay in seconds of a message whose slot is empty at the moment."""
 _MAX_TRACKED_SLOTS = 20_000
-"""Slots whose pace is known, before it is measured anew."""
+"""Maximum number of slots whose pace is known. At this number, all paces are measured again."""
 _MAX_LEASE_GAP = 0.25
 """Longest gap in seconds between two leases of a slot that counts as its pace, unless the slot's delay is longer."""
 _SPACING = 0.5
@@ -28,9 +28,9 @@ class BrokerTuning(msgspec.Struct, frozen=True):
     """Times and amounts of a broker frontier. Times in seconds."""
 
     hold: float = 0.5
-    """Keep a message if its slot is ready within this time: brokers are slow to deliver what was put back."""
+    """Keep a message if its slot is ready within this time, because brokers are slow to deliver a returned message."""
     max_pending: int = 16
-    """Maximum number of messages kept, beyond those that the worker asked for."""
+    """Maximum number of messages that are kept in addition to those that the worker has requested."""
     offer_interval: float = 0.05
     """Shortest time between two offers of one message to the state."""
     dry_after: float = 3.0
@@ -57,15 +57,15 @@ class PendingMessage(msgspec.Struct, gc=False, eq=False):
 
 
 class _SlotPace(msgspec.Struct):
-    """How fast this worker leases from a slot."""
+    """The pace at which this worker leases from a slot."""
 
     last_requeued_for: float = 0.0
-    """When the last message that was put back will come."""
+    """Time at which the last returned message is delivered again."""
     leased_at: float = 0.0
     interval: float = 0.02
     """Average seconds between two leases."""
     longest_wait: float = 0.0
-    """Longest time that the state asked for: about the slot's delay."""
+    """Longest delay that the state has requested; about the delay of the slot."""
 
 
 class PendingMessages:
@@ -137,7 +137,7 @@ class PendingMessages:
             self._messages = [pending for pending in self._messages if id(pending) not in ids]
 
     def note_leased(self, leased: Sequence[PendingMessage], now: float) -> None:
-        """Measure how fast the slots of these messages are leased from."""
+        """Update the pace of the slots of these messages."""
         for pending in leased:
             pace = self._pace_of(pending.slot)
             if pace.leased_at:
@@ -182,7 +182,7 @@ class PendingMessages:
         pending.delivery.requeue(min(pace.last_requeued_for - now, MAX_REQUEUE_DELAY))
 
     def forget_pace(self) -> None:
-        """Measure the pace of all slots anew, because messages were put back for too long."""
+        """Measure the pace of all slots again, because messages were put back for too long."""
         self._paces.clear()
 
     def _pace_of(self, slot: str) -> _SlotPace:

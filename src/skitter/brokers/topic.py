@@ -32,21 +32,21 @@ from skitter.queues import queue_of
 log = logging.getLogger("skitter.frontier")
 
 OUTBOX_LIMIT = 10_000
-"""Messages on their way to the broker, above which those who add more have to wait."""
+"""Maximum number of outgoing messages. At this number, callers that add more messages have to wait."""
 MAX_MESSAGE_SIZE = 512 << 10
-"""Bytes: nsqd and NATS accept 1 MB by default. The message of a larger request names only its slot."""
+"""Maximum size in bytes; nsqd and NATS accept 1 MB by default. The message of a larger request names only its slot."""
 MAX_OFFERS = 256
-"""Messages offered to the state in one call."""
+"""Maximum number of messages that are offered to the state in one call."""
 MAX_REPUBLISHED = 20_000
-"""Messages that one search for lost messages publishes again."""
+"""Maximum number of messages that one search for lost messages publishes again."""
 MAX_ATTEMPTS = 50
-"""Deliveries after which a message that finds its slot empty is dropped. If that was wrong, it is published again."""
+"""Number of deliveries after which a message for an empty slot is dropped. A missing message is published again."""
 OPEN_TIMEOUT = 3600.0
-"""Seconds for which a worker that joins a crawl waits for a broker that is away."""
+"""Seconds for which a worker that joins a crawl waits for an unavailable broker."""
 OPEN_INTERVAL = 0.5
 """Seconds between two attempts to open a broker."""
 CLOSE_TIMEOUT = 10.0
-"""Seconds for which closing waits for messages on their way."""
+"""Seconds for which closing waits for outgoing messages."""
 POLL_INTERVAL = 0.005
 """Seconds after which a worker with capacity looks again for messages."""
 OFFER_POLL_INTERVAL = 0.02
@@ -54,11 +54,11 @@ OFFER_POLL_INTERVAL = 0.02
 ARRIVAL_TIMEOUT = 0.003
 """Seconds for which a call for leases waits for messages to arrive together."""
 STATE_MAX_AGE = 0.05
-"""Seconds for which the state's last answer holds while nothing happens in this process."""
+"""Seconds for which the last answer of the state is used while nothing happens in this process."""
 
 
 class Outbox:
-    """Messages on their way to the broker, and calls to make once they are there. New ones gather while some are sent.
+    """Outgoing messages, and calls to make once the broker has accepted them. New messages collect while others are sent.
 
     If the process dies, the state knows the requests, and their messages are published again.
     """
@@ -88,7 +88,7 @@ class Outbox:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Send until cancelled. Raise what the broker raises, which has waited long enough by then."""
+        """Send until cancelled. Raises the errors of the broker, which has retried long enough by then."""
         try:
             while True:
                 await self._arrived.wait()
@@ -190,7 +190,7 @@ class MessageChannel:
         return OutgoingMessage(slot_message(self._mark, slot))
 
     def allow(self, count: int) -> None:
-        """Let at most ``count`` messages come, besides the pending ones."""
+        """Allow the broker to deliver at most ``count`` messages in addition to the pending ones."""
         self._broker.allow(len(self.pending) + count)
 
     def receive(self) -> int:
@@ -249,7 +249,7 @@ class Topic:
         self._leasing = asyncio.Lock()
         """One call for leases at a time, so that a message is offered by one call only."""
         self._wanted: Counter[str] = Counter()
-        """Leases that each worker wants, including those it has ended since it asked; a process may serve several."""
+        """Number of leases that each worker wants, with those that ended since. A process may serve several workers."""
         self._finishing = 0
         """Messages whose outcomes are committed, and which are finished once the new requests are published."""
         self._calls = 0
@@ -267,7 +267,7 @@ class Topic:
         await self._channel.open(patient=patient)
 
     async def close(self) -> None:
-        """Publish what is on its way, return all messages and disconnect."""
+        """Publish the outgoing messages, return all received ones, and disconnect."""
         if self._search is not None:
             self._search.cancel()
             await asyncio.gather(self._search, return_exceptions=True)
@@ -335,7 +335,7 @@ class Topic:
         return None if limit and self._pending.next_offer() <= now else self._last[1]
 
     def _refill(self) -> None:
-        """Receive messages, and let as many come as are useful: few while no more slots are ready."""
+        """Receive messages, and allow as many more as are useful: few while no more slots are ready."""
         self._channel.receive()
         useful = max(0, self._wanted.total() - self._pending.never_offered) if self._is_running else 0
         if not self._more_ready:

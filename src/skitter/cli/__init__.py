@@ -1,1 +1,1 @@
-"""The command line; one file a command group."""
+"""The command line: one module for each command or group of related commands."""

@@ -1,4 +1,4 @@
-"""``skitter add``: give a job more seeds from outside."""
+"""``skitter add``: adds seeds to a job from outside."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from skitter.run.seeding import SeedParser
 
 BATCH_SIZE = 1_000
-"""Seeds per call of the frontier."""
+"""Number of seeds that are sent to the frontier in one call."""
 MEMORY_LIMIT = 1 << 20
-"""Bytes of standard input kept in memory; more go to a temporary file."""
+"""Bytes of standard input that are kept in memory. More input goes to a temporary file."""
 MAX_REPORTED = 3
-"""Invalid lines that are reported one by one; the others are counted."""
+"""Number of invalid lines that are reported one by one. The others are counted."""
 
 
 class Seed(NamedTuple):
-    """A seed as it was given."""
+    """The text of a seed, before it is checked."""
 
     place: str
-    """Where it stands, for people."""
+    """Position of the seed for error messages, such as ``line 5``."""
     text: bytes
 
 
 class Seeds:
-    """All seeds of one call; they can be gone through more than once."""
+    """All seeds of one call. They can be iterated over more than once."""
 
     def __init__(self, urls: tuple[str, ...], file: BinaryIO | None) -> None:
         self._urls = urls
@@ -139,16 +139,16 @@ class _Adding:
             count = sum(1 for _ in self._entries(parser))
             if self._bad_count and not self._skip_bad:
                 raise UsageError(
-                    f"nothing was added: {self._bad_count} of {count + self._bad_count} are no seeds:"
+                    f"nothing was added: {self._bad_count} of {count + self._bad_count} seeds are invalid:"
                     f" {'; '.join(self._bad)}",
-                    remedy="correct them, or leave them out with --skip-bad",
+                    remedy="correct them, or skip them with --skip-bad",
                 )
             self._say_bad()
             result = await self._add(reached, self._entries(parser))
         self._tell(folder, reached, result)
 
     def _entries(self, parser: SeedParser) -> Iterator[Entry]:
-        """Give the entries of all seeds; note invalid seeds."""
+        """Yield the entries of all seeds, and record the invalid seeds."""
         self._bad, self._bad_count = [], 0
         for place, text in self._seeds:
             try:
@@ -173,7 +173,7 @@ class _Adding:
         except SkitterError as error:
             raise UsageError(
                 f"after {added + known + banned} seeds, {added} of them new: {error}",
-                remedy=f"{error.remedy}; then the same command again adds the rest, and nothing twice".lstrip(
+                remedy=f"{error.remedy}; then repeat the command: it adds the rest, and no seed twice".lstrip(
                     "; "
                 ),
             ) from error
@@ -181,9 +181,9 @@ class _Adding:
 
     def _say_bad(self) -> None:
         for line in self._bad:
-            say(f"left out, {line}")
+            say(f"skipped, {line}")
         if self._bad_count > len(self._bad):
-            say(f"left out, and {self._bad_count - len(self._bad)} more")
+            say(f"skipped, and {self._bad_count - len(self._bad)} more")
 
     @staticmethod
     def _tell(folder: JobFolder, reached: OpenFrontier, result: AddResult) -> None:

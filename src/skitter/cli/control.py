@@ -20,7 +20,7 @@ from skitter.cli.options import (
 from skitter.errors import UsageError
 
 POLL_INTERVAL = 0.2
-"""Seconds between two checks whether the workers of a fleet have left."""
+"""Seconds between two checks whether the workers of a fleet have ended."""
 
 if TYPE_CHECKING:
     from skitter.frontier.options import SettingsChanges
@@ -76,7 +76,7 @@ async def _pause(folder: JobFolder) -> None:
         if reached.live and before.state is JobState.STOPPING and not before.reason:
             raise UsageError(
                 f"job {folder.job!r} is being stopped",
-                remedy="nothing more is fetched; pause it when it has ended",
+                remedy="wait for its end, then pause it",
             )
         now = await reached.frontier.control.set_state(JobState.PAUSED)
         reason = (await reached.frontier.status()).reason
@@ -102,13 +102,13 @@ def resume(job: str, frontier: str | None, workers: int | None, show: ShowOption
     spec = folder.read()
     if not spec.spider:
         raise UsageError(
-            f"nobody runs job {job!r}, and what it runs is not known here",
-            remedy=f"begin it here with `skitter run`, --job {job} and the same --frontier",
+            f"job {job!r} is not running, and its specification is not stored on this machine",
+            remedy=f"start it here with `skitter run`, --job {job} and the same --frontier",
         )
     if spec.left_out:
         raise UsageError(
-            f"job {job!r} was begun with passwords in {' and '.join(spec.left_out)}, which are kept nowhere",
-            remedy="run the command again that began it; -s proxies=file:PATH needs none in the settings",
+            f"job {job!r} was started with passwords in {' and '.join(spec.left_out)}, which are not stored",
+            remedy="repeat the command that started the job, or use -s proxies=file:PATH to keep passwords out of the settings",
         )
     if workers is not None:
         spec.workers = workers
@@ -116,7 +116,7 @@ def resume(job: str, frontier: str | None, workers: int | None, show: ShowOption
 
 
 async def _end_pause(folder: JobFolder) -> bool:
-    """End the pause of a job that is being run; returns whether it is."""
+    """End the pause of a job that a process runs. Return whether a process runs it."""
     from skitter.frontier.records import JobState
     from skitter.run.control import live_frontier
 
@@ -125,7 +125,9 @@ async def _end_pause(folder: JobFolder) -> bool:
             return False
         frontier = reached.frontier
         if (await frontier.status()).state is JobState.STOPPING:
-            raise UsageError(f"job {folder.job!r} is being stopped", remedy="resume it when it has ended")
+            raise UsageError(
+                f"job {folder.job!r} is being stopped", remedy="wait for its end, then resume it"
+            )
         say(f"job {folder.job} is {await frontier.control.set_state(JobState.RUNNING)}")
     return True
 
@@ -208,7 +210,7 @@ def purge(job: str, host: str, ban: bool, unban: bool, frontier: str | None) -> 
     Hosts that share their limits (a domain, or a limit rule) are purged together. The URLs stay known.
     """
     if ban and unban:
-        raise UsageError("--ban and --unban exclude each other", remedy="use one of them", field="--unban")
+        raise UsageError("--ban and --unban cannot be combined", remedy="use one of them", field="--unban")
     asyncio.run(_purge(folder_of(job, frontier), host, ban=ban, unban=unban))
 
 
@@ -236,7 +238,7 @@ def _slot_of(folder: JobFolder, reached: OpenFrontier, host: str) -> str:
 
 
 def _name_of(host: str) -> str:
-    """Return a host as it is written in URLs, and in keys of slots."""
+    """Return a host as it is written in URLs and in the keys of slots."""
     from skitter.web.urls import host_of, normalize
 
     url = normalize(host if "://" in host else f"http://{host}/")

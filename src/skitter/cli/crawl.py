@@ -1,4 +1,4 @@
-"""``skitter crawl`` and ``skitter run``: start a job, or continue it."""
+"""``skitter crawl`` and ``skitter run``: start or continue a job."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def crawl(
     what: JobOptions,
     show: ShowOptions,
 ) -> int:
-    """Crawl from URLs without writing any code: one item a page.
+    """Crawl from URLs without writing code. Each page becomes one item.
 
     An item has url, status, title, depth, links (number of a[href]), content_type, size and fetched_at.
-    The same command again resumes; the job is named after the host of its first URL.
+    Repeat the command to resume the crawl. The job is named after the host of its first URL.
     """
     from skitter.cli.running import run_job
     from skitter.run.job import JobSpec
@@ -52,7 +52,7 @@ def crawl(
 def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
     """Run a spider, or a recipe (.yaml, .yml or .toml).
 
-    The same command again resumes; the job is named after its spider.
+    Repeat the command to resume the run. The job is named after its spider.
     """
     from skitter.cli.running import run_job
     from skitter.run.job import JobSpec
@@ -80,7 +80,7 @@ def _seed(text: str) -> str:
         return url
     guess = "" if "://" in text else normalize(f"https://{text.strip()}")
     remedy = f"write {guess}" if guess else "write it like https://example.com/"
-    raise UsageError(f"{text!r} is no absolute http(s) URL", remedy=remedy)
+    raise UsageError(f"not an absolute http(s) URL: {text!r}", remedy=remedy)
 
 
 def _name_of_host(url: str) -> str:
@@ -94,5 +94,5 @@ def _name_of_spider(spider_class: type[Spider]) -> str:
 
 
 def fit_name(text: str) -> str:
-    """Return a text made fit for the name of a job."""
+    """Return a text, changed so that it can be the name of a job."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "job"

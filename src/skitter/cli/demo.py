@@ -1,4 +1,4 @@
-"""``skitter demo``: a crawl that loses a worker in its middle and nothing else."""
+"""``skitter demo``: a crawl that loses a worker but no page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _JOB = "demo"
 _KILL_AFTER = 50
-"""Pages after which a worker is killed: about a third of them."""
+"""Number of pages after which a worker is killed: about a third of the site."""
 
 
 @click.command()
@@ -30,12 +30,12 @@ _KILL_AFTER = 50
     type=click.IntRange(0, 65535),
     default=0,
     metavar="PORT",
-    help="Of the demo site; default: a free one.",
+    help="Port of the demo site. [default: a free port]",
 )
 def demo(port: int) -> int:
-    """Serve a small web on this machine, crawl it with two workers, and kill one of them on the way.
+    """Serve a small web on this machine, crawl it with two workers, and kill one of them during the crawl.
 
-    Exits with 0 only if every page was got exactly once nevertheless.
+    Exits with 0 only if the output contains every page exactly once.
     """
     from skitter.testing.demo_site import DemoSite, demo_server
 
@@ -45,7 +45,7 @@ def demo(port: int) -> int:
 
 
 class Demo:
-    """The crawl of the demo site, and the comparison with what is there."""
+    """The crawl of the demo site, and the comparison of its results with the site."""
 
     def __init__(self, site: DemoSite, server: SiteServer) -> None:
         from skitter.run.job import HOME
@@ -56,7 +56,7 @@ class Demo:
         self._output = Path(HOME) / _JOB / "items.jsonl"
 
     def run(self) -> int:
-        """Crawl and compare; returns the exit status."""
+        """Crawl the site and compare the results. Return the exit status."""
         from skitter.cli.running import ForegroundRun
         from skitter.run.job import JobSpec
 
@@ -64,7 +64,7 @@ class Demo:
         say(
             f"a book shop on http://{shop}/, its blog on http://{blog}/ and its slow archive on http://{archive}/"
         )
-        say("two workers crawl them; one of them will be killed with SIGKILL on the way")
+        say("two workers crawl them; one of them will be killed with SIGKILL during the crawl")
         spec = JobSpec(
             job=_JOB,
             spider="skitter.frontends.page_spider:PageSpider",
@@ -99,22 +99,22 @@ class Demo:
         dead = self._dead_letters()
         expected = self._site.failures(origins)
         checks = [
-            (f"{len(items)} items for the {len(truth)} pages that can be had", len(items) == len(truth)),
+            (f"{len(items)} items for the {len(truth)} reachable pages", len(items) == len(truth)),
             (f"{len(truth.keys() - times)} pages lost", not truth.keys() - times),
-            (f"{sum(times.values()) - len(times)} items doubled", len(times) == len(items)),
-            (f"{len(times.keys() - truth)} items that should not be there", times.keys() <= truth.keys()),
-            (f"{wrong} items wrong", not wrong),
+            (f"{sum(times.values()) - len(times)} duplicate items", len(times) == len(items)),
+            (f"{len(times.keys() - truth)} unexpected items", times.keys() <= truth.keys()),
+            (f"{wrong} incorrect items", not wrong),
             (
-                f"{len(dead)} dead letters for the {len(expected)} pages that cannot be had",
+                f"{len(dead)} dead letters for the {len(expected)} unreachable pages",
                 dead == set(expected),
             ),
-            (f"{self._trespasses()} visits to what robots.txt forbids", not self._trespasses()),
-            (f"worker {self._killed} killed, its work done by others", bool(self._killed)),
+            (f"{self._trespasses()} visits to pages that robots.txt forbids", not self._trespasses()),
+            (f"worker {self._killed} was killed, and another one took over its work", bool(self._killed)),
         ]
         for text, holds in checks:
             say(f"  {'ok' if holds else 'WRONG':<7}{text}")
         say(
-            f"  {self._repeated()} pages were fetched again: in the killed worker's hands, or failed at first"
+            f"  {self._repeated()} pages were fetched again: the killed worker held them, or their first fetch failed"
         )
         say(
             f"the items are in {self._output}; see also `skitter status demo` and `skitter failures list demo`"

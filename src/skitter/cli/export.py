@@ -1,4 +1,4 @@
-"""``skitter export``: the items of a job as one file, also of a job that is being run."""
+"""``skitter export``: writes the items of a job to one file, even while the job runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _INCOMPLETE = 1
 _SHOWN = 5
-"""Missing part files that are named; the others are counted."""
+"""Number of missing part files that are listed by name. The others are counted."""
 
 
 @click.command()
@@ -29,19 +29,19 @@ _SHOWN = 5
     "-o",
     metavar="FILE",
     required=True,
-    help="A name that ends in .jsonl or .csv (also .gz, .zst), or in .parquet.",
+    help="File to write. Its name ends in .jsonl or .csv (also .gz, .zst), or in .parquet.",
 )
 @click.option(
     "--parts", "folders", multiple=True, metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="A copy of another machine's .skitter/JOB/parts. Repeatable.",
+    help="Copy of the folder .skitter/JOB/parts of another machine. Repeatable.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @frontier_option
 def export(job: str, output: str, folders: tuple[Path, ...], force: bool, frontier: str | None) -> int:
-    """Write the committed items of a job to one file: each exactly once.
+    """Write the committed items of a job to one file, each exactly once.
 
-    They are in part files, on each machine those of its workers. Where some are missing, the others are
-    written, the missing ones named, and the exit status is 1.
+    Items are stored in part files on the machines of their workers. If part files are missing, the items of the others
+    are written, the missing files are listed, and the exit status is 1.
     """
     return asyncio.run(_export(folder_of(job, frontier), output, folders, force=force))
 
@@ -57,10 +57,10 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
     output = open_output(target)
     if not isinstance(output, FileOutput):
         raise UsageError(
-            f"{target} is no file of items", remedy="name a file that ends in .jsonl, .csv or .parquet"
+            f"not a file for items: {target}", remedy="name a file that ends in .jsonl, .csv or .parquet"
         )
     if not force and await asyncio.to_thread(output.is_nonempty):
-        raise UsageError(f"{target} is there already", remedy="name another file, or replace it with --force")
+        raise UsageError(f"{target} already exists", remedy="name another file, or replace it with --force")
     ranges = {
         part: known
         for part, known in (await outputs(folder)).items()

@@ -1,4 +1,4 @@
-"""``skitter failures``: look at the requests given up, try them again, or forget them."""
+"""``skitter failures``: lists, shows, retries or drops the failed requests of a job."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1_000
 
-_ids = click.option("--id", "ids", type=int, multiple=True, metavar="N", help="Only this one. Repeatable.")
+_ids = click.option(
+    "--id", "ids", type=int, multiple=True, metavar="N", help="Id of a failed request to select. Repeatable."
+)
 _kind = click.option(
     "--kind", metavar="KIND",
-    help="Only errors of this kind, such as timeout or status/404, or status for all statuses.",
+    help="Kind of error to select, such as timeout or status/404, or status for all statuses.",
 )  # fmt: skip
 
 
 @click.group(no_args_is_help=False)
 def failures() -> None:
-    """List, show, retry or drop the requests that a job gave up."""
+    """List, show, retry or drop the failed requests of a job."""
 
 
 @failures.command("list")
@@ -38,7 +40,7 @@ def failures() -> None:
 @_kind
 @json_option
 def list_(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
-    """List the requests that a job gave up, oldest first."""
+    """List the failed requests of a job, oldest first."""
     from skitter.cli.tables import letter_lines
 
     _print(folder_of(job, frontier), ids, kind, as_json=as_json, lines=letter_lines)
@@ -51,7 +53,7 @@ def list_(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None
 @_kind
 @json_option
 def show(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
-    """Show everything about requests that a job gave up."""
+    """Show all details of failed requests of a job."""
     from skitter.cli.tables import letter_texts
 
     _print(folder_of(job, frontier), ids, kind, as_json=as_json, lines=letter_texts)
@@ -83,7 +85,7 @@ def _print(
 @_ids
 @_kind
 def retry(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None) -> None:
-    """Put requests back in the queue, all by default, with fresh attempts."""
+    """Put failed requests (all by default) back into the queue, with new attempts."""
     count, live = asyncio.run(_settle(folder_of(job, frontier), ids, kind, again=True))
     go_on = "" if live or not count else f"; `skitter resume {job}` fetches them"
     say(f"queued again: {count}{go_on}")
@@ -95,7 +97,7 @@ def retry(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None
 @_ids
 @_kind
 def drop(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None) -> None:
-    """Forget requests, all by default. Their URLs stay known: links to them are not followed again."""
+    """Drop failed requests, all by default. Their URLs stay known, so links to them are not followed again."""
     count, _ = asyncio.run(_settle(folder_of(job, frontier), ids, kind, again=False))
     say(f"forgotten: {count}")
 
@@ -114,7 +116,7 @@ async def _settle(
 
 
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list[DeadLetter]:
-    """Read the dead letters that are meant. Raises :class:`~skitter.errors.UsageError` for an unknown id."""
+    """Return the selected dead letters. Raises :class:`~skitter.errors.UsageError` for an unknown id."""
     from skitter.run.control import dead_letters
 
     found: list[DeadLetter] = []

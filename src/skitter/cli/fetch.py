@@ -1,4 +1,4 @@
-"""``skitter fetch``: one page, as a job would get it."""
+"""``skitter fetch``: fetches one page in the same way as a job."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 url_argument = click.argument("url")
 robots_option = click.option(
-    "--robots/--no-robots", default=True, help="Obey robots.txt (the default), or do not."
+    "--robots/--no-robots", default=True, help="Obey robots.txt (the default), or ignore it."
 )
 
 
 @click.command()
 @url_argument
-@click.option("--verbose", "-v", is_flag=True, help="Show the headers, too, on standard error.")
+@click.option("--verbose", "-v", is_flag=True, help="Also show the headers, on standard error.")
 @robots_option
 @setting_option
 def fetch(url: str, verbose: bool, robots: bool, settings: tuple[str, ...]) -> int:
-    """Fetch a page, with its redirects, and print its body. Exits with 1 if there is no answer."""
+    """Fetch a page, follow its redirects, and print its body. Exits with 1 if the server does not answer."""
     from skitter.fetch.contract import FetchError
 
     try:
@@ -45,7 +45,7 @@ def fetch(url: str, verbose: bool, robots: bool, settings: tuple[str, ...]) -> i
 
 
 def single_settings(texts: Sequence[str], *, robots: bool) -> dict[str, Any]:
-    """Return the settings under which a single page is fetched."""
+    """Return the settings with which a single page is fetched."""
     return {**pairs("-s", texts), "robots": robots}
 
 

@@ -1,4 +1,4 @@
-"""Live: a table on the terminal that changes in place until q or Ctrl-C."""
+"""A live table on the terminal that is updated in place until q or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _HINT = "q: quit"
 
 
 async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
-    """Show jobs again and again until somebody has seen enough. ``detailed``: everything about each.
+    """Show jobs repeatedly until the user ends the display. ``detailed``: show all details of each job.
 
-    Raises :class:`~skitter.errors.SkitterError` if there is nothing to see from the first.
+    Raises :class:`~skitter.errors.SkitterError` if the first look fails.
     """
     shown: RenderableType = _shown(await look(), detailed=detailed)
     enough = asyncio.Event()
@@ -59,7 +59,7 @@ def _shown(jobs: list[JobStatus], *, detailed: bool) -> RenderableType:
 
 @contextlib.contextmanager
 def _keys(enough: asyncio.Event) -> Iterator[None]:
-    """Hear single keys of the terminal, and leave it as it was found."""
+    """Read single keys from the terminal, and restore its mode at the end."""
     if not sys.stdin.isatty():
         yield
         return

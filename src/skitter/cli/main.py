@@ -1,4 +1,4 @@
-"""The command ``skitter``: puts the commands together, and turns every user's mistake into one line."""
+"""The command ``skitter``: combines the commands, and reports each user error in one line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MODULES = {
     "export": "export", "failures": "failures", "fetch": "fetch", "shell": "shell", "new": "new", "recipe": "recipe",
     "task": "task", "serve": "serve", "demo": "demo",
 }  # fmt: skip
-"""The commands, in the order of the help, and the module of this package that has each."""
+"""The commands in the order of the help, each with the module of this package that contains it."""
 
 
 class Commands(click.Group):
-    """All commands; each is loaded when it is asked for, so that none waits for what only the others need."""
+    """All commands. Each is loaded on first use, so that it does not wait for the imports of the others."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -40,7 +40,7 @@ class Commands(click.Group):
         return list(_MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
-        """Load a command; ``None`` if there is no such."""
+        """Load a command. Return ``None`` for an unknown name."""
         module = _MODULES.get(cmd_name)
         if module is None:
             return None
@@ -81,14 +81,14 @@ def skitter(context: click.Context) -> int:
 
 
 def main() -> None:
-    """Run the command line and exit with its status."""
+    """Run the command line, and exit with its status."""
     code = run(sys.argv[1:])
     gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a crawl knows
     sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; returns its exit status."""
+    """Run one command. Return its exit status."""
     try:
         code = skitter.main(arguments, prog_name="skitter", standalone_mode=False)
     except SkitterError as error:

@@ -1,4 +1,4 @@
-"""``skitter new``: a project that runs and has a passing test."""
+"""``skitter new``: creates a project that runs and has a passing test."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _FILES = {
     "spider.py.txt": "{package}/spider.py",
     "test_spider.py.txt": "tests/test_spider.py",
 }
-"""Template and the file that is made of it."""
+"""Each template with the file that is created from it."""
 
 
 @click.command()
 @click.argument("name")
 def new(name: str) -> None:
-    """Make a project: a spider, its settings, a test, and what to do with them."""
+    """Create a project with a spider, its settings, a test and a README."""
     folder = Path(name)
     package = _package(folder.name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -41,9 +41,9 @@ def new(name: str) -> None:
             path.write_text(Template(_template(template)).substitute(words), "utf-8")
     except OSError as error:
         raise UsageError(
-            f"{folder} cannot be written: {error.strerror}", remedy="choose another place"
+            f"{folder} cannot be written: {error.strerror}", remedy="choose another folder"
         ) from error
-    say(f"made {folder}; go on with `cd {folder}` and `skitter run {package}.spider -o items.jsonl`")
+    say(f"created {folder}; continue with `cd {folder}` and `skitter run {package}.spider -o items.jsonl`")
 
 
 def _template(name: str) -> str:

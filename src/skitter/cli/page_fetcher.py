@@ -1,4 +1,4 @@
-"""PageFetcher: fetches single pages as a job would: same settings, robots.txt obeyed, redirects followed."""
+"""PageFetcher: fetches single pages in the same way as a job, with its settings, robots.txt and redirects."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class PageFetcher:
     async def fetch(self, request: Request | str) -> Response:
         """Fetch a page, whatever its status.
 
-        Raises :class:`~skitter.fetch.contract.FetchError` if no answer comes, and
-        :class:`~skitter.errors.UsageError` for what is no URL or robots.txt forbids.
+        Raises :class:`~skitter.fetch.contract.FetchError` if the server does not answer, and
+        :class:`~skitter.errors.UsageError` for an invalid URL or a URL that robots.txt forbids.
         """
         request = Request(request) if isinstance(request, str) else request
         url = normalize(request.url)
         if url is None or not url.startswith(("http://", "https://")):
             raise UsageError(
-                f"{request.url!r} is no absolute http(s) URL", remedy="write it like https://example.com/"
+                f"not an absolute http(s) URL: {request.url!r}", remedy="write it like https://example.com/"
             )
         request = request.replace(url=url)
         while True:
@@ -68,7 +68,8 @@ class PageFetcher:
         verdict = await self._robots.verdict(url)
         if isinstance(verdict, Deferred):
             raise FetchError(
-                f"robots.txt of {url} cannot be had: {verdict.error}", remedy="try later, or --no-robots"
+                f"robots.txt of {url} is unavailable: {verdict.error}",
+                remedy="try again later, or use --no-robots",
             )
         if not verdict.allowed(url):
-            raise UsageError(f"robots.txt forbids {url}", remedy="--no-robots fetches it nevertheless")
+            raise UsageError(f"robots.txt forbids {url}", remedy="use --no-robots to fetch it nevertheless")

@@ -1,4 +1,4 @@
-"""``skitter recipe``: check recipes, suggest one for a page, print their schema."""
+"""``skitter recipe``: checks recipes, suggests a recipe for a page, and prints the schema."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from skitter.errors import UsageError
 
 @click.group()
 def recipe() -> None:
-    """Work on recipes: spiders declared in YAML or TOML."""
+    """Check, suggest and describe recipes: spiders declared in YAML or TOML."""
 
 
 @recipe.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 def check(files: tuple[str, ...]) -> int:
-    """Check recipes, and report every problem with its line and field. Exits with 2 if there are any."""
+    """Check recipes, and report every problem with its line and field. Exits with 2 if there are problems."""
     from skitter.frontends.recipe.compiled_recipe import compile_recipe
     from skitter.frontends.recipe.source import RecipeError, RecipeSource
 
@@ -53,7 +53,7 @@ def schema() -> None:
 @robots_option
 @setting_option
 def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> int:
-    """Suggest a recipe for a page: its repeated blocks, their fields, the next page. It runs unchanged."""
+    """Suggest a recipe for a page: its repeated blocks, their fields, and the next page. The recipe runs unchanged."""
     from skitter.fetch.contract import FetchError
 
     if output is not None and output.exists():
@@ -70,9 +70,9 @@ def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, 
         output.write_text(text, "utf-8")
     except OSError as error:
         raise UsageError(
-            f"{output} cannot be written: {error.strerror}", remedy="choose another place"
+            f"{output} cannot be written: {error.strerror}", remedy="choose another folder"
         ) from None
-    say(f"wrote {output}; go on with `skitter run {output}`")
+    say(f"wrote {output}; continue with `skitter run {output}`")
     return 0
 
 
@@ -83,5 +83,5 @@ async def _suggest(url: str, settings: tuple[str, ...], *, robots: bool) -> str:
     async with PageFetcher(single_settings(settings, robots=robots)) as fetcher:
         response = await fetcher.fetch(url)
     if not response.ok:
-        raise UsageError(f"{url} answers {response.status}", remedy="use a URL that returns a page")
+        raise UsageError(f"{url} returned status {response.status}", remedy="use a URL that returns a page")
     return suggest_recipe(response)

@@ -1,4 +1,4 @@
-"""Running: one run of a job in the foreground, with its progress, its interruptions and its end."""
+"""Runs a job in the foreground, with its progress, interruptions and result."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ log = logging.getLogger("skitter.progress")
 def run_job(
     spec: JobSpec, show: ShowOptions, *, fresh: bool = False, recrawl: bool = False, resume: bool = False
 ) -> int:
-    """ForegroundRun a job to its end, tell how it ended, and return the exit status that says so.
+    """Run a job to its end, report the result, and return the exit status.
 
-    Raises :class:`~skitter.errors.SkitterError` for a run that cannot begin.
+    Raises :class:`~skitter.errors.SkitterError` if the run cannot start.
     """
     if show.summary is not None:
         _check_writable(show.summary)
@@ -46,9 +46,9 @@ def _check_writable(path: Path) -> None:
 
 
 class ForegroundRun:
-    """One run of a job, watched by somebody who may interrupt it.
+    """One run of a job that shows its progress and that the user may interrupt.
 
-    ``also`` is called with the crawl and each look at it.
+    ``also`` is called with the crawl and each progress report.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ForegroundRun:
         )
 
     def run(self) -> int:
-        """ForegroundRun, and return the exit status."""
+        """Run the job, and return the exit status."""
         try:
             result = run_async(self._with_signals())
         except SkitterError as error:
@@ -109,7 +109,7 @@ class ForegroundRun:
             return
         self._crawl.kill()
         self._view.close()
-        complain("stopped at once", f"everything committed is kept, {self._go_on()}")
+        complain("stopped immediately", f"everything committed is kept; {self._go_on()}")
         os._exit(INTERRUPTED)
 
     def _go_on(self) -> str:
@@ -173,7 +173,7 @@ class ForegroundRun:
             say(aligned([("  " + name, text) for name, text in summary_rows(summary)]))
 
     def _say(self, text: str, **fields: Any) -> None:
-        """Tell something in the form of the log."""
+        """Print a message in the format of the log."""
         if self._show.log_format == "json":
             log.info("%s", text, extra={"fields": fields})
         else:
@@ -183,14 +183,12 @@ class ForegroundRun:
 def _headline(result: RunResult, go_on: str) -> str:
     job = f"job {result.job}"
     if result.already_finished:
-        return (
-            f"{job} was finished before; start it anew with --fresh, or visit its pages again with --recrawl"
-        )
+        return f"{job} was already finished; use --fresh to start over, or --recrawl to fetch its pages again"
     if result.state is JobState.FINISHED:
         return f"{job} is finished"
     if result.state is JobState.PAUSED:
         return f"{job} is paused; {go_on}"
     if result.status.reason:
-        return f"{job} has stopped, {result.reason}; a larger limit continues it"
+        return f"{job} has stopped, {result.reason}; raise the limit to continue it"
     why = "" if result.reason == "stopped" else f", {result.reason}"  # asked for by `skitter stop`
     return f"{job} has stopped{why}; {go_on}"

@@ -1,4 +1,4 @@
-"""``skitter serve``: a node of a service that runs jobs."""
+"""``skitter serve``: runs a node of the service."""
 
 from __future__ import annotations
 
@@ -25,13 +25,20 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @click.command()
 @click.option(
     "--store", metavar="URL", default="sqlite:", envvar="SKITTER_SERVE_STORE",
-    help="Where jobs, recipes, frontiers and items are: redis://HOST/0 for any number of nodes; default: in the folder.",
+    help="Storage of jobs, recipes, frontiers and items: redis://HOST/0 for several nodes. [default: files in --folder]",
 )  # fmt: skip
 @click.option(
-    "--folder", type=_folder, default=Path(".skitter-service"), show_default=True, help="Of this node alone."
+    "--folder",
+    type=_folder,
+    default=Path(".skitter-service"),
+    show_default=True,
+    help="Folder for the files of this node.",
 )
 @click.option(
-    "--spiders", type=_folder, metavar="FOLDER", help="Spiders in Python that may be run; without it none."
+    "--spiders",
+    type=_folder,
+    metavar="FOLDER",
+    help="Folder of the Python spiders that jobs may run. [default: no spiders]",
 )
 @click.option(
     "--output", "-o", "outputs", multiple=True, metavar="OUT",
@@ -39,42 +46,46 @@ _folder = click.Path(path_type=Path, file_okay=False)
 )  # fmt: skip
 @click.option(
     "--task-output", "task_outputs", multiple=True, metavar="NAME=OUT",
-    help="An output that callers may give a task, by this name; {job}, {run} and {task} stand for names. Repeatable.",
+    help="Output that callers may choose for a task by its name; {job}, {run} and {task} are replaced by names. Repeatable.",
 )  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8470, show_default=True, help="0: any that is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8470,
+    show_default=True,
+    help="Port to listen on. 0: a free port.",
 )
 @click.option(
     "--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Tokens of those who may call, one a line; else SKITTER_SERVE_TOKEN has one.",
+    help="File of the tokens of the API, one per line. [default: the token in SKITTER_SERVE_TOKEN]",
 )  # fmt: skip
 @click.option(
     "--max-body", type=click.IntRange(min=1024), default=1 << 20, show_default=True, metavar="BYTES",
-    help="Largest body of a call.",
+    help="Maximum size of a request body.",
 )  # fmt: skip
 @click.option(
     "--job-log-size", type=click.IntRange(min=10_000), default=1 << 20, show_default=True, metavar="BYTES",
-    help="How much of the log of a run is kept; the oldest lines go.",
+    help="Maximum size of the log of a run. The oldest lines are dropped.",
 )  # fmt: skip
 @click.option(
     "--job-log-runs", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N",
-    help="Runs of a job whose logs are kept.",
+    help="Number of runs of a job whose logs are kept.",
 )  # fmt: skip
 @click.option(
     "--job-log-level", type=click.Choice(LEVELS), default="info", show_default=True,
-    help="Least severity that is kept in the logs of runs.",
+    help="Minimum severity of messages in the logs of runs.",
 )  # fmt: skip
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True,
-    help="Least severity that is logged.",
+    help="Minimum severity of log messages of the node.",
 )  # fmt: skip
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Form of the log.",
+    help="Format of the log.",
 )
 def serve(
     store: str,
@@ -92,9 +103,9 @@ def serve(
     log_level: str,
     log_format: str,
 ) -> int:
-    """Run a node of a service: an HTTP API for jobs, and the workers that do them.
+    """Run a node of a service: an HTTP API for jobs, and the workers that run them.
 
-    Nodes with the same --store share all jobs. SIGTERM lets a node finish the requests in progress and exit.
+    Nodes with the same --store share all jobs. On SIGTERM, a node finishes the requests in progress and exits.
     """
     from skitter._utils.redaction import Redactor
     from skitter.plugins import need
@@ -108,10 +119,10 @@ def serve(
 
     tokens = ApiTokens.load(token_file)
     if spiders is not None and not spiders.is_dir():
-        raise UsageError(f"there is no folder {spiders}", remedy="name the folder of the spiders")
+        raise UsageError(f"folder not found: {spiders}", remedy="check the path of the folder of spiders")
     named = pairs("--task-output", task_outputs)
     for output in (*outputs, *named.values()):
-        open_output(output)  # a name of no known kind is told now, not by every job
+        open_output(output)  # report an unknown kind of output now, not in every job
     _check_task_outputs(named)
     config = ServiceConfig(folder.resolve(), store, spiders, outputs, named, job_log_size, job_log_runs)
     redactor = Redactor.of_process(os.environ, [store, *outputs])
@@ -127,13 +138,13 @@ def _check_task_outputs(named: dict[str, str]) -> None:
     for name, output in named.items():
         if name == TASK_ITEMS or not is_name(name):
             raise UsageError(
-                f"--task-output {name!r} cannot be called so",
-                remedy=f"use letters, digits, dashes and underscores; {TASK_ITEMS!r} is every task's own list",
+                f"invalid name in --task-output: {name!r}",
+                remedy=f"use letters, digits, dashes and underscores; {TASK_ITEMS!r} is reserved",
             )
         if without_secrets(output) != output:
             raise UsageError(
-                f"--task-output {name}={shown_url(output)} holds a password, which would be written to a disk",
-                remedy="leave it out and set its variable: see the manual, Outputs",
+                f"--task-output {name}={shown_url(output)} contains a password, which would be written to disk",
+                remedy="remove the password, and set its environment variable; see the guide on outputs",
             )
 
 

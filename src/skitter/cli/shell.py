@@ -1,4 +1,4 @@
-"""``skitter shell``: try selectors on a page."""
+"""``skitter shell``: tries selectors on a page."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ view()      show the response in a browser"""
 @robots_option
 @setting_option
 def shell(url: str, robots: bool, settings: tuple[str, ...]) -> None:
-    """Fetch a page and open a Python prompt on it: IPython if it is installed."""
+    """Fetch a page, and open a Python prompt for it. The prompt is IPython if it is installed."""
     with ShellSession(single_settings(settings, robots=robots)) as session:
         session.fetch(url)
         session.interact()
 
 
 class ShellSession:
-    """A prompt with a fetched page; pages are fetched by an event loop in a thread of its own."""
+    """A prompt with a fetched page. An event loop in a separate thread fetches the pages."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         from skitter.cli.page_fetcher import PageFetcher
@@ -66,7 +66,7 @@ class ShellSession:
         return response
 
     def view(self) -> bool:
-        """Show the response in a browser; returns whether there is one."""
+        """Show the response in a browser. Return whether there is a browser."""
         response: Response = self._names["response"]
         suffix = ".html" if response.is_html else ".txt" if response.is_text else ".bin"
         with tempfile.NamedTemporaryFile(prefix="skitter-", suffix=suffix, delete=False) as file:

@@ -1,4 +1,4 @@
-"""``skitter status``, ``top`` and ``stats``: show the state and the numbers of jobs."""
+"""``skitter status``, ``top`` and ``stats``: show the state and the counters of jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _interval = click.option(
 def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str | None) -> None:
     """Show the state of a job, its progress and its workers.
 
-    --json prints one JSON object; with --watch, one a line.
+    --json prints one JSON object. With --watch, it prints one object per line.
     """
     from skitter.cli.tables import status_lines, to_json, to_json_line
     from skitter.run.control import job_status
@@ -60,9 +60,9 @@ def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str 
 async def _lines(
     look: Callable[[], Awaitable[list[JobStatus]]], interval: float, write: Callable[[JobStatus], str]
 ) -> None:
-    """Print a look at a job, again and again until it ends or is interrupted.
+    """Print the status of a job repeatedly until the job ends or the user interrupts.
 
-    Once there was something to see, a server that is away is told once and waited for.
+    After the first success, an unavailable server is reported once, and the look is repeated.
     """
     from skitter.frontier.contract import NoSuchJob
 
@@ -76,7 +76,7 @@ async def _lines(
             if not seen:
                 raise
             if str(error) != trouble:
-                complain(str(error), "looked for again, Ctrl-C ends it")
+                complain(str(error), "trying again; press Ctrl-C to stop")
             jobs, trouble = [], str(error)
         else:
             seen, trouble = True, ""
@@ -93,9 +93,9 @@ async def _lines(
 @json_option
 @frontier_option
 def top(interval: float, as_json: bool, frontier: str | None) -> None:
-    """Show a live table of the jobs in this folder or on a shared frontier. q or Ctrl-C ends it.
+    """Show a live table of the jobs in this folder or on a shared frontier. Press q or Ctrl-C to end it.
 
-    If standard output is not a terminal, prints the table once.
+    If standard output is not a terminal, the table is printed once.
     """
     from skitter.cli.tables import problem_lines, to_json, top_lines
 

@@ -1,4 +1,4 @@
-"""Tables: what the control commands print, for people and as JSON."""
+"""Tables that the control commands print, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skitter.run.control import JobStatus
 
 
 def to_json(value: Any) -> str:
-    """Return a value as JSON for programs and people."""
+    """Return a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
@@ -28,7 +28,7 @@ def to_json_line(value: Any) -> str:
 
 
 def status_lines(job: JobStatus) -> str:
-    """Return the status of one job, a figure a line, and its workers."""
+    """Return the status of one job as lines, one figure per line, followed by its workers."""
     rows = [
         ("job", job.job),
         ("state", job.state),
@@ -47,7 +47,7 @@ def status_lines(job: JobStatus) -> str:
 
 
 def unserved_lines(job: JobStatus) -> list[str]:
-    """Return a line for each queue in which something waits that none of the workers takes from."""
+    """Return a line for each queue that has waiting requests but no worker."""
     if job.counts is None or not job.workers:
         return []
     waiting = unserved(job.counts.queues, job.workers)
@@ -68,7 +68,7 @@ def worker_lines(workers: Sequence[WorkerStatus]) -> str:
 
 
 def change_texts(changes: SettingsChanges | dict[str, Any]) -> list[tuple[str, str]]:
-    """Return changed settings as they would be written on a command line."""
+    """Return changed settings in the format of the command line."""
     plain = changes if isinstance(changes, dict) else changes.to_dict()
     return [(name, _setting(value)) for name, value in plain.items()]
 
@@ -90,7 +90,7 @@ def _setting(value: Any) -> str:
 
 
 def top_lines(jobs: Sequence[JobStatus]) -> str:
-    """Return all jobs as a table, with what their workers do now."""
+    """Return all jobs as a table, with the current activity of their workers."""
     rows = [[*TOP_COLUMNS]]
     rows += [top_row(job) for job in jobs]
     return aligned(rows, right=frozenset(range(2, 10)))
@@ -119,7 +119,7 @@ def top_row(job: JobStatus) -> list[str]:
 
 
 def tally_lines(by: str, tallies: Sequence[StatsRow]) -> str:
-    """Return what was counted per worker, host or task as a table."""
+    """Return the statistics per worker, host or task as a table."""
     rows = [[by.upper(), "PAGES", "ITEMS", "RECEIVED", "FAILED", "RETRIED"]]
     rows += [
         [tally.key or "(others)", f"{tally.pages:,}", f"{tally.items:,}", amount(tally.bytes), f"{tally.failed:,}",
@@ -130,7 +130,7 @@ def tally_lines(by: str, tallies: Sequence[StatsRow]) -> str:
 
 
 def counter_lines(counters: Mapping[str, int]) -> str:
-    """Return counters, one a line."""
+    """Return counters, one per line."""
     return aligned([(name, f"{value:,}") for name, value in counters.items()]) if counters else ""
 
 
@@ -182,7 +182,7 @@ def letter_lines(letters: Sequence[DeadLetter]) -> str:
 
 
 def letter_texts(letters: Sequence[DeadLetter]) -> str:
-    """Return everything about dead letters, a field a line."""
+    """Return all details of dead letters, one field per line."""
     return "\n\n".join(_letter_text(letter) for letter in letters)
 
 

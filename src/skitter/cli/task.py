@@ -1,4 +1,4 @@
-"""``skitter task``: the tasks of a job that holds many, also while it runs."""
+"""``skitter task``: manages the tasks of a job, even while it runs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ def task() -> None:
 @_task_file
 @click.argument("files", metavar="RECIPE...", nargs=-1, required=True)
 @click.option(
-    "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", help="A variable. Repeatable."
+    "--argument",
+    "-a",
+    "arguments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Variable of the recipes. Repeatable.",
 )
 @click.option(
     "--output", "-o", "outputs", multiple=True, metavar="OUT",
-    help="Where their items go, and only there; default: where the recipe says, or the outputs of the job. Repeatable.",
+    help="Output for the items of the tasks. Repeatable. [default: the outputs of the recipe, or else of the job]",
 )  # fmt: skip
 @click.option(
     "--schedule",
@@ -52,7 +57,9 @@ def add(
         try:
             text = Path(file).read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{file} cannot be read: {error}", remedy="name a recipe's file") from None
+            raise UsageError(
+                f"{file} cannot be read: {error}", remedy="check the path of the recipe"
+            ) from None
         name = TaskFile(task_file).add(
             text, file, dict(pairs("-a", arguments)), outputs=outputs, schedule=schedule
         )

@@ -1,1 +1,1 @@
-"""Fetch: request in, response out."""
+"""Fetchers: they send requests and return responses."""

@@ -1,4 +1,4 @@
-"""The fetcher contract: request in, response out."""
+"""The contract of fetchers: a fetcher takes a request and returns its response."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from skitter.response import Response
 
 
 class FetchError(SkitterError):
-    """A request that got no usable response. ``kind`` names the class for counters and retry rules."""
+    """A request without a usable response. ``kind`` names the class for counters and retry rules."""
 
     kind = "fetch"
     retryable = True
-    """Whether the same request may well succeed later."""
+    """Whether the same request may succeed later."""
     free = False
-    """Whether the attempt is not to count: it failed on our side and never came to the server."""
+    """Whether the attempt does not count, because it failed before it reached the server."""
     module = ""
-    """Id of the downloader, where there are several."""
+    """Id of the downloader, if there are several."""
 
 
 class ConnectError(FetchError):
-    """No connection: refused, unreachable, reset before the answer began."""
+    """The connection was refused, reset before the answer, or the server is unreachable."""
 
     kind = "connect"
 
@@ -62,30 +62,30 @@ class ProtocolError(FetchError):
 
 
 class BodyTooLarge(FetchError):
-    """The body passed the limit, on the wire or after decompression."""
+    """The body exceeded the limit, in compressed or decompressed form."""
 
     kind = "too_large"
     retryable = False
 
 
 class UndecodableBody(FetchError):
-    """The body does not decompress by its declared Content-Encoding."""
+    """The body cannot be decompressed with its declared Content-Encoding."""
 
     kind = "encoding"
 
 
 class ProxyError(FetchError):
-    """The proxy cannot be reached, refuses us, or fails."""
+    """The proxy is unreachable, rejects the request, or fails."""
 
     kind = "proxy"
 
 
 class BehindProxy(ProxyError):
-    """The request came past the proxy, or the proxy says that it cannot reach the server."""
+    """The request failed behind the proxy, or the proxy reports that the server is unreachable."""
 
 
 class UnsendableRequest(FetchError):
-    """A request that cannot be put on the wire: not http(s), a line break in a header, no such method."""
+    """A request that cannot be sent, for example with another scheme, a line break in a header, or an invalid method."""
 
     kind = "request"
     retryable = False

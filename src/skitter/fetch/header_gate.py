@@ -89,6 +89,6 @@ class HeaderGate:
 
 
 def _status(line: bytes) -> int:
-    """Return the code of a status line; 0 if it has none."""
+    """Return the code of a status line, or 0 for a line without one."""
     parts = line.split(None, 2)
     return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0

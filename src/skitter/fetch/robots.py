@@ -1,4 +1,4 @@
-"""robots.txt by RFC 9309: fetch it, keep it, ask it."""
+"""Fetches, stores and evaluates robots.txt files according to RFC 9309."""
 
 from __future__ import annotations
 
@@ -16,58 +16,58 @@ from skitter.web.headers import parse_retry_after
 from skitter.web.urls import normalize
 
 MAX_REDIRECTS = 5
-"""Redirects followed, also to other hosts (RFC 9309, 2.3.1.2)."""
+"""Maximum number of redirects to follow, including redirects to other hosts (RFC 9309, 2.3.1.2)."""
 
 MAX_PARSED = 500 * 1024
-"""Bytes of a robots.txt that count; the rest is ignored (RFC 9309, 2.5)."""
+"""Number of bytes of a robots.txt that are read. The rest is ignored (RFC 9309, 2.5)."""
 
 RECORD_VERSION = 1
 
 
 class RobotsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How robots.txt files are kept and what happens while one cannot be had."""
+    """How long robots.txt files are kept, and how long a host is paused while its robots.txt is unavailable."""
 
     ttl: float = 86_400.0
-    """Seconds for which an answer holds; at most a day (RFC 9309, 2.4)."""
+    """Time in seconds for which a robots.txt is kept; at most a day (RFC 9309, 2.4)."""
     first_deferral: float = 30.0
-    """Seconds to leave a host alone after the first failure; doubles with each further one."""
+    """Seconds to pause a host after the first failure. Doubles with each further failure."""
     longest_deferral: float = 3_600.0
-    """Seconds; bound of that growth."""
+    """Maximum pause in seconds."""
     max_failures: int = 8
-    """Failures in a row after which the requests that wait are to fail. With the other defaults this is
-    about two and a half hours. The RFC allows to crawl freely after 30 days; we never do."""
+    """Number of failures in a row after which the waiting requests fail. With the other defaults, this takes about two and
+    a half hours. The RFC permits unrestricted crawling after 30 days; skitter never does it."""
     max_cached: int = 10_000
-    """Parsed files that one process keeps."""
+    """Maximum number of parsed files that one process keeps."""
 
 
 class RobotsState(StrEnum):
-    """What the attempt to fetch a robots.txt gave."""
+    """Result of an attempt to fetch a robots.txt."""
 
     RULES = "rules"
-    """A file (2xx). Also one kept from before while the host does not answer."""
+    """The host has a robots.txt (2xx), or an earlier one is kept while the host does not answer."""
     UNAVAILABLE = "unavailable"
-    """There is none (4xx, or an endless redirect): everything is allowed (RFC 9309, 2.3.1.3)."""
+    """The host has no robots.txt (4xx, or an endless redirect): everything is allowed (RFC 9309, 2.3.1.3)."""
     UNREACHABLE = "unreachable"
-    """Server error, 429 or no answer: nothing is allowed for now (RFC 9309, 2.3.1.4)."""
+    """A server error, 429 or no answer: nothing is allowed for now (RFC 9309, 2.3.1.4)."""
 
 
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of the robots.txt of one origin; small enough to share over a fleet."""
+    """The robots.txt of one origin, small enough to share with all workers."""
 
     state: RobotsState
     fetched_at: float
     """Unix time."""
     ttl: float
-    """Seconds for which the record holds; for ``UNREACHABLE`` how long to leave the host alone."""
+    """Seconds for which the record is valid. For ``UNREACHABLE``: seconds to pause the host."""
     body: bytes = b""
     failures: int = 0
-    """Failed attempts in a row."""
+    """Number of failed attempts in a row."""
     error: str = ""
-    """Of the last failed attempt, beginning with its kind."""
+    """Error of the last failed attempt, starting with its kind."""
     version: int = RECORD_VERSION
 
     def holds(self, now: float) -> bool:
-        """Whether the record may still be used at a Unix time."""
+        """Return whether the record is still valid at a Unix time."""
         # A record from the future is the mark of a clock set back; it must not hold for ever.
         return -self.ttl < now - self.fetched_at < self.ttl
 
@@ -77,12 +77,12 @@ _decode = msgspec.msgpack.Decoder(RobotsRecord).decode
 
 
 def encode_record(record: RobotsRecord) -> bytes:
-    """Return the form in which a record is shared."""
+    """Return the stored form of a record."""
     return _encode(record)
 
 
 def decode_record(data: bytes | None) -> RobotsRecord | None:
-    """Read a shared record; ``None`` if there is none, or one that this version cannot read."""
+    """Return a shared record. ``None`` for a missing record, or one that this version cannot read."""
     if data is None:
         return None
     try:
@@ -93,7 +93,7 @@ def decode_record(data: bytes | None) -> RobotsRecord | None:
 
 
 class RobotsPolicy:
-    """What one robots.txt says to one crawler."""
+    """The rules of one robots.txt for one crawler."""
 
     __slots__ = ("_rules", "_token", "crawl_delay", "sitemaps")
 
@@ -101,27 +101,27 @@ class RobotsPolicy:
         self._rules = rules
         self._token = token
         self.crawl_delay: float | None = rules.crawl_delay(token) if rules else None
-        """Seconds between two requests, if the file asks for a distance."""
+        """Seconds between two requests; ``None`` if the file does not set a delay."""
         self.sitemaps: tuple[str, ...] = tuple(rules.sitemaps) if rules else ()
-        """Absolute URLs, as they stand in the file."""
+        """Absolute URLs, unchanged from the file."""
 
     def allowed(self, url: str) -> bool:
-        """Whether a URL of this origin may be fetched."""
+        """Return whether a URL of this origin may be fetched."""
         return self._rules is None or bool(self._rules.can_fetch(url, self._token))
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """The robots.txt cannot be had now: leave the host alone."""
+    """The robots.txt is unavailable for now: pause the host."""
 
     seconds: float
     """From now."""
     exhausted: bool
-    """It failed so often that the waiting requests are to fail."""
+    """Whether it failed too often, so that the waiting requests fail."""
     error: str
 
 
 def origin_of(url: str) -> str:
-    """Return scheme, host and port of an absolute URL: each has a robots.txt of its own."""
+    """Return the scheme, host and port of an absolute URL. Each combination has its own robots.txt."""
     scheme, _, rest = url.partition("://")
     netloc = re.split(r"[/?#]", rest, maxsplit=1)[0]
     return f"{scheme}://{netloc.rpartition('@')[2]}"
@@ -132,9 +132,9 @@ _LEADING_TOKEN = re.compile(r"[A-Za-z_-]*")
 
 
 def product_token(user_agent: str) -> str:
-    """Return the name by which robots.txt files address a crawler (RFC 9309, 2.2.1).
+    """Return the name of a crawler in robots.txt files (RFC 9309, 2.2.1).
 
-    ``skitter/1.0 (+https://...)`` gives ``skitter``, and so does a browser-like
+    For example, ``skitter/1.0 (+https://...)`` returns ``skitter``, and so does a browser-like
     ``Mozilla/5.0 (compatible; skitter/1.0)``.
     """
     compatible = _COMPATIBLE.search(user_agent)
@@ -152,13 +152,13 @@ async def fetch_robots(
     *,
     permit: SendPermit = UNCONDITIONAL,
 ) -> RobotsRecord:
-    """Fetch the robots.txt of an origin and return the result as a record.
+    """Fetch the robots.txt of an origin, and return the result as a record.
 
     ``previous``
-        The last record of this origin, expired or not. It counts the failures in a row, and its rules stay
-        in force while the host does not answer (RFC 9309, 2.4).
+        The last record of this origin, expired or not. It contains the number of failures in a row. Its rules stay in
+        force while the host does not answer (RFC 9309, 2.4).
     ``permit``
-        For the first request. A redirect is followed without asking again.
+        The permit of the first request. Redirects need no further permit.
 
     Raises only a :class:`~skitter.fetch.contract.FetchError` that is ``free``, and programming errors.
     """
@@ -211,7 +211,7 @@ def _unreachable(
 def parse_robots(
     record: RobotsRecord, token: str, settings: RobotsSettings, now: float
 ) -> RobotsPolicy | Deferred:
-    """Return what a record means for the crawler with this product token, at a Unix time."""
+    """Return the policy of a record for the crawler with this product token, at a Unix time."""
     if record.state is RobotsState.UNREACHABLE:
         left = max(0.0, record.fetched_at + record.ttl - now)
         return Deferred(left, record.failures >= settings.max_failures, record.error)
@@ -225,10 +225,10 @@ _AGENT_LINE = re.compile(r"(?im)^[ \t]*user[- ]?agent(?:[ \t]*:|[ \t])[ \t]*([^\
 
 
 def _addressed(text: str, token: str) -> str:
-    """Rewrite the user-agent lines so that only a whole product token addresses us.
+    """Rewrite the user-agent lines so that only a whole product token matches skitter.
 
-    Protego takes ``User-agent: ski`` for us too and misses ``User-agent: skitter/1.0``; the RFC compares the
-    product token and nothing else, without regard to case. All other crawlers become one that nobody is.
+    Protego also matches ``User-agent: ski``, and misses ``User-agent: skitter/1.0``. The RFC compares only the product
+    token, without regard to case. The names of all other crawlers are replaced by one unused name.
     """
 
     def rename(line: re.Match[str]) -> str:

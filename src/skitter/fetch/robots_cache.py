@@ -1,4 +1,4 @@
-"""RobotsCache: the robots.txt verdict for a URL, cached here and shared with the fleet."""
+"""RobotsCache: the robots.txt rules of each URL, cached in this process and shared with the other workers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from skitter.fetch.robots import (
 )
 
 _KEPT_BEYOND_TTL = 86_400.0
-"""Seconds for which a record is still shared after it ran out, for its failure count and its rules."""
+"""Seconds for which an expired record is still shared, for its failure count and its rules."""
 
 
 class RobotsCache:
-    """Answers for each URL what the robots.txt of its origin says.
+    """Returns the robots.txt rules of each URL.
 
-    A file is fetched once, however many requests of this process wait for it, and offered to the other
-    workers through the shared ``notes``.
+    A file is fetched once for all waiting requests of this process, and offered to the other workers through the shared
+    ``notes``.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RobotsCache:
         self._under_way: dict[str, asyncio.Task[RobotsRecord]] = {}
 
     def known(self, url: str) -> RobotsPolicy | Deferred | None:
-        """Return the verdict if it is at hand; ``None`` where :meth:`verdict` would have to ask."""
+        """Return the cached verdict. ``None`` if :meth:`verdict` must read or fetch it."""
         origin = origin_of(url)
         entry = self._known.get(origin)
         if entry is None:
@@ -77,7 +77,7 @@ class RobotsCache:
         return self._keep(origin, record)
 
     async def close(self) -> None:
-        """Give up what is being fetched."""
+        """Cancel all running fetches of robots.txt."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Transfer: a curl handle with its sinks, made ready for one request after the other."""
+"""Transfer: a curl handle with its buffers, prepared for one request after the other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEFAULT_HEADERS = {
 
 
 class Transfer:
-    """One pooled curl handle. Between plain requests only the URL is set anew."""
+    """One pooled curl handle. Between plain requests, only the URL is replaced."""
 
     __slots__ = (
         "_base_headers",
@@ -63,10 +63,10 @@ class Transfer:
         """Whether the request was not sent because its permit had expired."""
         self.curl = pycurl.Curl()
         self.seen_bytes = -1
-        """What :class:`~skitter.fetch.stall.StallWatch` saw moved when it last looked."""
+        """Number of bytes transferred at the last check of :class:`~skitter.fetch.stall.StallWatch`."""
         self.idle_checks = 0
         self.fresh = False
-        """Whether a connection of its own is made for the request."""
+        """Whether curl opens a new connection for the request."""
         self._configure()
 
     def _configure(self) -> None:
@@ -101,7 +101,7 @@ class Transfer:
             setopt(pycurl.PROXY, settings.proxy)
 
     def prepare(self, request: Request, url: str, cookie: str | None) -> None:
-        """Set what this request needs beyond the handle's standing options."""
+        """Set the options that this request needs in addition to the handle's permanent options."""
         setopt = self.curl.setopt
         setopt(pycurl.URL, url)
         if cookie is not None:
@@ -121,7 +121,7 @@ class Transfer:
             setopt(pycurl.PROXY, request.proxy)
 
     def connect_afresh(self) -> None:
-        """Use no kept connection for this request."""
+        """Open a new connection for this request."""
         self.fresh = self._unusual = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
@@ -147,7 +147,7 @@ class Transfer:
     def _prepare_method(self, request: Request, *, with_body: bool) -> None:
         setopt, method = self.curl.setopt, request.method
         if not _TOKEN(method):
-            raise UnsendableRequest(f"{method!r} is no HTTP method", remedy="use GET, POST, PUT ...")
+            raise UnsendableRequest(f"invalid HTTP method: {method!r}", remedy="use GET, POST, PUT ...")
         self._unusual = True
         if method == "HEAD":
             setopt(pycurl.NOBODY, 1)
@@ -158,9 +158,9 @@ class Transfer:
             setopt(pycurl.CUSTOMREQUEST, method)
 
     def watch(self, on_line: Callable[[bytes], None], on_block: Callable[[bytes], int | None]) -> None:
-        """Pass what arrives through two functions, which put it into the sinks by :meth:`take_line` and ``take_block``.
+        """Pass received data through two functions, which store it with :meth:`take_line` and ``take_block``.
 
-        A proxy's answer to CONNECT is not among it.
+        The data does not include the answer of a proxy to CONNECT.
         """
         self._unusual = True
         self.curl.setopt(_SUPPRESS_CONNECT_HEADERS, 1)
@@ -168,17 +168,17 @@ class Transfer:
         self.curl.setopt(pycurl.WRITEFUNCTION, on_block)
 
     def take_line(self, line: bytes) -> None:
-        """Take a line of the header."""
+        """Store a line of the header."""
         self._lines.append(line)
 
     def take_block(self, block: bytes) -> None:
-        """Take a part of the body."""
+        """Store a part of the body."""
         self._chunks.append(block)
 
     def answer(self) -> tuple[bytes, bytes]:
-        """Return the final header block with its status line, and the body as it was on the wire.
+        """Return the final header block with its status line, and the body as it was transferred.
 
-        Raises :class:`~skitter.fetch.contract.Disconnected` for a header block without an end.
+        Raises :class:`~skitter.fetch.contract.Disconnected` for an incomplete header block.
         """
         lines, chunks = self._lines, self._chunks
         if lines.count(b"\r\n") != 1:
@@ -187,23 +187,23 @@ class Transfer:
 
     @property
     def answered(self) -> bool:
-        """Whether any of the answer has arrived."""
+        """Whether any part of the answer has arrived."""
         return bool(self._lines)
 
     @property
     def protocol(self) -> str:
-        """``http/1.1``, ``h2`` ... of the answer, as ALPN names them."""
+        """Protocol of the answer, named as in ALPN: ``http/1.1``, ``h2`` ..."""
         return _PROTOCOLS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "")
 
     @property
     def latency(self) -> float:
-        """Seconds from sending the request to the first byte of the answer, connecting left out."""
+        """Seconds from sending the request to the first byte of the answer, without the time to connect."""
         getinfo = self.curl.getinfo
         sent, answered = getinfo(pycurl.PRETRANSFER_TIME), getinfo(pycurl.STARTTRANSFER_TIME)
         return float(max(0.0, answered - sent))
 
     def reset(self) -> None:
-        """Make ready for the next request."""
+        """Prepare the handle for the next request."""
         self._lines.clear()
         self._chunks.clear()
         self.idle_checks = 0
@@ -228,7 +228,7 @@ def _milliseconds(seconds: float) -> int:
 def base_headers(settings: Settings) -> dict[str, bytes]:
     """Return the header lines of every request in their order, by lower-case name.
 
-    Raises :class:`~skitter.fetch.contract.UnsendableRequest` for a name or value that no header can have.
+    Raises :class:`~skitter.fetch.contract.UnsendableRequest` for an invalid name or value of a header.
     """
     wanted = {"User-Agent": settings.user_agent, **_DEFAULT_HEADERS, **settings.headers}
     lines = {name.lower(): _line(name, value) for name, value in wanted.items()}
@@ -252,8 +252,8 @@ def _header_lines(base: Mapping[str, bytes], request: Request, *, with_body: boo
 def _line(name: str, value: str) -> bytes:
     if not _TOKEN(name) or _UNSAFE_VALUE(value):
         raise UnsendableRequest(
-            f"{name!r}: {value!r} cannot be sent as a header",
-            remedy="use a plain header name and a value without line breaks",
+            f"invalid header {name!r}: {value!r}",
+            remedy="use a valid header name and a value without line breaks",
         )
     # With a colon and no value curl would leave the header out; a semicolon sends it empty.
     return f"{name}: {value}".encode() if value.strip() else f"{name};".encode()
@@ -263,10 +263,9 @@ _STATUS_LINE = re.compile(rb"HTTP/\d").match
 
 
 def _final_block(lines: list[bytes]) -> list[bytes]:
-    """Leave out 1xx answers and a proxy's answer to CONNECT before it, and trailers after it.
+    """Remove 1xx answers and the answer of a proxy to CONNECT before the header block, and trailers after it.
 
-    All of them come through the same callback. The block that counts is the last one that begins with a
-    status line.
+    The same callback receives all of them. The final block is the last one that starts with a status line.
     """
     start = 0
     for index in range(1, len(lines)):

@@ -1,1 +1,1 @@
-"""Frontier: what to fetch next; the only durable truth of a job."""
+"""The frontier: the queue of a job, and its only durable state."""

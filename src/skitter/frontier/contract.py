@@ -83,10 +83,10 @@ class Control(Protocol):
         ...
 
     async def recrawl(self) -> bool:
-        """Start a finished job again: its seeds are loaded anew. Return ``False`` if it is not finished.
+        """Start a finished job again and reload its seeds. Return ``False`` if the job is not finished.
 
         With a ``visited_ttl``, pages whose visit has expired are fetched again; without one, every page is.
-        Counters continue, and each visit produces its items anew.
+        Counters continue, and each visit produces its items again.
         """
         ...
 
@@ -112,7 +112,7 @@ class DeadLetters(Protocol):
 
 
 class Reports(Protocol):
-    """What a job counts and who works on it."""
+    """The statistics and the workers of a job."""
 
     async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
         """Return the counts per worker, host or request group, most pages first."""
@@ -173,7 +173,7 @@ class Catalog(Protocol):
 
 
 class Frontier(Protocol):
-    """The queue of a job: what to fetch next."""
+    """The queue of a job, with the known URLs and all counts."""
 
     @property
     def shared(self) -> bool:
@@ -233,7 +233,7 @@ class Frontier(Protocol):
         ...
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return which fingerprints are new: a hint, so that the caller builds and sends only new requests."""
+        """Return the new fingerprints. The result is a hint, so that the caller builds and sends only new requests."""
         ...
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
@@ -262,7 +262,7 @@ class Frontier(Protocol):
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each atomically with its new requests, counters and output ranges.
 
-        Durable on return. ``False`` marks a late outcome, of which nothing is stored.
+        The result is durable on return. ``False`` marks a late outcome; nothing of it is stored.
         """
         ...
 

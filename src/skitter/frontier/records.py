@@ -14,7 +14,7 @@ from skitter.item import OutputRange
 
 
 class JobState(StrEnum):
-    """What the workers of a job should do."""
+    """The requested or reached state of a job."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     slot: str
     """Key of the unit of politeness, normally the host."""
     url: str
-    """Shown in listings; the request itself is in ``record``."""
+    """URL for listings. The request itself is in ``record``."""
     record: bytes
     priority: int = 0
     not_before: float = 0.0
@@ -143,7 +143,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     record: bytes | None = None
     """For ``RETRY``: the request that replaces the stored one."""
     group: str = ""
-    """The request group under which the outcome is counted, besides worker and host; empty: none."""
+    """The request group whose statistics include the outcome, in addition to its worker and host. Empty: no group."""
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):

@@ -19,7 +19,7 @@ OTHERS = ""
 
 
 class StatsGroup(StrEnum):
-    """What the counts are grouped by."""
+    """The kinds of keys by which outcomes are counted."""
 
     WORKER = "worker"
     HOST = "host"

@@ -1,4 +1,4 @@
-"""The live workers of a job, as they announce themselves."""
+"""The live workers of a job, according to their announcements."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Observe: counters, progress and summaries."""
+"""Progress, summaries and dead letters of jobs, prepared for display."""

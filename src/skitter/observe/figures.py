@@ -1,4 +1,4 @@
-"""Figures: what a reading of a job tells people, in words and in one order everywhere."""
+"""Figures of a job as text, with the same names and order in all displays."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from skitter.frontier.records import FrontierStatus
 
 
 def kinds(counters: Mapping[str, int], group: str) -> dict[str, int]:
-    """Return the counters of a group (``failed``, ``retried``, ``refused``, ``status``) by kind, large first."""
+    """Return the counters of a group (``failed``, ``retried``, ``refused``, ``status``) by kind, largest first."""
     head = f"{group}/"
     found = {name.removeprefix(head): count for name, count in counters.items() if name.startswith(head)}
     return dict(sorted(found.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def errors(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return how many attempts failed, by kind: those tried again and those given up."""
+    """Return the number of failed attempts by kind, both retried and given up."""
     attempts = Counter(kinds(counters, "failed"))
     attempts.update(kinds(counters, "retried"))
     return dict(attempts.most_common())
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def progress_figures(status: FrontierStatus, pace: float) -> list[tuple[str, str]]:
-    """Return the figures of a running job, each with its name; ``pace``: pages a second just now."""
+    """Return the figures of a running job with their names. ``pace``: current number of pages per second."""
     counters = status.counters
     return [
         ("pages", f"{counters.get('pages', 0):,}"),

@@ -1,4 +1,4 @@
-"""Letters: a request that was given up, as plain values for people and programs."""
+"""Dead letters as plain values, for display and for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skitter.request import decode_request
 
 
 def letter_fields(letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter as plain values, its request included."""
+    """Return a dead letter with its request as plain values."""
     fields: dict[str, Any] = {
         "id": letter.id,
         "url": letter.url,
@@ -33,5 +33,5 @@ def letter_fields(letter: DeadLetter) -> dict[str, Any]:
 
 
 def moment(seconds: float) -> str:
-    """Return a Unix time as date and time of day, UTC."""
+    """Return a Unix time as a date and time in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

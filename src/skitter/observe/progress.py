@@ -1,4 +1,4 @@
-"""Progress: what people see of a running crawl, on standard error."""
+"""Shows the progress of a running crawl on standard error."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.progress")
 
 _LINE_EVERY = 10.0
-"""Seconds between two lines where nobody watches a screen."""
+"""Seconds between two lines if the progress is not shown on a terminal."""
 
 
 class View(Protocol):
     """Shows a running crawl."""
 
     def show(self, progress: Progress) -> None:
-        """Take a look at the job, some times a second."""
+        """Show the current progress. Called several times per second."""
         ...
 
     def close(self) -> None:
-        """Leave the screen as it was found. Safe to call twice."""
+        """Restore the screen. Safe to call twice."""
         ...
 
 
 def make_view(job: str, stream: TextIO, *, live: bool, quiet: bool) -> View:
-    """Return the view that fits: a table that changes in place, lines in the log, or none."""
+    """Return a suitable view: a table that is updated in place, lines in the log, or no output."""
     if quiet:
         return NoView()
     return LiveView(job, stream) if live else LineView()
@@ -51,14 +51,14 @@ class NoView:
 
 
 class LineView:
-    """One line in the log every ten seconds, the first after ten."""
+    """Writes a line to the log every ten seconds, starting after ten seconds."""
 
     def __init__(self) -> None:
         self._pace = Throughput()
         self._next = _LINE_EVERY
 
     def show(self, progress: Progress) -> None:
-        """Write a line if it is time to."""
+        """Write a line if it is due."""
         pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_EVERY
@@ -70,14 +70,14 @@ class LineView:
 
 
 def progress_line(progress: Progress, pace: float) -> str:
-    """Return a look at the job in one line; ``pace``: pages a second just now."""
+    """Return the progress in one line. ``pace``: current number of pages per second."""
     figures = ", ".join(f"{text} {name}" for name, text in progress_figures(progress.status, pace))
     failures = errors(progress.status.counters)
     return f"{figures}; errors: {listed(failures)}" if failures else figures
 
 
 class LiveView:
-    """A table that changes in place, on a terminal."""
+    """A table on a terminal that is updated in place."""
 
     def __init__(self, job: str, stream: TextIO) -> None:
         # Where nobody watches a screen, start-up does not pay for them.
@@ -97,7 +97,7 @@ class LiveView:
         self._live.update(progress_table(self._job, progress, pace), refresh=True)
 
     def close(self) -> None:
-        """Take the table away and show the cursor again."""
+        """Remove the table and show the cursor again."""
         self._live.stop()
         _log_to(sys.stderr)
 
@@ -109,7 +109,7 @@ def _log_to(stream: TextIO) -> None:
 
 
 def progress_table(job: str, progress: Progress, pace: float) -> Table:
-    """Return a look at the job as a table; ``pace``: pages a second just now."""
+    """Return the progress as a table. ``pace``: current number of pages per second."""
     from rich.table import Table  # noqa: PLC0415 - see LiveView
 
     state = f"{progress.status.state}, {duration(progress.seconds)}, workers: {progress.workers}"

@@ -1,4 +1,4 @@
-"""Summary: the result of a run, for people and for programs."""
+"""Summary: the result of a run, for display and for programs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ SummaryState = Literal["finished", "stopped", "paused", "failed"]
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """What ``--summary FILE`` holds, as one JSON object. Counts are of the job over all its runs."""
+    """The content of ``--summary FILE``, as one JSON object. Counts belong to the job and include all its runs."""
 
     job: str
     state: SummaryState
-    """``finished``: nothing is left to do. ``failed``: an error ended this run; like a ``stopped`` job it
-    can be resumed."""
+    """``finished``: nothing is left to do. ``failed``: an error ended this run. A ``failed`` or ``stopped`` job can be
+    resumed."""
     reason: str
-    """Why it is not finished; empty if it is."""
+    """Reason why the job is not finished; empty for a finished job."""
     exit_code: int
     seconds: float
-    """Of this run, as ``pages_this_run`` and ``pages_per_second`` are."""
+    """Duration of this run. ``pages_this_run`` and ``pages_per_second`` also belong to this run."""
     pages_this_run: int
     pages_per_second: float
     pages: int
-    """Pages that a callback was given."""
+    """Number of pages that were passed to a callback."""
     items: int
     bytes: int
-    """Of all bodies, uncompressed."""
+    """Size of all bodies, uncompressed."""
     added: int
-    """Requests ever taken in; always queued + delayed + in_flight + done + failed."""
+    """Number of requests ever added. Always equal to queued + delayed + in_flight + done + failed."""
     queued: int
     delayed: int
     in_flight: int
@@ -43,18 +43,18 @@ class Summary(msgspec.Struct, kw_only=True):
     failed: int
     """Dead letters."""
     failed_by_kind: dict[str, int]
-    """Requests given up by the kind of their error, such as ``status/404`` or ``timeout``. A dead letter
-    that is tried again or dropped later stays counted here."""
+    """Number of requests given up, by the kind of their error, such as ``status/404`` or ``timeout``. A dead letter that is
+    retried or dropped later remains counted."""
     retried_by_kind: dict[str, int]
-    """Attempts that failed and were tried again."""
+    """Number of failed attempts that were retried."""
     refused_by_reason: dict[str, int]
-    """URLs that were not taken: ``duplicate``, ``host``, ``depth``, ``robots`` and so on."""
+    """Number of URLs that were refused, by reason: ``duplicate``, ``host``, ``depth``, ``robots`` and so on."""
     statuses: dict[str, int]
-    """Answers by HTTP status."""
+    """Number of answers by HTTP status."""
     outputs: list[str]
 
     def write(self, path: Path) -> None:
-        """Write it as JSON. Raises :class:`~skitter.errors.UsageError`."""
+        """Write the summary as JSON. Raises :class:`~skitter.errors.UsageError`."""
         try:
             path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
         except OSError as error:
@@ -86,7 +86,7 @@ def summary_of_failure(
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return the summary as named lines for people, without empty ones."""
+    """Return the summary as named lines for display, without empty lines."""
     rows = [
         ("pages", f"{summary.pages:,}"),
         ("items", f"{summary.items:,}"),

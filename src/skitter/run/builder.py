@@ -248,7 +248,7 @@ def _scope(spider: Spider, settings: Settings) -> Scope:
     seeds: Any = spider.start_urls
     if settings.scope != "any" and not seeds:
         raise SpiderError(
-            f"scope {settings.scope!r} needs start_urls, but spider {spider.name!r} has none",
+            f"scope {settings.scope!r} needs start_urls, which spider {spider.name!r} lacks",
             remedy="set start_urls, or use allowed_domains or allow patterns instead of a scope",
             field="scope",
         )

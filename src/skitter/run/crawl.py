@@ -79,8 +79,8 @@ class Crawl:
         Delete the stored state of the job and start again. Its outputs are replaced, even if another job has written
         them. Nothing is deleted before all other parts of the run have been checked.
     ``recrawl``
-        If the job is finished, start it again: its seeds are loaded anew, and pages whose visit has expired
-        (``visited_ttl``; without it, all pages) are fetched again. Each visit produces its items anew.
+        If the job is finished, start it again: its seeds are loaded again, and pages whose visit has expired
+        (``visited_ttl``; without it, all pages) are fetched again. Each visit produces its items again.
     ``resume``
         End a pause. Without it, a paused job stays paused, and the run ends at once.
     ``log``

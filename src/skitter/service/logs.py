@@ -22,7 +22,7 @@ _BATCH_SIZE = 1000
 _POLL_INTERVAL = 0.5
 """Time between two checks for new lines, in seconds."""
 _KEEP_ALIVE_INTERVAL = 15.0
-"""Time after which a caller who waits for lines gets a sign of life, in seconds."""
+"""Seconds after which a caller that waits for lines receives a keep-alive."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _INDENT = "    "
 NumberedLine = tuple[int, LogLine]

@@ -136,7 +136,7 @@ class Node:
                 self._failed(run.id, str(error), error.remedy)
 
     async def _announce(self, new: list[str]) -> None:
-        """Announce what runs here and what is about to: a node that erases a run reads this first."""
+        """Announce the running and starting jobs of this node. A node that erases a run reads the announcements first."""
         self._status.running = sorted({*self._running, *new})
         await self._jobs.store.announce(self.name, msgspec.json.encode(self._status), STATUS_TTL)
 

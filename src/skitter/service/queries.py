@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class JobQueries:
-    """Reads the progress of jobs from their frontiers, and changes what the frontiers hold."""
+    """Reads the progress of jobs from their frontiers, and changes the contents of the frontiers."""
 
     def __init__(self, jobs: JobService) -> None:
         self._jobs = jobs

@@ -98,7 +98,7 @@ class RunProcess:
             self._signal(signal.SIGTERM)
 
     def kill_if_overdue(self) -> None:
-        """Kill the process if it was asked to stop too long ago."""
+        """Kill the process if it has not ended in time after a stop request."""
         if self._stopped_at and time.monotonic() - self._stopped_at > _STOP_TIMEOUT:
             self._signal(signal.SIGKILL)
 
@@ -129,7 +129,7 @@ def _environment(items: str) -> dict[str, str]:
 
 
 def _read_all(pipe: int) -> bytes:
-    """Read what an ended process has written, in one piece, to a pipe."""
+    """Return all that an ended process has written to a pipe."""
     os.set_blocking(pipe, False)
     try:
         return os.read(pipe, 1 << 16)

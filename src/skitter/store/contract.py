@@ -138,7 +138,7 @@ class Output(Protocol):
 
     @property
     def stream(self) -> str:
-        """Name of what the stores write to, usable as a file name. Outputs with the same stream share one store per worker."""
+        """Name of the target of the stores, usable as a file name. Outputs with the same name share one store per worker."""
         ...
 
     async def check(self, context: OutputContext) -> None:

@@ -113,7 +113,7 @@ class Driver(Protocol):
         ...
 
     async def check(self, job: str) -> None:
-        """Test whether a crawl can write, and create what is missing. Raises the same errors as ``open``."""
+        """Test whether a crawl can write, and create missing tables and indexes. Raises the same errors as ``open``."""
         ...
 
     async def clear(self, job: str) -> None:
@@ -202,7 +202,7 @@ class DatabaseOutput:
         self.stream = f"{kind}-{xxhash.xxh3_64_hexdigest(without_secrets(target).encode())}"
 
     async def check(self, context: OutputContext) -> None:
-        """Connect as the user who writes items, and create what is missing."""
+        """Connect as the user that writes items, and create missing tables and indexes."""
         await self._ask(context, lambda driver: driver.check(context.job))
 
     async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - ids keep jobs apart

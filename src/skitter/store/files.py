@@ -130,7 +130,7 @@ def _write_at(descriptor: int, data: bytes, position: int) -> None:
 def ranges_of(
     blocks: Iterable[bytes | GroupError | None], part: str, position: int
 ) -> list[OutputRange | GroupError | None]:
-    """Return the range of each block, the first of which starts at ``position``; other entries are kept as they are."""
+    """Return the range of each block. The first block starts at ``position``; entries without a block are unchanged."""
     ranges: list[OutputRange | GroupError | None] = []
     for block in blocks:
         if isinstance(block, bytes):

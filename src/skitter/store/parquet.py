@@ -99,7 +99,7 @@ class Column:
         return self.as_text or any(column.has_text_inside() for column in inner)
 
     def convert(self, value: Any) -> Any:
-        """Return a value as it is written to the file."""
+        """Return the form of a value that is written to the file."""
         if value is None or isinstance(value, str):
             return value
         if self.as_text:

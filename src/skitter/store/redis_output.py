@@ -176,7 +176,7 @@ class RedisOutput:
         return PartFileStore()
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
-        """Push what was committed on this machine and not pushed yet; retry later if the server is away."""
+        """Push newly committed items of this machine. Retry later if the server is unavailable."""
         if self._has_unpushed(context, ranges) and time.monotonic() >= self._next_attempt:
             try:
                 await self._push_all(context, ranges)

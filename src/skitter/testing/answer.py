@@ -59,7 +59,7 @@ class WireAnswer(msgspec.Struct, frozen=True):
     steps: Iterable[bytes | float]
     """Bytes to send; a float is a pause in seconds."""
     end: Literal["keep", "close", "reset", "stall"] = "close"
-    """What follows: the next request, a close, a TCP reset, or silence until the client disconnects."""
+    """The action after the bytes: the next request, a close, a TCP reset, or silence until the client disconnects."""
     status: int = 200
     """Status for the request log only."""
 
@@ -69,7 +69,7 @@ Site = Callable[[Visit], Answer | WireAnswer]
 
 
 class PageTruth(msgspec.Struct, frozen=True):
-    """What a crawler must find on one page."""
+    """The expected title and links of one page."""
 
     title: str | None
     links: int

@@ -230,7 +230,7 @@ class LinkCollector:
         self._origins: dict[str, tuple[str | None, str]] = {}
 
     def group_of(self, request: Request) -> str:
-        """Return the group of a request; empty if it has none."""
+        """Return the group of a request, or an empty string for a request without a group."""
         group = request.meta.get(self._group_key) if self._group_key is not None else None
         return "" if group is None else str(group)
 

@@ -36,7 +36,7 @@ class RobotsDecision(StrEnum):
     DEFERRED = "deferred"
     """robots.txt is unavailable for now; the host is paused."""
     FAILED = "failed"
-    """robots.txt was unavailable so often that the page is given up."""
+    """robots.txt was unavailable too often, so the page is given up."""
 
 
 class RobotsCheck(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ class NsqLookup:
         self._timeout = timeout
 
     async def producers(self, topic: str) -> list[NsqdAddress]:
-        """Return the nsqd that have a topic; an unused topic has none. Raise :class:`LookupFailed`."""
+        """Return the nsqd that have a topic. The list is empty for an unused topic. Raises :class:`LookupFailed`."""
         return _addresses(await self._request(f"/lookup?topic={quote(topic)}", missing={"producers": []}))
 
     async def nodes(self) -> list[NsqdAddress]:

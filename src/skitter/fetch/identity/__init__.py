@@ -1,1 +1,1 @@
-"""Identity: as whom requests go out: user agents, proxies, cookies, and the sessions that bind them."""
+"""Identity of requests: user agents, proxies, cookies, and the sessions that bind them."""

@@ -161,7 +161,7 @@ class Query:
         raise NotImplementedError
 
     def value(self, found: Selector) -> str | None:
-        """Return the text of a field, or ``None`` if there is none."""
+        """Return the text of a field, or ``None`` if nothing is found."""
         text = found.attrib.get(self.attr) if self.attr else "".join(_texts(found))
         if text is None:
             return None
@@ -224,7 +224,7 @@ class _Place:
         self._model = is_model(self._inner)
 
     def read(self, selector: Selector) -> Any:
-        """Return the value (text, unless it is a model), or ``_NOTHING`` if there is none."""
+        """Return the value (text, unless it is a model), or ``_NOTHING`` if nothing is found."""
         found = self._query.find(selector)
         if self._model:
             values: list[Any] = [unmarshal(one, self._inner) for one in (found if self._many else found[:1])]

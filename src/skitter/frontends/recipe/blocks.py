@@ -40,7 +40,7 @@ class RepeatedBlocks(msgspec.Struct):
 
 
 def find_blocks(root: Any) -> RepeatedBlocks | None:
-    """Return the most significant repeated blocks below an lxml element, or ``None`` if there are none."""
+    """Return the most significant repeated blocks below an lxml element, or ``None`` if no blocks repeat."""
     best: RepeatedBlocks | None = None
     best_score = 0.0
     for elements in _groups(root):
@@ -164,7 +164,7 @@ def _parts_of(block: Any) -> Iterator[tuple[str, str, Any, str]]:
 
 
 def _is_leaf(element: Any) -> bool:
-    """Return whether an element contains text, and only inline markup besides."""
+    """Return whether an element contains text and no markup other than inline markup."""
     if element.tag in {"a", "time"}:
         return True
     inner = [one.tag for one in element.iterdescendants() if isinstance(one.tag, str)]

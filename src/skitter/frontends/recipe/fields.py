@@ -289,7 +289,7 @@ _NO = frozenset({"", "0", "false", "f", "no", "n", "off", "none", "null"})
 
 
 def to_float(text: str, decimal: str = ".") -> float:
-    """Return the first number in a text, ignoring thousands separators. Raises ``ValueError`` if there is none."""
+    """Return the first number in a text, ignoring thousands separators. Raises ``ValueError`` if the text has no number."""
     found = _NUMBER.search(text)
     if found is None:
         raise ValueError(f"no number in {text!r:.60}")
@@ -299,7 +299,7 @@ def to_float(text: str, decimal: str = ".") -> float:
 
 
 def to_int(text: str, decimal: str = ".") -> int:
-    """Return the first number in a text. Raises ``ValueError`` if there is none, or if it is not an integer."""
+    """Return the first number in a text. Raises ``ValueError`` if the text has no number, or not an integer."""
     number = to_float(text, decimal)
     if not number.is_integer():
         raise ValueError(f"not an integer: {text!r:.60}")

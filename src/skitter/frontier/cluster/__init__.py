@@ -1,1 +1,1 @@
-"""One job divided into partitions by politeness slot, each of which is a frontier."""
+"""The cluster frontier: one job divided into partitions by politeness slot. Each partition is a frontier."""

@@ -1,4 +1,4 @@
-"""Tasks that run beside the calls of a frontier, so that no call waits for a partition that does not answer."""
+"""Tasks that run in the background, so that no call to a frontier waits for an unavailable partition."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from skitter.frontier.cluster.partition import Partition
 Answer = TypeVar("Answer")
 
 POLL_INTERVAL = 0.1
-"""Seconds between two checks whether a partition is still there."""
+"""Seconds between two checks whether a partition is available."""
 TIMEOUT = 5.0
-"""Seconds after which a partition that neither answers nor refuses counts as away."""
+"""Seconds after which a partition that neither answers nor refuses counts as unavailable."""
 
 
 class BackgroundTasks:
@@ -49,7 +49,7 @@ class BackgroundTasks:
         return list(tasks)
 
     async def wait(self, tasks: Mapping[asyncio.Task[Any], Partition]) -> None:
-        """Wait for tasks, except those whose partition is away: these continue in the background."""
+        """Wait for tasks. Tasks of unavailable partitions continue in the background."""
         deadline = asyncio.get_running_loop().time() + TIMEOUT
         waited = {task for task, partition in tasks.items() if not partition.is_away}
         while waited and asyncio.get_running_loop().time() < deadline:

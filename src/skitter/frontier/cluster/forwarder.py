@@ -1,7 +1,7 @@
-"""Forwarding of requests from the partition in which they were found to the partition of their slot.
+"""Forwards requests from the partition in which they were found to the partition of their slot.
 
-A request stays in the outbox of the first until it is safe in the second: in its node and in all replicas of the node.
-Whatever a node loses when it dies is thus delivered again.
+A request stays in the outbox of the first partition until it is safe in the second one, that is, in its node and in all
+replicas of the node. So requests that a node loses when it dies are delivered again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.records import AddResult
 
 POLL_INTERVAL = 0.25
-"""Seconds between two checks which delivered requests are safe."""
+"""Seconds between two checks whether delivered requests are safe."""
 ABANDONED_AFTER = 10.0
 """Seconds after which a request in an outbox counts as left behind by a dead worker."""
 BATCH_SIZE = 1_000
 
 
 class _Delivery(msgspec.Struct):
-    """Requests that were delivered to one partition, and may not be safe there yet."""
+    """Requests that were delivered to one partition and may not be safe there yet."""
 
     source: int
     ids: list[bytes]
@@ -49,7 +49,7 @@ class Forwarder:
         self._confirming: dict[int, asyncio.Task[None]] = {}
         self._loop: asyncio.Task[None] | None = None
         self.undelivered = 0
-        """Number of requests that wait for a target that is away."""
+        """Number of requests that wait for an unavailable target."""
 
     # --- delivering --------------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class Forwarder:
         return result
 
     async def collect(self, source: PartitionClient, age: float) -> None:
-        """Deliver again what has been in an outbox for at least ``age`` seconds."""
+        """Deliver the requests again that have been in an outbox for at least ``age`` seconds."""
         requests = await source.partition.outbox(BATCH_SIZE, age)
         groups = self._by_target([(source.number, request) for request in requests])
         for target, group in groups.items():
@@ -101,7 +101,7 @@ class Forwarder:
     # --- confirming --------------------------------------------------------------------------------------
 
     async def confirm(self) -> None:
-        """Remove from the outboxes what is safe by now."""
+        """Remove the requests from the outboxes that are stored durably in their own partitions."""
         tasks = {}
         for target in [number for number, deliveries in self._deliveries.items() if deliveries]:
             client = self._partitions.clients[target]
@@ -133,7 +133,7 @@ class Forwarder:
     # --- in the background -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look after all outboxes from now on."""
+        """Start to forward the requests in all outboxes."""
         if self._loop is None:
             self._loop = self._tasks.start(self._run())
             for (

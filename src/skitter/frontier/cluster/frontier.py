@@ -1,4 +1,4 @@
-"""A frontier in several partitions, each a frontier of its own for some of the slots.
+"""A frontier in several partitions. Each partition is a frontier for some of the slots.
 
 ``docs/design/cluster-frontier.md`` explains the protocol.
 """
@@ -39,12 +39,12 @@ from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 
 MAX_UNDELIVERED = 20_000
-"""Requests for partitions that are away, above which this worker leases nothing more."""
+"""Maximum number of requests for unavailable partitions. Above it, this worker leases nothing more."""
 POLL_INTERVAL = 0.05
 
 
 class PartitionSource(Protocol):
-    """Where the partitions of a job are."""
+    """The source of the partitions of a job."""
 
     async def partitions(self) -> Sequence[Partition]:
         """Return all partitions of the job, not yet joined."""
@@ -60,7 +60,7 @@ class PartitionSource(Protocol):
 
 
 class ClusterFrontier:
-    """A frontier over partitions, numbered from 0. The first also holds what belongs to the job as a whole.
+    """A frontier over partitions, numbered from 0. The first partition also holds the data of the job as a whole.
 
     ``attach``: join an existing job with its own options; never create one.
     """
@@ -124,7 +124,7 @@ class ClusterFrontier:
         return self._partitions.first.frontier.politeness if len(self._partitions) else None
 
     async def close(self) -> None:
-        """Disconnect. Leases stay in force. Other workers deliver what is left in the outboxes."""
+        """Disconnect. Leases stay in force. Other workers deliver the remaining requests in the outboxes."""
         await self._tasks.close()
         for client in self._partitions.clients:
             await client.frontier.close()
@@ -137,7 +137,7 @@ class ClusterFrontier:
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return which fingerprints are new. All partitions are asked: a fingerprint does not say its slot."""
+        """Return the new fingerprints. All partitions are queried, because a fingerprint does not contain its slot."""
         masks = await gather_all(client.frontier.unknown(fingerprints) for client in self._partitions.clients)
         return [all(answers) for answers in zip(*masks, strict=True)]
 
@@ -220,7 +220,7 @@ class ClusterFrontier:
         )
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
-        """Extend leases. Those of a partition that is away count as held."""
+        """Extend leases. Leases of an unavailable partition count as held."""
         self._tasks.check()
         held = self._partitions.local_ids(lease_ids)
         lost: list[int] = []
@@ -318,7 +318,7 @@ class ClusterPartitions:
         return lease_id % len(self._partitions)
 
     async def unknown(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
-        """Return which fingerprints are new, given their slots; those of a partition that is away count as new."""
+        """Return the new fingerprints, given their slots. Fingerprints of an unavailable partition count as new."""
         groups: dict[PartitionClient, list[int]] = defaultdict(list)
         for index, slot in enumerate(slots):
             groups[self._partitions.of_slot(slot)].append(index)
@@ -364,7 +364,7 @@ class ClusterSeedKeys:
 def divide(
     partitions: PartitionMap, entries: Sequence[Entry], number: int
 ) -> tuple[list[Entry], list[ForwardedRequest]]:
-    """Divide entries that were found in one partition into its own and those of others."""
+    """Divide entries that were found in one partition into its own entries and those of other partitions."""
     own: list[Entry] = []
     forwarded: list[ForwardedRequest] = []
     prefix = b""
@@ -379,7 +379,7 @@ def divide(
 
 
 async def _align(partition: Partition, recrawls: int, changes: SettingsChanges) -> None:
-    """Bring a partition to the recrawl and the settings of the first one."""
+    """Update a partition to the recrawl and the settings of the first one."""
     await partition.follow_recrawl(recrawls)
     if await partition.frontier.control.settings_changes() != changes:
         await partition.frontier.control.change_settings(changes, reset=True)

@@ -1,4 +1,4 @@
-"""Asking the partitions of a job for leases: in turn, several at a time, and only those that may have some."""
+"""Requests leases from the partitions of a job in turn, several at a time, and only if they may have some."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_WAIT = 0.5
 
 
 class ClusterLeases(msgspec.Struct):
-    """What the partitions gave for one request."""
+    """The leases and news that the partitions returned for one request."""
 
     worker: str
     limit: int
@@ -30,12 +30,12 @@ class ClusterLeases(msgspec.Struct):
 
     @property
     def missing(self) -> int:
-        """How many more leases are wanted."""
+        """Number of leases that are still missing."""
         return self.limit - len(self.leases)
 
 
 class ClusterLeasing:
-    """Asks the partitions for leases."""
+    """Requests leases from the partitions."""
 
     def __init__(self, partitions: PartitionMap, tasks: BackgroundTasks, clock: Callable[[], float]) -> None:
         self._partitions = partitions
@@ -46,9 +46,9 @@ class ClusterLeasing:
     async def take(self, worker: str, limit: int, quotas: QueueQuotas | None = None) -> ClusterLeases:
         """Take at most ``limit`` leases.
 
-        The partitions that may have some are asked for equal shares, beginning with the one that has been due for the
-        longest time. What some of them lack is asked of the rest. If a quota is smaller than ``limit``, the partitions
-        are asked one after the other in random order, because each may have all requests of the queue.
+        The partitions that may have leases are asked for equal shares, starting with the partition that has been due for the
+        longest time. The other partitions are asked for the missing leases. If a quota is smaller than ``limit``, the
+        partitions are asked one after the other in random order, because each may have all requests of the queue.
         """
         async with self._lock:
             taken = ClusterLeases(worker, limit, asyncio.get_running_loop().time())
@@ -108,7 +108,7 @@ class ClusterLeasing:
                 self._tasks.start(client.frontier.release(late))
 
     def state(self) -> JobState | None:
-        """Return the state that the partitions agree on; ``None`` if all were quiet when they were last asked."""
+        """Return the common state of the partitions. ``None`` if all were quiet at the last request."""
         known = {client.state for client in self._partitions.clients}
         for state in (JobState.STOPPING, JobState.PAUSED):
             if state in known:
@@ -116,7 +116,7 @@ class ClusterLeasing:
         return None if known == {JobState.FINISHED} else JobState.RUNNING
 
     def ask_again(self) -> float:
-        """Return the seconds after which asking again may give more."""
+        """Return the seconds after which another request may return leases."""
         now = self._clock()
         waits = (client.due - now for client in self._partitions.clients if client.is_free())
         return min(max(min(waits, default=MAX_WAIT), MIN_WAIT), MAX_WAIT)

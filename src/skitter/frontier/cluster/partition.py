@@ -1,4 +1,4 @@
-"""What a partition of a job offers beside its requests, and the records of that.
+"""The interface of a partition of a job, in addition to its requests, and its records.
 
 ``docs/design/cluster-frontier.md`` explains the protocol.
 """
@@ -37,7 +37,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     """Whether the partition waits for seeds from seed keys, or has some."""
     seeds_done: bool
     state: JobState
-    """As requested; never ``FINISHED``."""
+    """The requested state; never ``FINISHED``."""
     changes: tuple[int, int]
     """Equal in two readings only if the partition was quiet in both or in neither, or if no request was added between."""
     failed: int
@@ -53,14 +53,14 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
 
 class ReplicationOffset(msgspec.Struct, frozen=True):
-    """How far the replicas of a partition's node are."""
+    """The replication offsets of the node of a partition."""
 
     life: bytes
-    """Changes when the node restarts, or when another node serves the partition."""
+    """Identifier that changes when the node restarts, or when another node serves the partition."""
     written: int
     """Bytes that the node has written to its replication log."""
     copied: int | None
-    """Bytes of them that every replica has; ``None`` if there is no replica."""
+    """Number of these bytes that every replica has; ``None`` without replicas."""
 
 
 class Partition(Protocol):
@@ -73,7 +73,7 @@ class Partition(Protocol):
 
     @property
     def is_away(self) -> bool:
-        """Whether the node does not answer, so that calls wait for it."""
+        """Whether the node is unavailable, so that calls wait for it."""
         ...
 
     @property
@@ -148,9 +148,9 @@ class Partition(Protocol):
         ...
 
     async def partition_status(self) -> PartitionStatus:
-        """Read the contents."""
+        """Read the contents of the partition."""
         ...
 
     async def replication_offset(self) -> ReplicationOffset:
-        """Read how far the replicas of the node are."""
+        """Read the replication offsets of the node."""
         ...

@@ -1,4 +1,4 @@
-"""The partitions of a job: which partition holds what, and what this worker knows of each."""
+"""The partitions of a job, with the state of each that this worker knows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from skitter.queues import QueueQuotas, queue_of, share_of, without_queue
 
 
 class PartitionClient:
-    """One partition, and what this worker knows of it. ``clock``: the clock that due times refer to."""
+    """One partition, and its state as far as this worker knows it. ``clock``: the clock of due times."""
 
     def __init__(self, number: int, partition: Partition, clock: Callable[[], float]) -> None:
         self.number = number
         self.partition = partition
         self._clock = clock
         self.due = float("-inf")
-        """When asking the partition for leases may give some."""
+        """Time from which the partition may have leases."""
         self.state: JobState | None = None
         """The state in its last answer, ``FINISHED`` if it was quiet; ``None`` if that may have changed since."""
         self.reports: list[FetchReport] = []
@@ -34,7 +34,7 @@ class PartitionClient:
         self.revision = 0
         """Revision of the settings, in its last answer."""
         self.gave_all = False
-        """Whether its last answer had as many leases as were wanted."""
+        """Whether its last answer contained all requested leases."""
         self._answers: list[tuple[str, float, LeaseResult]] = []
 
     @property
@@ -43,7 +43,7 @@ class PartitionClient:
         return self.partition.frontier
 
     def touch(self) -> None:
-        """Note that the partition may have something new."""
+        """Record that the partition may have new requests."""
         self.due = min(self.due, self._clock())
         self.state = None
 
@@ -91,7 +91,7 @@ class PartitionClient:
 
 
 def _used_up_a_quota(leases: list[Lease], quotas: QueueQuotas | None) -> bool:
-    """Return whether a queue gave as many leases as its quota, so that it may have more."""
+    """Return whether the leases of a queue reached its quota, so that the queue may have more."""
     if quotas is None:
         return False
     counts = Counter(queue_of(lease.slot) for lease in leases)
@@ -101,7 +101,7 @@ def _used_up_a_quota(leases: list[Lease], quotas: QueueQuotas | None) -> bool:
 class PartitionMap:
     """All partitions of a job, by number. It is filled when the job is opened.
 
-    The first partition also holds what belongs to the job as a whole.
+    The first partition also holds the data of the job as a whole.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -145,6 +145,6 @@ class PartitionMap:
         return self.clients[digest % len(self.clients)]
 
     def touch(self) -> None:
-        """Note that any partition may have something new."""
+        """Record that any partition may have new requests."""
         for client in self.clients:
             client.touch()

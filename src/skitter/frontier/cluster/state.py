@@ -1,4 +1,4 @@
-"""State, limits and end of a job as a whole: each partition knows only its own part."""
+"""The state, the limits and the end of a job, combined from the parts that the partitions know."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ POLL_INTERVAL = 0.05
 class ClusterBudget:
     """The limits of a job over all its partitions.
 
-    Workers that read the counts at the same time may each lease what is left. So the job can exceed a limit of pages by
-    what its workers lease within one reading. It never misses a limit.
+    Workers that read the counts at the same time may each lease the remaining requests. So the job can exceed a limit of
+    pages by the leases that its workers take within one reading. It never misses a limit.
     """
 
     def __init__(self, options: FrontierOptions) -> None:
@@ -39,7 +39,7 @@ class ClusterBudget:
         self.bounds_queue = options.max_queued is not None
 
     def reached(self, parts: Sequence[PartitionStatus]) -> str:
-        """Name the limit that is reached; empty if there is none."""
+        """Return the name of the limit that is reached, or an empty string."""
         return reached_limit(self._options, _counters(parts), sum(part.failed for part in parts))
 
     def remaining(self, parts: Sequence[PartitionStatus], wanted: int) -> int:

@@ -48,7 +48,7 @@ Values = Sequence[Any]
 
 
 class Journal(Protocol):
-    """Where an embedded frontier writes its changes, and reads back what it does not keep itself."""
+    """The storage to which an embedded frontier writes its changes, and from which it reads data that it does not keep."""
 
     async def open(self) -> None:
         """Open or create the job."""

@@ -15,12 +15,12 @@ OWNER_SIZE = 300
 
 
 def _host_suffix() -> str:
-    """Return the suffix that tells processes of different hosts apart: in containers, process ids are small and alike."""
+    """Return a suffix that distinguishes hosts. Process ids do not: in containers, they are small and similar."""
     return f" on {socket.gethostname()}"
 
 
 class OwnerLock:
-    """An advisory lock beside the file. The kernel releases it when its owner ends, also after a crash."""
+    """An advisory lock in a file next to the frontier. The kernel releases it when its owner ends, also after a crash."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + ".lock")

@@ -65,7 +65,7 @@ class Slot:
         self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in self.rates]
         """For each rate, the times by which the last requests have been sent."""
         self.stamp = 0
-        """Identifies the valid entry of this slot in the scheduler's heap; 0: it has none."""
+        """Identifies the valid entry of this slot in the scheduler's heap. 0: the slot has no entry."""
 
     def set_policy(self, policy: HostLimits, now: float) -> None:
         """Apply a new policy."""
@@ -103,7 +103,7 @@ class Slot:
         """Grace, in seconds, within which a leased request must be sent; ``None`` if no delay is promised.
 
         Grants are spaced by the delay plus this grace. Two requests that are each sent within their grace therefore
-        keep the delay. An adapted delay is no promise and has no grace. The grace is a tenth of the delay, but long
+        keep the delay. An adapted delay is not a promise, so it has no grace. The grace is a tenth of the delay, but long
         enough to open a connection.
         """
         promised = [rate.per / rate.count for rate in self.rates]
@@ -149,7 +149,7 @@ class Slot:
             grants.append(sent_by)
 
     def end_fetch(self, now: float, granted_at: float, report: FetchReport) -> None:
-        """Free the place of a fetch, adapt the delay, and back off if the server asked for it."""
+        """Free the place of a fetch, adapt the delay, and back off if the server requested it."""
         self.free_place()
         latency = report.latency
         if report.refused:

@@ -33,7 +33,7 @@ _SEEN_BATCH_SIZE = 500
 
 
 class RequestRow(NamedTuple):
-    """A request as it is stored in the file."""
+    """The stored form of a request in the file."""
 
     seq: int
     slot: int
@@ -432,7 +432,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def explain_error(error: sqlite3.Error | ValueError | OverflowError, path: Path) -> FrontierError:
-    """Return an error that says what is wrong with the file, and what to do."""
+    """Return an error with a description of the problem of the file, and a remedy."""
     text = str(error)
     if not isinstance(error, sqlite3.Error):
         return FrontierError(

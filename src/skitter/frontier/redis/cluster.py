@@ -25,7 +25,7 @@ report that the cluster is down."""
 
 
 class OutageTracker:
-    """The partitions of one cluster that are away. Logs the beginning and the end of an outage once for all of them."""
+    """The unavailable partitions of one cluster. Logs the start and the end of an outage once for all of them."""
 
     def __init__(self, where: str) -> None:
         self._where = where

@@ -1,4 +1,4 @@
-"""The parts of a Redis frontier beside the queue: control, reports, notes and dead letters."""
+"""The parts of a Redis frontier other than the queue: control, reports, notes and dead letters."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _WITHOUT_PRELUDE = {"open", "attach"}
 
 
 class LuaScript:
-    """A script as it is sent to the server."""
+    """The form of a script that is sent to the server."""
 
     __slots__ = ("sha", "source")
 
@@ -319,7 +319,7 @@ class RedisServer:
         return await self._repeat(lambda _: self.connection.execute(*words), patience=self._address.patience)
 
     async def _repeat(self, attempt: Callable[[bool], Awaitable[Answer]], patience: float) -> Answer:
-        """Repeat a call while the server has a passing problem. The argument tells whether it is a repetition."""
+        """Repeat a call while the server has a temporary problem. The argument of the call is whether it is repeated."""
         backoff: Backoff | None = None
         first_failure = 0.0
         while True:

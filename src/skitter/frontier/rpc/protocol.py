@@ -103,7 +103,7 @@ class CallResult(msgspec.Struct, array_like=True):
 
 
 def frame(message: CallRequest | CallResult) -> bytes:
-    """Return a message as it is sent."""
+    """Return the encoded form of a message."""
     payload = encode(message)
     return _LENGTH.pack(len(payload)) + payload
 

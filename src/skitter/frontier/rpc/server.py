@@ -98,7 +98,7 @@ class FrontierServer:
             await self.frontier.abandon(worker)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end, also if the connection that asked for it closes."""
+        """Run a coroutine to its end, even if the connection of its caller closes."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

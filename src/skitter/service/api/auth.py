@@ -133,7 +133,7 @@ class AuthMiddleware:
 
 
 def _json_mistake(headers: dict[bytes, bytes], body: bytes) -> str:
-    """Describe what is wrong with a JSON body. This check is stricter than others, which accept NaN and lone surrogates."""
+    """Return a description of the error in a JSON body. The check also rejects NaN and lone surrogates."""
     if not body or b"json" not in headers.get(b"content-type", b"").lower():
         return ""
     try:

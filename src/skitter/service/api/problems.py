@@ -1,4 +1,4 @@
-"""Error responses as problem documents (RFC 9457): what is wrong, in which field, and what to do about it."""
+"""Error responses as problem documents (RFC 9457), with the error, the invalid field and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies and parameters of the API, with all checks that need nothing but the request."""
+"""Request bodies and parameters of the API, with all checks that depend only on the request."""
 
 from __future__ import annotations
 

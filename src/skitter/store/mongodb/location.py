@@ -29,7 +29,7 @@ class MongoLocation(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, kind: str, rest: str, options: dict[str, str], password: str = "") -> MongoLocation:
-        """Parse a URL. The remaining ``options`` are passed to the client; ``password`` is used if the user has none.
+        """Parse a URL. The remaining ``options`` are passed to the client. ``password`` completes a user without one.
 
         Raises :class:`~skitter.errors.StoreError` with a remedy.
         """

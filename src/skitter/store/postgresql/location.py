@@ -28,7 +28,7 @@ class PostgresLocation(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, rest: str, options: dict[str, str], password: str = "") -> PostgresLocation:
-        """Parse a URL. The remaining ``options`` are passed to the client; ``password`` is used if the URL has none.
+        """Parse a URL. The remaining ``options`` are passed to the client. ``password`` completes a URL without one.
 
         Raises :class:`~skitter.errors.StoreError`.
         """
