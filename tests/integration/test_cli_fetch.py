@@ -38,7 +38,7 @@ def test_robots_txt_is_obeyed_at_every_hop_unless_told_otherwise(serve, tmp_path
         refused = skitter("fetch", server.url_of(path), cwd=tmp_path)
         assert refused.returncode == 2
         assert refused.stdout == ""
-        assert f"robots.txt forbids {server.url_of('/private')}; --no-robots" in refused.stderr
+        assert f"robots.txt forbids {server.url_of('/private')}; use --no-robots" in refused.stderr
     assert skitter("fetch", server.url_of("/private"), "--no-robots", cwd=tmp_path).stdout == "secret"
 
 

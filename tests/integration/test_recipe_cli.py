@@ -152,7 +152,7 @@ def test_a_proposal_overwrites_nothing_and_a_page_that_cannot_be_had_is_told(ser
     server = serve(Sites())
     (tmp_path / "mine.yaml").write_text("kept")
     assert "exists" in complaint("recipe", "from", f"{server.url}shop/", "-o", "mine.yaml", cwd=tmp_path)
-    assert "answers 404" in complaint("recipe", "from", f"{server.url}nothing", cwd=tmp_path)
+    assert "status 404" in complaint("recipe", "from", f"{server.url}nothing", cwd=tmp_path)
     assert (tmp_path / "mine.yaml").read_text() == "kept"
 
 
