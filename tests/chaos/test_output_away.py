@@ -69,7 +69,7 @@ def test_a_list_that_takes_nothing_is_told_once_and_filled_when_it_does_again(se
     with crawl(tmp_path, site, f"redis://{place}/items") as run:
         run.wait_for(lambda: length(server) > 5)
         server.ask("CONFIG", "SET", "maxmemory", "1")
-        run.wait_for(lambda: f"{place} takes no items (" in run.log)
+        run.wait_for(lambda: f"{place} rejects items (" in run.log)
         server.ask("CONFIG", "SET", "maxmemory", "0")
         run.wait_for(lambda: f"{place} is back after" in run.log)
         site.go_on.set()
