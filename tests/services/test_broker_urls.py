@@ -109,7 +109,7 @@ def test_an_installation_without_the_entry_points_names_the_remedy(monkeypatch, 
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: EntryPoints())
     with pytest.raises(FrontierError) as error:
         broker_frontier("nsq://h/t?state=sqlite:", tmp_path)
-    assert "install it again" in error.value.remedy
+    assert "provides 'nsq'" in error.value.remedy
 
 
 @pytest.mark.parametrize("kind", ["nsq", "nats"])
