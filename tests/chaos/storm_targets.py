@@ -80,7 +80,11 @@ class ClusterTarget(StormTarget):
     """Three masters, each with a replica. All connections use relays, because each node announces the port of its relay."""
 
     crawling = ClusterCrawling
-    expected_messages = ("a part of the cluster does not work", "all parts of the cluster work again", "its memory is full")
+    expected_messages = (
+        "a part of the cluster does not work",
+        "all parts of the cluster work again",
+        "its memory is full",
+    )
 
     def __init__(self, kind, stack):
         self.cluster = ClusterServers(kind, "--appendonly", "yes")

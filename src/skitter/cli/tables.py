@@ -51,7 +51,9 @@ def unserved_lines(job: JobStatus) -> list[str]:
     if job.counts is None or not job.workers:
         return []
     waiting = unserved(job.counts.queues, job.workers)
-    return [f"no worker serves queue {queue}, where {count:,} requests wait" for queue, count in waiting.items()]
+    return [
+        f"no worker serves queue {queue}, where {count:,} requests wait" for queue, count in waiting.items()
+    ]
 
 
 def worker_lines(workers: Sequence[WorkerStatus]) -> str:
