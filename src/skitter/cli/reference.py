@@ -63,7 +63,8 @@ def _setting_row(one: Declaration) -> str:
         if bound is not None
     ]
     unit = {"s": "seconds"}.get(rule.unit, rule.unit)
-    kind = ", ".join((f"`{type_name(one.type)}`", *([unit] if unit else []), *bounds))
+    kinds = type_name(one.type).replace(" | ", " or ")
+    kind = ", ".join((f"`{kinds}`", *([unit] if unit else []), *bounds))
     default = f"`{one.default!r}`"
     option = f"`{rule.cli}`" if rule.cli else ""
     marks = ("yes" if rule.live else "", "yes" if rule.api else "")
