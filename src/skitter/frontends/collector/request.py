@@ -82,7 +82,7 @@ class CollectorRequest:
 
     @property
     def depth(self) -> int:
-        """Number of pages from the start to this one, inclusive."""
+        """Number of links from a start URL, which has depth 0."""
         return self.request.depth
 
     @property

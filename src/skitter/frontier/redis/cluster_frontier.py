@@ -118,7 +118,7 @@ class RedisPartitions:
         if options.group_counter_prefix is not None:
             raise FrontierError(
                 "group_counter_prefix does not work on a cluster: a commit cannot write counters on other nodes",
-                remedy="leave group_counter_prefix unset and run `skitter stats JOB --by group`, or use a single server",
+                remedy="leave group_counter_prefix unset and run `skitter stats JOB --by task`, or use a single server",
                 field="group_counter_prefix",
             )
 
