@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,7 @@ def test_every_exception_from_a_rule_has_its_reason():
 # --- classes and names ----------------------------------------------------------------------------------------
 
 
+@cache
 def trees_of(*folders):
     """Return the syntax tree of each source file, of some folders or of all, by its module."""
     roots = [SOURCE / folder for folder in folders] or [SOURCE]
