@@ -68,7 +68,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
 
     def holds(self, now: float) -> bool:
         """Return whether the record is still valid at a Unix time."""
-        # A record from the future is the mark of a clock set back; it must not hold for ever.
+        # A record from the future is the mark of a clock set back; it must not stay valid without limit.
         return -self.ttl < now - self.fetched_at < self.ttl
 
 
