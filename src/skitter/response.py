@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -14,7 +14,7 @@ from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel
 from skitter.links import Links
 from skitter.request import Request
 from skitter.web import media_types
-from skitter.web.encoding import decode, detect
+from skitter.web.encoding import decode, detect, detect_json, encode_queries
 from skitter.web.headers import Headers, find_header, parse_headers
 from skitter.web.urls import join_all, normalize
 
@@ -47,11 +47,11 @@ class Response:
     ``ip``, ``protocol``
         Address of the server, and ``http/1.1`` or ``h2``; empty if unknown.
     ``encoding``
-        Name of the Python codec of ``text``. Default: detected from the body.
+        Name of the Python codec of ``text`` and :meth:`json`. Default: detected from the body.
     """
 
     __slots__ = (
-        "_base_url", "_content_type", "_encoding", "_headers", "_selector", "_text",
+        "_base_url", "_content_type", "_encoding", "_given_encoding", "_headers", "_selector", "_text",
         "body", "ip", "latency", "protocol", "request", "status", "url",
     )  # fmt: skip
 
@@ -76,14 +76,17 @@ class Response:
         self.ip = ip
         self.protocol = protocol
         self._headers = headers
-        self._encoding = encoding
+        self._given_encoding = self._encoding = encoding
         self._content_type: str | None = None
         self._text: str | None = None
         self._selector: Selector | None = None
         self._base_url: str | None = None
 
     def replace(self, **changes: Any) -> Response:
-        """Return a copy with some constructor arguments changed. The copy shares the body."""
+        """Return a copy with some constructor arguments changed. The copy shares the body.
+
+        A copy with another body keeps an encoding that was given to the constructor, but not a detected one.
+        """
         given: dict[str, Any] = {
             "url": self.url,
             "status": self.status,
@@ -93,9 +96,12 @@ class Response:
             "latency": self.latency,
             "ip": self.ip,
             "protocol": self.protocol,
-            "encoding": None if "body" in changes else self._encoding,
+            "encoding": self._given_encoding,
         }
-        return Response(**(given | changes))
+        copy = Response(**(given | changes))
+        if "body" not in changes and copy._encoding is None:
+            copy._encoding = self._encoding
+        return copy
 
     # What the request brought along
 
@@ -168,7 +174,8 @@ class Response:
     def encoding(self) -> str:
         """Name of the Python codec that decodes the body (see :mod:`skitter.web.encoding`)."""
         if self._encoding is None:
-            self._encoding = detect(self.body, self.header("content-type"))
+            find = detect_json if media_types.is_json(self.content_type) else detect
+            self._encoding = find(self.body, self.header("content-type"))
         return self._encoding
 
     @property
@@ -187,13 +194,20 @@ class Response:
         return self._text
 
     def json(self) -> Any:
-        """Return the body parsed as JSON. Raises ValueError for invalid JSON."""
-        if self.encoding == "utf-8":
+        """Return the body parsed as JSON.
+
+        The body is UTF-8, UTF-16 or UTF-32, with or without a byte order mark, whatever charset the server names (RFC
+        8259, 8.1 and 11). The charset applies only to a body that is invalid in these encodings. Raises ValueError for
+        invalid JSON.
+        """
+        encoding = self._given_encoding
+        if encoding is None:
             try:
                 return msgspec.json.decode(self.body)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass  # the web's JSON has NaN, byte order marks and halves of characters
-        return json.loads(decode(self.body, self.encoding))
+            encoding = detect_json(self.body, self.header("content-type"))
+        return json.loads(decode(self.body, encoding))
 
     @property
     def selector(self) -> Selector:
@@ -232,20 +246,35 @@ class Response:
         """Base URL of relative links: the ``<base href>`` of the page, or else its URL."""
         if self._base_url is None:
             bases = self.selector.attribute_on_page("base", "href") if self.is_html else []
-            self._base_url = (normalize(bases[0], self.url) if bases else None) or self.url
+            self._base_url = (normalize(self.encode_query(bases[0]), self.url) if bases else None) or self.url
         return self._base_url
 
     def urljoin(self, href: str) -> str:
         """Return the absolute URL of a link of this page, normalized and without its fragment.
 
-        Raises :class:`~skitter.errors.RequestError` for an invalid URL.
+        The query is encoded as in :meth:`encode_queries`. Raises :class:`~skitter.errors.RequestError` for an invalid URL.
         """
-        url = normalize(href, self.base_url)
+        url = normalize(self.encode_query(href), self.base_url)
         if url is None:
             raise RequestError(
                 f"invalid link {href!r} of {self.url}", remedy="pass a URL, absolute or relative"
             )
         return url
+
+    def encode_queries(self, hrefs: Sequence[str]) -> Sequence[str]:
+        """Return raw links with their queries percent-encoded in the encoding of this page, as browsers do.
+
+        This changes links with other characters than ASCII in their query on HTML pages in a legacy encoding. All other
+        URLs are UTF-8. :meth:`urljoin`, :meth:`links`, :meth:`follow` and :meth:`follow_all` do it by themselves. WHATWG
+        URL standard, "percent-encode after encoding".
+        """
+        if self._encoding == "utf-8" or not self.is_html:
+            return hrefs
+        return encode_queries(hrefs, self.encoding)
+
+    def encode_query(self, href: str) -> str:
+        """Return one raw link with its query encoded; see :meth:`encode_queries`."""
+        return href if href.isascii() else self.encode_queries((href,))[0]
 
     def hrefs(self, css: str = "a") -> list[str]:
         """Return the unchanged links of the elements that a query finds.
@@ -263,7 +292,7 @@ class Response:
         hrefs = self.hrefs(css)
         if not hrefs:
             return []
-        urls = dict.fromkeys(join_all(self.base_url, hrefs))
+        urls = dict.fromkeys(join_all(self.base_url, self.encode_queries(hrefs)))
         return [url for url in urls if url is not None and url.startswith(("http://", "https://"))]
 
     def follow(
@@ -310,7 +339,9 @@ class Response:
             hrefs = self.xpath(xpath).links()
         else:
             hrefs = [_href_of(link) for link in links or ()]
-        return Links(self.base_url if hrefs else self.url, hrefs, request_fields)
+        if not hrefs:
+            return Links(self.url, (), request_fields)
+        return Links(self.base_url, self.encode_queries(hrefs), request_fields)
 
     def __repr__(self) -> str:
         return f"<Response {self.status} {self.url}>"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from crawl_harness import CrawlHarness, Scripted, page
-from skitter import Collector, LimitRule, Request
+from skitter import Collector, LimitRule, Request, Response
 from skitter.errors import RequestError, SettingsError, UsageError
 from skitter.frontends.collector import FormFile, extensions
 from skitter.frontends.collector.request import encode_multipart
@@ -132,7 +132,7 @@ async def test_fields_of_a_request_can_be_given_with_a_visit(bench):
 async def test_many_links_of_a_page_travel_as_one_batch():
     from skitter.frontends.collector.request import CollectorRequest, PendingRequests
 
-    crawler, visits = Collector(), PendingRequests(lambda: "http://h/")
+    crawler, visits = Collector(), PendingRequests(Response("http://h/"))
     request = CollectorRequest(crawler, Request("http://h/"), visits)
     for number in range(100):
         request.visit(f"/{number}")

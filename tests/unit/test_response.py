@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - letters that look alike in several scripts are the point here
 """Response: headers, kinds of content, text, links, following."""
 
 import parsel
@@ -50,6 +51,34 @@ def test_a_name_with_space_before_its_colon_is_read_all_the_same():
     assert response.header("content-type") == "text/css"
     assert response.header("a") == "x"
     assert response.header("b", "none") == "none"
+
+
+@pytest.mark.parametrize("ending", [b"\r\n", b"\n"])
+@pytest.mark.parametrize(
+    "byte", [b"\x0b", b"\x0c", b"\x1c", b"\x1d", b"\x1e", b"\x85", b"\xa0", b"\xe2\x80\xa8", b"\r"]
+)
+def test_only_crlf_and_lf_end_a_header_line(byte, ending):
+    """RFC 9112, 2.2. The values are the same before and after the headers are parsed."""
+    value = b"a" + byte + b"b"
+    block = ending.join([b"X-One: " + value, b"X-Two:\t" + byte[:1] * 2 + b"c ", b"", b""])
+    response = Response(URL, headers=block)
+    found = [response.header("x-one"), response.header("x-two")]
+    assert found[0] == response.headers["x-one"] == value.decode("latin-1")
+    assert found[1] == response.headers["x-two"]
+    assert len(response.headers) == 2
+
+
+@pytest.mark.parametrize("text", ["хлеб", "全部", "naïve …"])
+def test_header_bytes_beyond_ascii_are_kept(text):
+    response = Response(URL, headers=f"X-Title: {text}\r\nSet-Cookie: n={text}; Path=/\r\n\r\n".encode())
+    assert response.header("x-title").encode("latin-1").decode() == text
+    assert response.headers["x-title"].encode("latin-1").decode() == text
+    assert response.headers["set-cookie"].encode("latin-1").decode() == f"n={text}; Path=/"
+
+
+def test_a_folded_line_is_one_value_however_it_is_read():
+    """RFC 9112, 5.2."""
+    assert Response(URL, headers=BLOCK).header("x-long") == "one two"
 
 
 def test_headers_may_be_given_as_a_mapping():
@@ -154,6 +183,69 @@ def test_json():
     for broken in (b"", b"{", b"<html>", b'{"a": "\xff'):
         with pytest.raises(ValueError, match=r".+"):
             read(broken)
+
+
+def test_json_ignores_the_charset_of_the_header():
+    """RFC 8259, 8.1 and 11."""
+    for charset in ("", "; charset=iso-8859-1", "; charset=koi8-r", "; charset=utf-16"):
+        response = Response(
+            URL, headers={"content-type": f"application/json{charset}"}, body='{"m": "café"}'.encode()
+        )
+        assert response.json() == {"m": "café"}
+        assert response.text == '{"m": "café"}'
+        assert response.jmespath("m").get() == "café"
+    plain = Response(URL, headers={"content-type": "text/plain; charset=koi8-r"}, body='["é", NaN]'.encode())
+    assert plain.json()[0] == "é"
+
+
+def test_json_that_is_not_unicode_is_read_by_its_charset():
+    def read(charset, body, **fields):
+        return Response(
+            URL, headers={"content-type": f"application/json; charset={charset}"}, body=body, **fields
+        ).json()
+
+    assert read("iso-8859-1", b'{"m": "caf\xe9"}') == {"m": "café"}
+    assert read("koi8-r", '["Привет"]'.encode("koi8-r")) == ["Привет"]
+    assert read("x", '["é"]'.encode(), encoding="latin-1") == ["Ã©"]  # given in code, so it counts
+
+
+def test_a_copy_keeps_an_encoding_that_was_given():
+    given = Response(URL, headers={"content-type": "text/html"}, body=b"\xf5", encoding="cp1251")
+    assert given.replace(body=b"\xe1").text == given.replace(url="x").replace(body=b"\xe1").text == "б"
+    found = Response(URL, headers={"content-type": "text/html"}, body=b"<meta charset=cp1251>\xf5")
+    assert (found.encoding, found.replace(body="<p>é".encode()).text) == ("cp1251", "<p>é")
+    assert found.replace(status=404).encoding == "cp1251"
+
+
+def test_links_of_a_page_in_a_legacy_encoding_are_encoded_as_by_browsers():
+    """WHATWG HTML, 2.4.2 (encoding-parse a URL): the query in the encoding of the page, the path in UTF-8."""
+    page = '<base href="/d/?x=я"><a href="s?q=хлеб">1</a><a href="/хлеб">2</a><a href="t?q=%D1%85#й">3</a><a href="?日">4</a>'
+    response = Response(
+        URL,
+        headers={"content-type": "text/html; charset=windows-1251"},
+        body=page.encode("cp1251", "xmlcharrefreplace"),
+    )
+    urls = [
+        f"http://h.example/{rest}"
+        for rest in ("d/s?q=%F5%EB%E5%E1", "%D1%85%D0%BB%D0%B5%D0%B1", "d/t?q=%D1%85", "d/?%26%2326085%3B")
+    ]
+    assert response.links() == [request.url for request in response.follow_all("a")] == urls
+    assert [response.urljoin(href) for href in response.hrefs()] == urls
+    assert response.follow(response.css("a")[0]).url == urls[0]
+    assert [request.url for request in response.follow_all(["s?q=хлеб"])] == urls[:1]
+    assert response.base_url == "http://h.example/d/?x=%FF"
+    assert response.hrefs()[0] == "s?q=хлеб"
+
+
+def test_links_of_other_content_are_utf8_in_any_encoding():
+    """RFC 3987, 3.1: only HTML has the exception for the query."""
+    feed = Response(
+        URL,
+        headers={"content-type": "text/xml; charset=windows-1251"},
+        body='<a href="?q=я"/>'.encode("cp1251"),
+    )
+    assert feed.links() == ["http://h.example/dir/page.html?q=%D1%8F"]
+    assert html('<a href="?q=я">').links() == ["http://h.example/dir/page.html?q=%D1%8F"]
 
 
 def test_json_pages_are_selected_by_jmespath():

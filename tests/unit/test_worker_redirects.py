@@ -47,6 +47,26 @@ def test_the_location_may_be_relative(location, url):
     assert follow(location=location, url="http://h.test/dir/a").url == url
 
 
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        ("/хлеб".encode(), "http://h.test/%D1%85%D0%BB%D0%B5%D0%B1"),
+        ("/a\xe7\xe3o".encode("latin-1"), "http://h.test/a%E7%E3o"),
+        ("/全?q=全".encode(), "http://h.test/%E5%85%A8?q=%E5%85%A8"),
+        ("http://bücher.test/".encode(), "http://xn--bcher-kva.test/"),
+        (b"/%D1%85", "http://h.test/%D1%85"),
+    ],
+)
+def test_a_raw_location_is_requested_as_it_was_sent(location, url):
+    """RFC 9112, 2.2 and 5.5: the header is bytes; RFC 3986, 2.1: which are percent-encoded one by one."""
+    request = Request("http://h.test/a")
+    for answer in (
+        Response(request.url, 302, headers=b"Location: " + location + b"\r\n\r\n", request=request),
+        Response(request.url, 302, headers={"Location": location.decode("latin-1")}, request=request),
+    ):
+        assert redirected(request, answer, 5).url == url
+
+
 def test_what_belongs_to_the_request_goes_along():
     request = follow(meta={"a": 1}, cb_kwargs={"b": 2}, callback="item", priority=3, session="s", depth=4)
     assert (request.meta, request.cb_kwargs, request.callback) == ({"a": 1}, {"b": 2}, "item")
@@ -208,6 +228,11 @@ async def test_a_redirect_without_location_is_a_dead_letter(run):
     ran = await run({"/": Answer(status=302)})
     assert ran.letters["/"].startswith("redirect/location: status 302 without a Location")
     assert ran.counters["failed/redirect/location"] == 1
+
+
+async def test_a_raw_location_arrives_at_the_server_as_it_was_sent(run):
+    ran = await run({"/": Answer(status=302, headers={"Location": "/хлеб".encode().decode("latin-1")})})
+    assert set(ran.site.counts) == {"/", "/%D1%85%D0%BB%D0%B5%D0%B1"}
 
 
 async def test_304_and_300_are_no_redirects(run):

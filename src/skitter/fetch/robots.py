@@ -12,7 +12,7 @@ from protego import Protego
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, SendPermit
 from skitter.request import Request
 from skitter.response import Response
-from skitter.web.headers import parse_retry_after
+from skitter.web.headers import parse_retry_after, url_in_header
 from skitter.web.urls import normalize
 
 MAX_REDIRECTS = 5
@@ -182,7 +182,7 @@ def _redirect_target(response: Response) -> str | None:
     location = response.headers.get("Location")
     if response.status not in (301, 302, 303, 307, 308) or not location:
         return None
-    target = normalize(location, response.url)
+    target = normalize(url_in_header(location), response.url)
     return target if target is not None and target.startswith(("http://", "https://")) else None
 
 

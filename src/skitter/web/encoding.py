@@ -2,14 +2,17 @@
 
 The sources are consulted in the order of the WHATWG HTML standard (13.2.3): byte order mark, charset of the
 Content-Type header, declaration in the first 1024 bytes (``<meta>`` or XML), then the bytes themselves. Labels have
-the same meaning as in browsers (``iso-8859-1`` is windows-1252, ``gb2312`` is gb18030). Unknown labels are ignored.
+the same meaning as in browsers (``iso-8859-1`` is windows-1252, ``gb2312`` is gb18030; WHATWG Encoding standard, 4.2).
+There is one difference: browsers do not read the encodings of the label ``replacement``. Here ``hz-gb-2312`` and
+``iso-2022-kr`` are decoded, and the labels without a Python codec are ignored, like unknown labels.
 """
 
 from __future__ import annotations
 
 import codecs
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 
 from w3lib.encoding import (
@@ -34,16 +37,43 @@ _NOT_FOR_PAGES = frozenset(
 
 # Labels of the WHATWG Encoding standard (section 4.2) that Python does not know.
 _LABELS = {
+    "ansi_x3": "cp1252",  # w3lib cuts ansi_x3.4-1968 in a declaration at the dot
     "cn_big5": "big5hkscs",
+    "cseucpkdfmtjapanese": "euc_jp",
+    "cseuckr": "cp949",
+    "csgb2312": "gb18030",
+    "csiso88596e": "iso8859_6",
+    "csiso88596i": "iso8859_6",
+    "csiso88598e": "iso8859_8",
     "csiso88598i": "iso8859_8",
+    "csisolatin9": "iso8859_15",
+    "csksc56011987": "cp949",
+    "csmacintosh": "mac_roman",
+    "csunicode": "utf_16",
     "dos_874": "cp874",
+    "gb_2312": "gb18030",
+    "iso885911": "cp874",
+    "iso_10646_ucs_2": "utf_16",
+    "iso_8859_6_e": "iso8859_6",
+    "iso_8859_6_i": "iso8859_6",
+    "iso_8859_8_e": "iso8859_8",
     "iso_8859_8_i": "iso8859_8",
+    "iso_ir_149": "cp949",
+    "koi": "koi8_r",
     "koi8": "koi8_r",
+    "koi8_ru": "koi8_u",
+    "ks_c_5601_1989": "cp949",
+    "ksc_5601": "cp949",
     "logical": "iso8859_8",
+    "mac": "mac_roman",
     "sun_eu_greek": "iso8859_7",
+    "ucs_2": "utf_16",
+    "unicode": "utf_16",
     "unicode_1_1_utf_8": "utf_8",
     "unicode11utf8": "utf_8",
     "unicode20utf8": "utf_8",
+    "unicodefeff": "utf_16",
+    "unicodefffe": "utf_16_be",
     "visual": "iso8859_8",
     "windows_949": "cp949",
     "x_euc_jp": "euc_jp",
@@ -53,11 +83,30 @@ _LABELS = {
     "x_mac_ukrainian": "mac_cyrillic",
     "x_unicode20utf8": "utf_8",
     "x_x_big5": "big5hkscs",
-} | {f"x_cp{page}": f"cp{page}" for page in range(1250, 1259)}
+}
+_LABELS |= {f"x_cp{page}": f"cp{page}" for page in range(1250, 1259)}
+_LABELS |= {f"iso8859{part}": f"iso8859_{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15)}
+_LABELS |= {"iso88591": "cp1252", "iso88599": "cp1254"}
+
+USER_DEFINED = "x-user-defined"
+_USER_DEFINED_CHARACTERS = "".join(map(chr, [*range(0x80), *range(0xF780, 0xF800)]))
+_USER_DEFINED_BYTES = codecs.charmap_build(_USER_DEFINED_CHARACTERS)
+
+
+def _user_defined_codec() -> codecs.CodecInfo:
+    """Return the codec of x-user-defined, which maps the bytes from 0x80 to U+F780 to U+F7FF (section 14.5)."""
+    return codecs.CodecInfo(
+        lambda text, errors="strict": codecs.charmap_encode(text, errors, _USER_DEFINED_BYTES),
+        lambda data, errors="strict": codecs.charmap_decode(data, errors, _USER_DEFINED_CHARACTERS),
+        name=USER_DEFINED,
+    )
 
 
 def _codec_of_label(name: str) -> codecs.CodecInfo | None:
-    codec = _LABELS.get(name.replace("-", "_"))
+    label = name.replace("-", "_")
+    if label == "x_user_defined":
+        return _user_defined_codec()
+    codec = _LABELS.get(label)
     return None if codec is None else codecs.lookup(codec)
 
 
@@ -107,6 +156,22 @@ def detect(body: bytes, content_type: str = "") -> str:
     return _by_zero_bytes(body) or _declared_inside(body) or _by_content(body)
 
 
+def detect_json(body: bytes, content_type: str = "") -> str:
+    """Return the name of the Python codec for a JSON text.
+
+    JSON is UTF-8, with or without a byte order mark, and a charset parameter has no meaning (RFC 8259, 8.1 and 11).
+    UTF-16 and UTF-32 are recognised by their bytes. Only a body that is invalid in these encodings is decoded by its
+    charset parameter or, without one, by its content.
+    """
+    encoding = json.detect_encoding(body).replace("utf-8-sig", "utf-8")
+    try:
+        body.decode(encoding)
+    except UnicodeDecodeError:
+        declared = _declared_by(content_type) if content_type else None
+        return _by_content(body) if declared is None else _with_byte_order(declared, body)
+    return encoding
+
+
 def decode(body: bytes, encoding: str) -> str:
     """Decode a body with an encoding from :func:`detect`, without a byte order mark.
 
@@ -118,7 +183,8 @@ def decode(body: bytes, encoding: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _declared_by(content_type: str) -> str | None:
-    return _usable(http_content_type_encoding(content_type))
+    # w3lib does not accept the dots and colons of labels such as iso_8859-2:1987. To Python, they equal underscores.
+    return _usable(http_content_type_encoding(content_type.replace(":", "_").replace(".", "_")))
 
 
 @lru_cache(maxsize=256)
@@ -134,6 +200,8 @@ def _usable(codec: str | None) -> str | None:
 
 def _declared_inside(body: bytes) -> str | None:
     codec = _usable(html_body_declared_encoding(body[:_DECLARATION_BYTES]))
+    if codec == USER_DEFINED:  # WHATWG HTML, 13.2.3.2
+        return LAST_RESORT
     # A declaration that is readable byte by byte cannot be right about two bytes per character.
     return "utf-8" if codec is not None and codec.startswith(("utf-16", "utf-32")) else codec
 
@@ -163,11 +231,74 @@ def _by_zero_bytes(body: bytes) -> str | None:
 def _by_content(body: bytes) -> str:
     try:
         body.decode("utf-8")
-    except UnicodeDecodeError:
-        pass
+    except UnicodeDecodeError as error:
+        if _is_damaged_utf8(body[max(0, error.start - _DAMAGE_BYTES) : error.start + _DAMAGE_BYTES]):
+            return "utf-8"
     else:
         return "utf-8"
     label = load_detector()(body[:_DETECTION_BYTES])
     codec = _usable(resolve_encoding(label)) if label else None
     # The sample may be valid UTF-8 although the whole body is not.
     return LAST_RESORT if codec is None or codec == "utf-8" else codec
+
+
+_DAMAGE_BYTES = 64 * 1024
+"""Number of bytes before and after the first invalid byte in which damage to UTF-8 is measured."""
+_INTACT_PER_ERROR = 10
+_NOT_LEADING = bytes(byte for byte in range(256) if not 0xC2 <= byte <= 0xF4)
+_HALF_CHARACTER = re.compile(rb"[\xc2-\xf4][\x80-\xbf]{0,2}\Z")
+
+
+def _is_damaged_utf8(sample: bytes) -> bool:
+    """Return whether the bytes are UTF-8 with a few errors: a cut last character, or one error per ten characters.
+
+    Text in another encoding rarely contains valid sequences of several bytes, so only those count. ASCII does not.
+    """
+    sample = _HALF_CHARACTER.sub(b"", sample.lstrip(_CONTINUATION))
+    errors = sample.decode("utf-8", "replace").count("\ufffd") - sample.count(b"\xef\xbf\xbd")
+    intact = len(sample.translate(None, _NOT_LEADING)) - errors
+    return intact > 0 and intact >= errors * _INTACT_PER_ERROR
+
+
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
+def encode_queries(hrefs: Sequence[str], encoding: str) -> Sequence[str]:
+    """Return the links of a page with the non-ASCII characters of their queries percent-encoded in its encoding.
+
+    The query of a link is in the encoding of the page, and all other parts are UTF-8 (WHATWG HTML, "encoding-parse a
+    URL"). A character that the encoding lacks becomes a numeric character reference (WHATWG URL, "percent-encode after
+    encoding"). A page in UTF-16 or UTF-32 has queries in UTF-8.
+    """
+    if encoding.startswith("utf-") or all(href.isascii() for href in hrefs):
+        return hrefs
+    return [href if href.isascii() else _encode_query(href, encoding) for href in hrefs]
+
+
+def _encode_query(href: str, encoding: str) -> str:
+    address, hash_mark, fragment = href.partition("#")
+    path, question_mark, query = address.partition("?")
+    query = _BEYOND_ASCII.sub(lambda run: _encode_run(run[0], encoding), query)
+    return f"{path}{question_mark}{query}{hash_mark}{fragment}"
+
+
+def _encode_run(text: str, encoding: str) -> str:
+    encoded = []
+    while text:
+        try:
+            encoded.append(_percent_encode(text.encode(encoding)))
+            break
+        except UnicodeEncodeError as error:
+            encoded.append(_percent_encode(text[: error.start].encode(encoding)))
+            encoded += [f"%26%23{ord(character)}%3B" for character in text[error.start : error.end]]
+            text = text[error.end :]
+    return "".join(encoded)
+
+
+_LITERAL = frozenset(range(0x21, 0x7F)) - frozenset(b"\"#'<>")
+"""Bytes outside the special-query percent-encode set (WHATWG URL, 1.3)."""
+
+
+def _percent_encode(data: bytes) -> str:
+    return "".join(chr(byte) if byte in _LITERAL else f"%{byte:02X}" for byte in data)

@@ -17,18 +17,21 @@ Headers = CIMultiDictProxy[str]
 def parse_headers(block: bytes) -> Headers:
     """Parse a header block (``Name: value`` lines as received; RFC 9112, section 5).
 
-    Bytes are decoded as Latin-1. A folded line continues the line before; a line without a colon is ignored.
+    Lines end with CRLF or LF only (RFC 9112, 2.2). Values are decoded as Latin-1, which keeps every byte:
+    ``value.encode("latin-1")`` returns what the server sent. A folded line continues the line before; a line without a
+    colon is ignored.
     """
     fields: CIMultiDict[str] = CIMultiDict()
-    text = _FOLD.sub(" ", block.decode("latin-1"))
-    for line in text.splitlines():
+    for line in _FOLD.sub(b" ", block).decode("latin-1").split("\n"):
         name, colon, value = line.partition(":")
-        if colon and name:
-            fields.add(name.strip(), value.strip())
+        if colon and (name := name.strip(_SPACE)):
+            fields.add(name, value.strip(_SPACE))
     return CIMultiDictProxy(fields)
 
 
-_FOLD = re.compile(r"\r?\n[ \t]+")
+_FOLD = re.compile(rb"\r?\n[ \t]+")
+_SPACE = " \t\r"
+"""White space around names and values. ``str.strip()`` would also remove 0x85 and 0xA0, which are parts of characters."""
 
 
 def find_header(block: bytes, name: str) -> str | None:
@@ -38,13 +41,27 @@ def find_header(block: bytes, name: str) -> str | None:
     if at < 0:  # RFC 9112, 5.1 forbids space before the colon; some servers send it
         return parse_headers(block).get(name) if b" :" in lines or b"\t:" in lines else None
     start = at + len(key) - 1
-    return block[start:].partition(b"\n")[0].strip().decode("latin-1")
+    value, _, following = block[start:].partition(b"\n")
+    if following.startswith((b" ", b"\t")):
+        return parse_headers(block).get(name)  # the value continues on the next line
+    return value.decode("latin-1").strip(_SPACE)
 
 
 @lru_cache(maxsize=256)
 def _key_of(name: str) -> bytes:
     """Return the start of a header's line, with the end of the line before it."""
     return b"\n" + name.lower().encode("latin-1") + b":"
+
+
+def url_in_header(value: str) -> str:
+    """Return a URL from a header with its bytes beyond ASCII percent-encoded, so that it is requested as it was sent."""
+    if value.isascii():
+        return value
+    try:
+        data = value.encode("latin-1")
+    except UnicodeEncodeError:  # not received, but given as text
+        return value
+    return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in data)
 
 
 MAX_RETRY_AFTER = 86_400.0

@@ -10,6 +10,7 @@ import msgspec
 from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.settings import Settings
+from skitter.web.headers import url_in_header
 from skitter.web.urls import host_of, normalize
 
 if TYPE_CHECKING:  # the owner of a fleet reads no pages
@@ -100,7 +101,7 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
     location = response.header("location")
     if not location:
         raise RedirectError(f"redirect/location: status {response.status} without a Location")
-    target = normalize(location, response.url)
+    target = normalize(url_in_header(location), response.url)
     if target is None:
         raise RedirectError(f"redirect/location: {location!r} is not a URL")
     if not target.startswith(("http://", "https://")):

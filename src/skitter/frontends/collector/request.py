@@ -14,7 +14,6 @@ from skitter.web.urls import normalize
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector
 import re
-from collections.abc import Callable
 from urllib.parse import urlencode
 
 import msgspec
@@ -125,8 +124,9 @@ class CollectorRequest:
 
     def absolute_url(self, href: str) -> str:
         """Return the absolute URL of a link of this page, resolved with its ``<base>``. Empty if the link is invalid."""
-        base = self.url if self._response is None else self._response.base_url
-        return normalize(href, base or None) or ""
+        if self._response is None:
+            return normalize(href, self.url or None) or ""
+        return normalize(self._response.encode_query(href), self._response.base_url) or ""
 
     def visit(self, url: str, *, via: Collector | None = None, **fields: Any) -> None:
         """Fetch a URL, absolute or relative to the page, one level deeper, with a copy of the context.
@@ -232,12 +232,12 @@ class PendingRequests:
 
     Consecutive plain visits with the same collector and context become one batch, which the engine processes at once.
 
-    ``base``
-        Returns the base of relative URLs. ``None``: there is no page, and URLs are absolute.
+    ``response``
+        The page, which resolves relative URLs. ``None``: there is no page, and URLs are absolute.
     """
 
-    def __init__(self, base: Callable[[], str] | None = None) -> None:
-        self._base = base
+    def __init__(self, response: Response | None = None) -> None:
+        self._response = response
         self._given: list[Any] = []
         self._batch: Links | None = None
         self._hrefs: list[str] = []
@@ -248,16 +248,17 @@ class PendingRequests:
     def follow(self, collector: Collector, hrefs: Iterable[str], context: dict[str, Any]) -> None:
         """Add plain visits of one collector, with a copy of the context."""
         self._check()
-        if self._base is None:
+        response = self._response
+        if response is None:
             for url in hrefs:
                 self._given.append(Request(url, **collector.fields(copy.deepcopy(context))))
             return
         if self._batch is None or self._of is not collector or self._context != context:
             kept = copy.deepcopy(context)
             self._of, self._context, self._hrefs = collector, kept, []
-            self._batch = Links(self._base(), self._hrefs, collector.fields(kept))
+            self._batch = Links(response.base_url, self._hrefs, collector.fields(kept))
             self._given.append(self._batch)
-        self._hrefs.extend(hrefs)
+        self._hrefs.extend(response.encode_queries(list(hrefs)))
 
     def add(self, given: Iterable[Any]) -> None:
         """Add requests, items and batches of links."""

@@ -174,7 +174,7 @@ class _Page:
         assert request is not None
         self._member = member
         self._raw = response
-        self._visits = PendingRequests(lambda: response.base_url)
+        self._visits = PendingRequests(response)
         self._request = CollectorRequest(member, request, self._visits, response)
         self.response = CollectorResponse(self._request, response)
 

@@ -18,6 +18,7 @@ from skitter.frontends.recipe.validation import is_open
 from skitter.plugins import need
 from skitter.request import Request
 from skitter.response import Response
+from skitter.web.headers import url_in_header
 from skitter.web.urls import host_of, normalize
 from skitter.worker.hooks import HookAction
 from skitter.worker.retry import REDIRECTS
@@ -128,7 +129,7 @@ class LoginStep:
         if response.status not in REDIRECTS:
             return
         yield response.follow(
-            response.header("location"),
+            url_in_header(response.header("location")),
             CHECK,
             cookies=_cookies(response),
             # The page may also be a start page, and both have to be fetched.

@@ -92,7 +92,8 @@ class LinkRule:
 
     def _admitted(self, context: PageContext, hrefs: list[str], left: int | None = None) -> list[str]:
         if self._match or self._skip:
-            urls = join_all(context.response.base_url, hrefs)
+            response = context.response
+            urls = join_all(response.base_url, response.encode_queries(hrefs))
             hrefs = [href for href, url in zip(hrefs, urls, strict=True) if url and self._admits(url)]
         limit = self._follow.first if left is None else left
         return hrefs if limit is None else list(dict.fromkeys(hrefs))[:limit]

@@ -59,7 +59,9 @@ class PageContext:
                 ) from None
         if self._form != "auto":
             kind = "text/html" if self._form == "html" else "application/xml"
-            response = response.replace(headers={**response.headers, "content-type": kind})
+            response = response.replace(
+                headers={**response.headers, "content-type": kind}, encoding=response.encoding
+            )
         return response.selector
 
     def variables(self) -> dict[str, Any]:
@@ -77,7 +79,7 @@ class PageContext:
 
     def absolute(self, link: str) -> str | None:
         """Return a link of the page as an absolute URL, or ``None`` if it is invalid."""
-        return normalize(link, self.response.base_url)
+        return normalize(self.response.encode_query(link), self.response.base_url)
 
 
 _NAME = re.compile(r"(?<!\$)\{([A-Za-z_][\w.]*)\}")

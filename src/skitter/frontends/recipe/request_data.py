@@ -53,7 +53,7 @@ def in_language(language: str) -> dict[str, Any]:
 
 def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) -> list[Links]:
     """Return links of a page as batches. Only links to the same host get the cookies of a login."""
-    base = response.base_url
+    base, hrefs = response.base_url, response.encode_queries(hrefs)
     cookies = {} if response.request is None else response.request.cookies
     if not cookies:
         return [Links(base, hrefs, fields)]

@@ -195,7 +195,7 @@ class RuleContext:
         found = [
             match[1] if match.re.groups else match[0] for match in re.finditer(regexp, self.response.text)
         ]
-        return Links(self.response.base_url, found, {"cb_kwargs": self._arguments(rule, data)})
+        return self.response.follow_all(found, cb_kwargs=self._arguments(rule, data))
 
     def _arguments(self, rule: str, data: Mapping[str, Any] | None) -> dict[str, Any]:
         carried = {**self.data, **(data or {})}
