@@ -64,7 +64,8 @@ class Caller:
         await self._app(scope, receive, send)
         data = b"".join(message.get("body", b"") for message in sent[1:])
         self.headers = dict(sent[0]["headers"])
-        return sent[0]["status"], json.loads(data) if data else None
+        is_json = b"json" in self.headers.get(b"content-type", b"")
+        return sent[0]["status"], json.loads(data) if data and is_json else data.decode() or None
 
 
 def application(tmp_path, kind=Idle, spiders=True):
@@ -258,6 +259,10 @@ async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
             assert not job["node_errors"], job
             await asyncio.sleep(0.05)
     assert (await call("GET", "/jobs/shop/items"))[1] == {"items": [{"url": site.url}], "next": "1.1"}
+    metrics = (await call("GET", "/metrics"))[1].splitlines()
+    assert 'skitter_items_total{job="shop"} 1.0' in metrics
+    assert 'skitter_job_state{job="shop",state="finished"} 1.0' in metrics
+    assert (await call("GET", "/metrics"))[1].splitlines() == metrics
     assert (await call("GET", "/jobs/shop/items?after=1.1"))[1] == {"items": [], "next": None}
     changed = await call("PATCH", "/jobs/shop/settings", {"settings": {"wait_for_seeds": True}})
     assert changed == (200, {"changes": {"wait_for_seeds": True}})

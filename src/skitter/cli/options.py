@@ -59,6 +59,7 @@ class ShowOptions:
     quiet: bool = False
     summary: Path | None = None
     fail_on_errors: bool = False
+    metrics: str | None = None
 
 
 workers_option = click.option(
@@ -123,6 +124,10 @@ _SHOW_OPTIONS = (
         help="File for the summary as JSON.",
     ),
     click.option("--fail-on-errors", is_flag=True, help="Exit with status 1 if there are dead letters."),
+    click.option(
+        "--metrics", metavar="[HOST:]PORT",
+        help="Address at which to serve Prometheus metrics during the run. [default host: 127.0.0.1]",
+    ),
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,10 +19,14 @@ from skitter.errors import SkitterError, UsageError, is_usage
 from skitter.frontier.records import JobState
 from skitter.observe.progress import NoView, View, make_view
 from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
+from skitter.plugins import need
 from skitter.run.crawl import Crawl, Progress, RunResult
 from skitter.run.job import JobSpec
 from skitter.run.process import LogOptions, run_async, set_up_logging
 from skitter.secrets import shown_url
+
+if TYPE_CHECKING:
+    from skitter.observe.metrics import MetricsServer
 
 log = logging.getLogger("skitter.progress")
 
@@ -98,7 +102,23 @@ class ForegroundRun:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 loop.add_signal_handler(number, self._interrupt)
-        return await self._crawl.run()
+        metrics = None if self._show.metrics is None else self._serve_metrics(self._show.metrics)
+        try:
+            return await self._crawl.run()
+        finally:
+            if metrics is not None:
+                await asyncio.to_thread(metrics.close)  # a scrape in progress still needs this loop
+
+    def _serve_metrics(self, address: str) -> MetricsServer:
+        need("prometheus_client", "metrics", "--metrics")
+        from skitter.observe.metrics import CrawlReader, MetricsServer
+
+        host, port = _metrics_address(address)
+        server = MetricsServer(host, port, CrawlReader(self._crawl))
+        if not self._show.quiet:
+            shown = f"[{host}]" if ":" in host else host
+            self._say(f"metrics are served at http://{shown}:{server.port}/metrics")
+        return server
 
     def _interrupt(self) -> None:
         self._interruptions += 1
@@ -178,6 +198,17 @@ class ForegroundRun:
             log.info("%s", text, extra={"fields": fields})
         else:
             say(text)
+
+
+def _metrics_address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise UsageError(
+            f"invalid address for --metrics: {text!r}",
+            remedy="write it like 9410 or 0.0.0.0:9410",
+            field="metrics",
+        )
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def _headline(result: RunResult, go_on: str) -> str:

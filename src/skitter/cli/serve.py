@@ -111,7 +111,7 @@ def serve(
     from skitter.plugins import need
     from skitter.run.process import run_async, set_up_logging
 
-    for module in ("fastapi", "uvicorn", "cronsim", "redis"):
+    for module in ("fastapi", "uvicorn", "cronsim", "redis", "prometheus_client"):
         need(module, "service", "services")
     from skitter.service.api.auth import ApiTokens
     from skitter.service.config import ServiceConfig

@@ -18,7 +18,7 @@ from skitter.frontier.contract import Frontier
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.server import FrontierServer
-from skitter.frontier.workers import unserved
+from skitter.frontier.workers import WorkerStatus, unserved
 from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet, worker_name
 from skitter.run.job import JobSpec
 from skitter.run.outputs import JobOutputs
@@ -266,6 +266,10 @@ class Crawl:
     async def status(self) -> FrontierStatus | None:
         """Return the status of the job while its workers run; otherwise ``None``."""
         return None if self._frontier is None else await self._frontier.status()
+
+    async def fleet(self) -> list[WorkerStatus]:
+        """Return the live workers of the job on all machines; none while its workers do not run."""
+        return [] if self._frontier is None else await self._frontier.reports.workers()
 
     @property
     def worker_pids(self) -> list[int]:

@@ -15,6 +15,7 @@ from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.records import AddResult, Entry
 from skitter.frontier.workers import unserved
 from skitter.observe.letters import letter_fields
+from skitter.observe.metrics import JobSample
 from skitter.run.control import (
     OpenFrontier,
     change_settings,
@@ -32,6 +33,8 @@ from skitter.service.models import JobRecord, JobRun, NodeStatus
 
 _BATCH_SIZE = 500
 """Dead letters in one read."""
+_JOBS_AT_ONCE = 8
+"""Jobs that are read at the same time for the metrics."""
 _T = TypeVar("_T")
 
 
@@ -40,6 +43,8 @@ class JobQueries:
 
     def __init__(self, jobs: JobService) -> None:
         self._jobs = jobs
+        self._samples: dict[str, tuple[tuple[str, int] | None, JobSample]] = {}
+        """Last sample of each job. With the id and attempt of its run if the run has ended."""
 
     async def _folder(self, job: JobRecord) -> RunFolder:
         if job.run is None:
@@ -74,6 +79,32 @@ class JobQueries:
         shown["banned"] = found.banned
         shown["unserved"] = {} if found.counts is None else unserved(found.counts.queues, found.workers)
         return shown
+
+    async def samples(self) -> list[JobSample]:
+        """Return what the metrics need of each job. A job whose frontier cannot be read now keeps its last sample.
+
+        A run that has ended is read once more and then kept, so that old jobs cost nothing.
+        """
+        nodes = await self._jobs.records.nodes()
+        jobs = [(job, job.run) for job in await self._jobs.records.jobs() if job.run is not None]
+        self._samples = {job.name: self._samples[job.name] for job, _ in jobs if job.name in self._samples}
+        stale = [
+            (job, run) for job, run in jobs
+            if not run.ended or self._samples.get(job.name, (None,))[0] != (run.id, run.attempt)
+        ]  # fmt: skip
+        for start in range(0, len(stale), _JOBS_AT_ONCE):
+            await asyncio.gather(
+                *(self._sample(job, run, nodes) for job, run in stale[start : start + _JOBS_AT_ONCE])
+            )
+        return [sample for _, sample in self._samples.values()]
+
+    async def _sample(self, job: JobRecord, run: JobRun, nodes: Mapping[str, NodeStatus]) -> None:
+        with suppress(SkitterError, OSError):
+            found = await _in_thread(job_status(await self._folder(job)))
+            if found.counts is not None:
+                state = state_of(job, running=any(run.id in status.running for status in nodes.values()))
+                version = (run.id, run.attempt) if run.ended else None
+                self._samples[job.name] = version, JobSample(job.name, state, found.counts, found.workers)
 
     async def items(
         self, job: JobRecord, run: str | None, after: str | None, limit: int, task: TaskState | None = None

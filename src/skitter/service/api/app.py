@@ -15,6 +15,7 @@ from fastapi.security import HTTPBearer
 
 from skitter._version import VERSION
 from skitter.errors import SkitterError
+from skitter.observe.metrics import expose
 from skitter.service.api.auth import ApiTokens, AsgiApp, AuthMiddleware
 from skitter.service.api.problems import add_handlers
 from skitter.service.api.requests import (
@@ -29,7 +30,7 @@ from skitter.service.api.requests import (
     SeedsRequest,
     SettingsRequest,
 )
-from skitter.service.api.routes import JSON_LINES, add_log_routes, add_task_routes, item_lines
+from skitter.service.api.routes import JSON_LINES, TEXT, add_log_routes, add_task_routes, item_lines
 from skitter.service.errors import Refusal
 from skitter.service.jobs import JobService
 from skitter.service.models import JobRecord, StoredRecipe
@@ -81,6 +82,7 @@ def make_app(jobs: JobService, node: Node, tokens: ApiTokens, *, max_body: int) 
     add_handlers(app)
     queries = JobQueries(jobs)
     _add_general_routes(app, jobs)
+    _add_metrics_route(app, queries)
     _add_recipe_routes(app, jobs)
     _add_job_routes(app, jobs, queries)
     _add_control_routes(app, jobs)
@@ -109,6 +111,15 @@ def _add_general_routes(app: FastAPI, jobs: JobService) -> None:
             del shown["format"]
             found.append({"name": name, **shown})
         return {"nodes": found}
+
+
+def _add_metrics_route(app: FastAPI, queries: JobQueries) -> None:
+    @app.get("/metrics", response_class=Response, responses=TEXT)
+    async def metrics(request: Request) -> Response:
+        """Return the metrics of all jobs in Prometheus text format, or OpenMetrics. Every node returns the same."""
+        samples = await queries.samples()
+        body, content_type = expose(samples, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
 
 
 def _add_recipe_routes(app: FastAPI, jobs: JobService) -> None:

@@ -37,9 +37,10 @@ JSON_LINES: dict[int | str, dict[str, Any]] = {
     200: {"description": "JSON Lines", "content": {_JSON_LINES_TYPE: {"schema": {"type": "string"}}}}
 }
 """The OpenAPI description of a response with one JSON text per line."""
-_TEXT: dict[int | str, dict[str, Any]] = {
+TEXT: dict[int | str, dict[str, Any]] = {
     200: {"description": "Text", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
+"""The OpenAPI description of a response in plain text."""
 
 
 async def item_lines(read: Callable[..., Awaitable[ItemPage]]) -> StreamingResponse:
@@ -142,7 +143,7 @@ def add_log_routes(app: FastAPI, jobs: JobService, leaving: asyncio.Event) -> No
         """Return all lines available now, one JSON text per line. With `follow`, the response continues with new lines."""
         return await stream(name, query, as_json_lines, _JSON_LINES_TYPE)
 
-    @app.get("/jobs/{name}/log.txt", response_class=StreamingResponse, responses=_TEXT)
+    @app.get("/jobs/{name}/log.txt", response_class=StreamingResponse, responses=TEXT)
     async def log_text(name: NamePath, query: Annotated[LogStreamQuery, Query()]) -> StreamingResponse:
         """Return the log as text. A message of several lines is indented from its second line."""
         return await stream(name, query, as_text, "text/plain; charset=utf-8")

@@ -1,0 +1,93 @@
+"""Metrics during kills: no counter ever falls, and at the end each equals the truth of the site."""
+
+import json
+import random
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from crawling import FAST, at_moments, check_exact
+from prometheus_client.parser import text_string_to_metric_families
+
+from cli_command import skitter
+
+pytestmark = pytest.mark.chaos
+
+PAGES, HOLES, HOSTS = 600, 40, 2
+KILLS = 10
+SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
+
+
+class Sampler(threading.Thread):
+    """Reads the metrics every 50 ms until told to end."""
+
+    def __init__(self, port):
+        super().__init__()
+        self._url = f"http://127.0.0.1:{port}/metrics"
+        self.ending = threading.Event()
+        self.series = {}
+        self.samples = 0
+        self.falls = []
+
+    def run(self):
+        while not self.ending.wait(0.05):
+            try:
+                with urllib.request.urlopen(self._url, timeout=5) as answer:
+                    self._read(answer.read().decode())
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                continue  # between two runs
+
+    def _read(self, text):
+        self.samples += 1
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if family.type != "counter":
+                    continue
+                key = sample.name, *sorted(sample.labels.items())
+                if sample.value < self.series.get(key, 0):
+                    self.falls.append((key, self.series[key], sample.value))
+                self.series[key] = sample.value
+
+
+@pytest.mark.parametrize("victim", ["worker", "owner"])
+def test_counters_never_fall_and_end_at_the_truth(crawling, site, truth, free_port, victim):
+    rng = random.Random(victim)
+    pages, gone = truth
+    crawl = crawling("Everything", workers=2, settings=FAST, arguments={"url": site.url})
+    crawl.command += [f"--metrics={free_port}"]
+    sampler = Sampler(free_port)
+    sampler.start()
+    try:
+        crawl.start()
+        for _ in at_moments(crawl, site, sorted(rng.sample(range(PAGES), KILLS))):
+            getattr(crawl, f"kill_{victim}")()
+            if victim == "owner":
+                crawl.start()
+        assert crawl.wait() == 0, crawl.errors
+    finally:
+        sampler.ending.set()
+        sampler.join()
+    check_exact(crawl, pages, gone)
+    assert sampler.samples > KILLS
+    assert sampler.falls == []
+    status = json.loads(skitter("status", "job", "--json", cwd=crawl.folder).stdout)
+    assert status["counts"]["counters"]["pages"] == status["counts"]["counters"]["items"] == len(pages)
+    assert 0 < sampler.series["skitter_pages_total", ("job", "job")] <= len(pages)
+    # A later run of the finished job serves the final figures.
+    final = Sampler(free_port)
+    crawl.command += ["-s", "wait_for_seeds=yes"]
+    crawl.start()
+    final.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not final.series and time.monotonic() < deadline:
+            time.sleep(0.02)
+    finally:
+        final.ending.set()
+        final.join()
+        crawl.end()
+    assert final.series["skitter_pages_total", ("job", "job")] == len(pages)
+    assert final.series["skitter_items_total", ("job", "job")] == len(pages)
+    assert final.series["skitter_requests_failed_total", ("job", "job"), ("kind", "status")] == len(gone)

@@ -1,0 +1,80 @@
+"""The metrics of jobs: their figures, formats and number."""
+
+import msgspec
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from skitter.errors import UsageError
+from skitter.frontier.records import FrontierStatus, JobState
+from skitter.frontier.workers import WorkerReport, WorkerStatus
+from skitter.observe.metrics import MAX_LABEL_VALUES, JobSample, MetricsServer, expose
+
+STATUS = FrontierStatus(
+    state=JobState.RUNNING, added=30, queued=11, delayed=2, leased=3, done=10, failed=4, seeds_loading=False,
+    counters={
+        "pages": 9, "items": 18, "bytes": 900, "links": 70, "status/200": 8, "status/204": 1, "status/404": 4,
+        "failed/status/404": 3, "failed/status/500": 1, "retried/timeout": 2, "refused/duplicate": 55,
+    },
+    slots=5, busiest=[], oldest_lease=1.5,
+)  # fmt: skip
+WORKER = WorkerStatus(WorkerReport("w1", "here", 1, "0", 9.0, 16, 7, 8, 9, 18, 900, 1.0), 0.5)
+
+
+def values(body, parse=parse_text):
+    """Each sample by name and labels."""
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in parse(body.decode())
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize(
+    "accept, parse", [("", parse_text), ("application/openmetrics-text; version=1.0.0", parse_openmetrics)]
+)
+def test_metrics_hold_the_committed_figures_in_both_formats(accept, parse):
+    body, content_type = expose([JobSample("shop", "running", STATUS, [WORKER])], accept)
+    assert content_type.startswith(accept.partition(";")[0] or "text/plain")
+    found = values(body, parse)
+    job = ("job", "shop")
+    assert found["skitter_pages_total", job] == 9
+    assert found["skitter_items_total", job] == 18
+    assert found["skitter_responses_total", job, ("status", "2xx")] == 9
+    assert found["skitter_requests_failed_total", job, ("kind", "status")] == 4
+    assert found["skitter_requests_retried_total", job, ("kind", "timeout")] == 2
+    assert found["skitter_requests_refused_total", job, ("reason", "duplicate")] == 55
+    assert found["skitter_requests", job, ("state", "queued")] == 11
+    assert found["skitter_job_state", job, ("state", "running")] == 1
+    assert found["skitter_job_state", job, ("state", "finished")] == 0
+    assert found["skitter_workers", job] == 1
+    assert found["skitter_fetches", job] == 7
+    assert found["skitter_oldest_lease_seconds", job] == 1.5
+
+
+def test_hostile_names_are_escaped():
+    name = 'a"b\\c\n# TYPE x counter'
+    body, _ = expose([JobSample(name, "running", STATUS, [])], "")
+    assert values(body)["skitter_pages_total", ("job", name)] == 9
+
+
+def test_the_number_of_series_is_bounded_and_no_count_is_dropped():
+    counters = {f"failed/kind{n}/detail": n for n in range(500)} | {
+        f"refused/reason{n}": 1 for n in range(500)
+    }
+    status = msgspec.structs.replace(STATUS, counters=counters | {f"status/{n}": 1 for n in range(100, 1000)})
+    found = values(expose([JobSample("shop", "running", status, [WORKER] * 8)], "")[0])
+    assert len(found) < 120
+    failed = [value for name, value in found.items() if name[0] == "skitter_requests_failed_total"]
+    assert len(failed) == MAX_LABEL_VALUES + 1
+    assert sum(failed) == sum(range(500))
+
+
+def test_an_address_that_is_taken_is_a_usage_error():
+    server = MetricsServer("127.0.0.1", 0, list)
+    try:
+        with pytest.raises(UsageError) as refused:
+            MetricsServer("127.0.0.1", server.port, list)
+        assert refused.value.field == "metrics"
+    finally:
+        server.close()
