@@ -1,0 +1,165 @@
+"""The Prometheus files in ``deploy``: rules that fire and recover, a real Prometheus that scrapes a run, the dashboard."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli_command import SHOP, Running
+from services.processes import free_port
+from skitter.testing import Answer
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = DEPLOY / "prometheus" / "alerts.yml"
+PATIENCE = 60.0
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")),
+    reason="prometheus and promtool are not installed (Debian package prometheus)",
+)
+
+
+def promtool(*arguments, cwd=None):
+    result = subprocess.run(["promtool", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_configuration_is_valid(tmp_path):
+    shutil.copytree(DEPLOY / "prometheus", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "token").write_text("a token")
+    promtool("check", "config", str(tmp_path / "prometheus.yml"))
+
+
+FAULTS = {
+    "SkitterJobStuck": {
+        'requests{state="queued"}': "50x120",
+        "pages_total": "0+1x10 10x20 10+5x120",
+        "workers": "1x120",
+    },
+    "SkitterNoWorkers": {"workers": "2x10 0x20 2x120"},
+    "SkitterManyFailures": {
+        "pages_total": "0+10x160",
+        'requests_failed_total{kind="dns"}': "0x5 0+5x30 150x160",
+    },
+    "SkitterThrottled": {
+        "pages_total": "0+10x160",
+        'requests_retried_total{kind="status"}': "0x5 0+9x30 270x160",
+    },
+    "SkitterOldLease": {"oldest_lease_seconds": "0+60x30 0x120"},
+    "SkitterJobFailed": {'job_state{state="failed"}': "0x10 1x20 0x120"},
+}
+"""For each alert, series by the minute in which its fault comes and goes."""
+
+
+@pytest.mark.parametrize("alert", FAULTS)
+def test_each_alert_fires_for_its_fault_and_recovers(tmp_path, alert):
+    series = {'job_state{state="running"}': "1x160", "workers": "1x160", "pages_total": "0+10x160"} | FAULTS[
+        alert
+    ]
+    values = [
+        {"series": "skitter_" + _labelled(name), "values": shape} for name, shape in series.items()
+    ]  # fmt: skip
+    test = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": values,
+                "promql_expr_test": [
+                    {
+                        "expr": f'count(ALERTS{{alertname="{name}",alertstate="firing"}})',
+                        "eval_time": at,
+                        "exp_samples": [{"labels": "{}", "value": 1}]
+                        if name == alert and at == "29m"
+                        else [],
+                    }
+                    for name in FAULTS
+                    for at in ("4m", "29m", "118m")
+                ],
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(test))
+    promtool("test", "rules", str(tmp_path / "test.yml"))
+
+
+def _labelled(name):
+    metric, brace, labels = name.partition("{")
+    return f'{metric}{{job="shop",instance="host:1"{"," + labels if brace else "}"}'
+
+
+class Prometheus:
+    """A Prometheus server on a free port, with the configuration of ``deploy`` and faster clocks."""
+
+    def __init__(self, folder, target):
+        self._folder = folder
+        self._port = free_port()
+        shutil.copy(RULES, folder)
+        config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": "200ms", "evaluation_interval": "200ms"}
+        config["scrape_configs"] = [config["scrape_configs"][1]]
+        config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{target}"]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+
+    def __enter__(self):
+        self._process = subprocess.Popen(
+            ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data",
+             f"--web.listen-address=127.0.0.1:{self._port}", "--log.level=error"], cwd=self._folder,
+        )  # fmt: skip
+        return self
+
+    def __exit__(self, *_):
+        self._process.terminate()
+        self._process.wait(30)
+
+    def query(self, expression):
+        """Return the samples of an instant query."""
+        url = f"http://127.0.0.1:{self._port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            found = json.load(answer)
+        assert found["status"] == "success", found
+        return found["data"]["result"]
+
+    def wait_for(self, expression):
+        """Return the samples of a query as soon as there are some."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            with contextlib.suppress(urllib.error.URLError, ConnectionError):
+                if found := self.query(expression):
+                    return found
+            time.sleep(0.1)
+        raise AssertionError(f"no result of {expression}")
+
+
+def test_prometheus_scrapes_a_run_and_every_panel_of_the_dashboard_has_data(tmp_path, serve):
+    links = (
+        b"".join(b'<a href="/%d">x</a>' % n for n in range(60))
+        + b'<a href="/gone">x</a><a href="/moved">y</a>'
+    )
+    pages = {"/gone": Answer(b"", status=404), "/broken": Answer(b"", status=500)}
+    site = serve(lambda visit: pages.get(visit.path) or Answer(links + b'<a href="/broken">z</a>'))
+    (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
+    port = free_port()
+    arguments = ["run", "shop.py", "--job", "shop", "-o", "x.jsonl", "--metrics", port, "-s", "wait_for_seeds=yes",
+                 "-s", "robots=no", "-s", "delay=0.05"]  # fmt: skip
+    with Running(*arguments, cwd=tmp_path), Prometheus(tmp_path, port) as prometheus:
+        prometheus.wait_for('skitter_pages_total{job="shop"} > 60 and rate(skitter_pages_total[30s]) >= 0')
+        prometheus.wait_for('rate(skitter_requests_failed_total{kind="status"}[30s]) >= 0')
+        prometheus.wait_for('rate(skitter_requests_retried_total{kind="status"}[30s]) >= 0')
+        prometheus.wait_for('rate(skitter_requests_refused_total{reason="duplicate"}[30s]) >= 0')
+        dashboard = json.loads((DEPLOY / "grafana" / "skitter.json").read_text())
+        for panel in dashboard["panels"]:
+            for target in panel["targets"]:
+                expression = target["expr"].replace("$job", ".*").replace("$__rate_interval", "30s")
+                assert prometheus.query(expression), (panel["title"], expression)
+        series = prometheus.query('count({__name__=~"skitter_.*"})')
+        assert int(series[0]["value"][1]) < 120
