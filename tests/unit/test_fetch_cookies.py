@@ -3,7 +3,8 @@
 import pytest
 
 from skitter.fetch.contract import UnsendableRequest
-from skitter.fetch.cookies import MAX_COOKIES_A_SITE, CookieJars
+from skitter.fetch.cookie_jar import MAX_COOKIES_A_SITE
+from skitter.fetch.cookies import CookieJars
 from skitter.request import Request
 from skitter.response import Response
 
@@ -110,6 +111,22 @@ def test_the_number_of_jars_is_bounded_and_the_one_unused_for_longest_goes():
         set(),
         {"n=3"},
     ]
+
+
+def test_the_size_of_all_jars_is_bounded_and_the_one_unused_for_longest_goes():
+    jars = CookieJars(max_bytes=10_000)
+    for name in ("one", "two", "three"):
+        absorb(jars, f"http://{name}.com/", "n=" + "v" * 3000)
+    assert sent(jars, "http://one.com/")
+    absorb(jars, "http://four.com/", "n=" + "v" * 3000)
+    assert [bool(sent(jars, f"http://{name}.com/")) for name in ("one", "two", "three", "four")] == [
+        True, False, True, True,
+    ]  # fmt: skip
+    absorb(jars, "http://four.com/", "n=1")
+    absorb(jars, "http://five.com/", "n=" + "v" * 3000)
+    assert [bool(sent(jars, f"http://{name}.com/")) for name in ("one", "three", "four", "five")] == [
+        True
+    ] * 4
 
 
 def test_the_number_of_cookies_of_a_site_is_bounded():

@@ -268,6 +268,17 @@ async def test_a_fetcher_that_is_not_open_says_so(open_fetcher):
         await fetcher.fetch(Request("http://127.0.0.1:9/"))
 
 
+async def test_bytes_of_a_cookie_come_back_as_they_were_sent(open_fetcher):
+    answers = {"/set": page(b"", "Set-Cookie: n=全部; Path=/"), "/": page()}
+    latin = page(b"", "Set-Cookie: l=?; Path=/").replace(b"l=?", b"l=\xe9")
+    async with RawServer({**answers, "/latin": latin}) as server:
+        fetcher = await open_fetcher()
+        await fetcher.fetch(Request(server.url("/set")))
+        await fetcher.fetch(Request(server.url("/latin")))
+        await fetcher.fetch(Request(server.url(), cookies={"own": "é"}))
+    assert b"\r\nCookie: n=\xe5\x85\xa8\xe9\x83\xa8; l=\xe9; own=\xc3\xa9\r\n" in server.asked[-1].head
+
+
 async def test_cookies_come_back_within_their_session_only(open_fetcher):
     answers = {"/set": page(b"", "Set-Cookie: sid=1; Path=/", "Set-Cookie: b=2; HttpOnly"), "/": page()}
     async with RawServer(answers) as server:

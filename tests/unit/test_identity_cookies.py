@@ -4,6 +4,7 @@ import asyncio
 import re
 import sqlite3
 
+import msgspec
 import pytest
 
 from skitter.errors import UndecodableRecord
@@ -211,3 +212,24 @@ async def test_a_jar_of_another_format_is_refused():
     notes.kept["cookies:site.test:"] = b"\x09"
     with pytest.raises(UndecodableRecord):
         await sent(SharedCookies(notes, CookieJars()), "http://site.test/")
+
+
+async def test_a_jar_stored_by_an_older_version_is_read():
+    """Its cookies had no policy for other sites, and a dot in front of their domain."""
+    notes = Notes()
+    stored = [
+        ["a", "1", ".site.test", False, "/", False, None],
+        ["b", "2", "www.site.test", True, "/", True, 4_000_000_000],
+    ]
+    notes.kept["cookies:site.test:"] = b"\x01" + msgspec.msgpack.encode(stored)
+    cookies = SharedCookies(notes, CookieJars())
+    assert await sent(cookies, "http://api.site.test/") == {"a=1"}
+    assert await sent(cookies, "https://www.site.test/") == {"a=1", "b=2"}
+    await cookies.absorb(answer("http://site.test/", "a=; Domain=site.test; Max-Age=0"))
+    assert await sent(cookies, "https://www.site.test/") == {"b=2"}
+
+
+async def test_text_beyond_ascii_in_a_cookie_file_is_sent_as_utf8(tmp_path):
+    path = tmp_path / "cookies.txt"
+    path.write_text(f"# Netscape HTTP Cookie File\n.site.test\tTRUE\t/\tFALSE\t{FAR}\tname\tö\n", "utf-8")
+    assert await seen_by(await jars_of(path), "http://site.test/") == [{"name=ö"}]

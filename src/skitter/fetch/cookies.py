@@ -1,7 +1,6 @@
-"""Cookies by the rules of RFC 6265: one jar for each session and site.
+"""CookieJars: one jar for each session and site, and the ``Cookie`` header.
 
-The jar of the standard library parses and matches cookies, but searches all its domains for each request. Therefore
-each site (registered domain) has a jar of its own, found with one dictionary lookup, and a site that never sets a
+Each site (registered domain) has a jar of its own, found with one dictionary lookup, and a site that never sets a
 cookie costs nothing. This also confines a cookie to its site, whatever domain it names.
 """
 
@@ -10,81 +9,76 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
-from copy import copy
-from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
-from typing import Any
-from urllib.parse import urlsplit
+
+import msgspec
 
 from skitter.fetch.contract import UnsendableRequest
+from skitter.fetch.cookie_jar import Cookie, CookieJar
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import host_of, registered_domain
 
-MAX_COOKIE_BYTES = 4096
-"""Maximum size of a cookie, name and value together, in bytes; a larger cookie is dropped (RFC 6265, 6.1)."""
-
-MAX_COOKIES_A_SITE = 180
-"""Maximum number of cookies per site; the oldest are dropped first, as in browsers."""
+MAX_JAR_BYTES = 64 * 1024 * 1024
+"""Maximum size of all jars of a process, in bytes."""
 
 
 class CookieJars:
     """The cookies of one fetcher. They belong to this process and are not shared with a fleet.
 
+    If the jars grow beyond one of the limits, the least recently used ones are dropped.
+
     ``max_jars``
-        Maximum number of jars (pairs of session and site); the least recently used one is dropped first.
-        Default 10,000.
+        Maximum number of jars (pairs of session and site). Default 10,000.
+    ``max_bytes``
+        Maximum size of all jars in bytes. Default: :data:`MAX_JAR_BYTES`.
     """
 
-    def __init__(self, max_jars: int = 10_000) -> None:
+    def __init__(self, max_jars: int = 10_000, max_bytes: int = MAX_JAR_BYTES) -> None:
         self._max_jars = max_jars
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._seeds: dict[str, list[Cookie]] = {}
         self._jars: OrderedDict[tuple[str, str], CookieJar] = OrderedDict()
 
     def seed(self, cookies: Iterable[Cookie]) -> None:
         """Add these cookies to every new session. May block, because it may load the Public Suffix List."""
         for cookie in cookies:
-            self._seeds.setdefault(registered_domain(cookie.domain.lstrip(".")), []).append(cookie)
+            self._seeds.setdefault(registered_domain(cookie.domain), []).append(cookie)
 
     def header_for(self, request: Request) -> str | None:
         """Return the value of the ``Cookie`` header, or ``None`` for no header.
 
         ``request.cookies`` are sent in addition to those of the jar, and replace cookies of the same name.
         """
-        kept = None
+        jar = None
         if self._jars or self._seeds:
             key = request.session, site_of(request.url)
             jar = self._jars.get(key)
             if jar is not None:
                 self._jars.move_to_end(key)
-                kept = kept_header(jar, request.url)
             elif key[1] in self._seeds:
-                kept = kept_header(self.new_jar(key[1]), request.url)
-        if not request.cookies:
-            return kept
-        return with_own(kept, request.cookies)
+                jar = self.new_jar(key[1])
+        return cookie_header(jar, request)
 
     def new_jar(self, site: str) -> CookieJar:
         """Return the initial jar of a session at a site."""
-        jar = CookieJar(_POLICY)
-        for cookie in self._seeds.get(site, ()):
-            jar.set_cookie(copy(cookie))
-        return jar
+        return CookieJar(map(msgspec.structs.replace, self._seeds.get(site, ())))
 
     def absorb(self, response: Response) -> None:
         """Store the cookies that a response sets in the jar of its request's session."""
         session = response.request.session if response.request else ""
         key = session, site_of(response.url)
-        jar = self._jars.get(key)
+        jar = self._jars.pop(key, None)
         if jar is None:
             jar = self.new_jar(key[1])
-        take_into(jar, response)
+        else:
+            self._bytes -= jar.size
+        store_cookies(jar, response)
         if len(jar) or key[1] in self._seeds:
             self._jars[key] = jar
-            self._jars.move_to_end(key)
-        else:
-            self._jars.pop(key, None)
-        while len(self._jars) > self._max_jars:
-            self._jars.popitem(last=False)
+            self._bytes += jar.size
+        while self._jars and (len(self._jars) > self._max_jars or self._bytes > self._max_bytes):
+            self._bytes -= self._jars.popitem(last=False)[1].size
 
 
 class NoCookies(CookieJars):
@@ -99,30 +93,25 @@ def site_of(url: str) -> str:
     return registered_domain(host_of(url))
 
 
-def take_into(jar: CookieJar, response: Response) -> None:
+def store_cookies(jar: CookieJar, response: Response) -> None:
     """Store the cookies that a response sets."""
-    jar.extract_cookies(_Answer(response), _Asked(response.url))  # type: ignore[arg-type]
-    _cut(jar)
-
-
-def kept_header(jar: CookieJar, url: str) -> str | None:
-    """Return the ``Cookie`` header of a jar for a URL, or ``None``."""
-    asked = _Asked(url)
-    jar.add_cookie_header(asked)  # type: ignore[arg-type]
-    return asked.cookie
+    jar.store(response.headers.getall("set-cookie", ()), response.url)
 
 
 _UNSAFE = re.compile(r"[;\r\n\0]").search
 
 
-def with_own(kept: str | None, own: dict[str, str]) -> str:
-    """Return a ``Cookie`` header that also contains a request's own cookies, which replace cookies of the same name.
+def cookie_header(jar: CookieJar | None, request: Request) -> str | None:
+    """Return the ``Cookie`` header with the cookies of a jar and the request's own, or ``None``.
 
-    Raises :class:`~skitter.fetch.contract.UnsendableRequest` for a cookie that no header can represent.
+    Own cookies replace cookies of the same name. Raises :class:`~skitter.fetch.contract.UnsendableRequest` for an own
+    cookie that no header can represent. Bytes that are not UTF-8 become lone surrogates (``surrogateescape``).
     """
-    pairs = {}
-    for pair in kept.split("; ") if kept else ():
-        pairs[pair.partition("=")[0]] = pair
+    own = request.cookies
+    pairs = []
+    if jar is not None:
+        kept = jar.select(request.url, method=request.method, referer=request.referer)
+        pairs = [received_text(cookie.pair) for cookie in kept if cookie.name not in own]
     for name, value in own.items():
         if _UNSAFE(name) or _UNSAFE(value) or "=" in name:
             raise UnsendableRequest(
@@ -130,75 +119,10 @@ def with_own(kept: str | None, own: dict[str, str]) -> str:
                 remedy="remove semicolons and line breaks, or encode the value",
                 field="cookies",
             )
-        pairs[name] = f"{name}={value}"
-    return "; ".join(pairs.values())
+        pairs.append(f"{name}={value}")
+    return "; ".join(pairs) or None
 
 
-def _cut(jar: CookieJar) -> None:
-    excess = len(jar) - MAX_COOKIES_A_SITE
-    if excess > 0:
-        for cookie in list(jar)[:excess]:
-            jar.clear(cookie.domain, cookie.path, cookie.name)
-
-
-class _Policy(DefaultCookiePolicy):
-    """The standard rules and those that browsers have added (RFC 6265bis, 5.7)."""
-
-    def set_ok(self, cookie: Cookie, request: Any) -> bool:
-        secure_origin = request.type == "https"
-        if len(cookie.name) + len(cookie.value or "") > MAX_COOKIE_BYTES:
-            return False
-        if cookie.secure and not secure_origin:
-            return False
-        if cookie.name.startswith("__Secure-") and not cookie.secure:
-            return False
-        if cookie.name.startswith("__Host-") and (
-            not cookie.secure or cookie.domain_specified or cookie.path != "/"
-        ):
-            return False
-        if cookie.domain_specified:
-            # A public suffix, and all domains above it, are outside the site.
-            site = registered_domain(request.host)
-            if not f".{cookie.domain.lstrip('.')}".endswith(f".{site}"):
-                return False
-        return bool(super().set_ok(cookie, request))
-
-
-_POLICY = _Policy(netscape=True, rfc2965=False)
-
-
-class _Asked:
-    """A request with the interface that the standard library's jar expects."""
-
-    unverifiable = False
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        # The jar would treat a user name in the URL as part of the host.
-        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        self.type = parts.scheme
-        self.host = self.origin_req_host = parts.hostname or ""
-        self.cookie: str | None = None
-
-    def get_full_url(self) -> str:
-        return self._url
-
-    def has_header(self, _name: str) -> bool:
-        return False
-
-    def add_unredirected_header(self, name: str, value: str) -> None:
-        if name == "Cookie":
-            self.cookie = value
-
-
-class _Answer:
-    """A response with the interface that the standard library's jar expects."""
-
-    def __init__(self, response: Response) -> None:
-        self._response = response
-
-    def info(self) -> _Answer:
-        return self
-
-    def get_all(self, name: str, default: list[str]) -> list[str]:
-        return list(self._response.headers.getall(name, default))
+def received_text(text: str, errors: str = "surrogateescape") -> str:
+    """Return text of a header, which has one character per byte, decoded as UTF-8."""
+    return text if text.isascii() else text.encode("latin-1", "replace").decode("utf-8", errors)

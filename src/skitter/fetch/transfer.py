@@ -106,7 +106,7 @@ class Transfer:
         setopt(pycurl.URL, url)
         if cookie is not None:
             self._extra = True
-            setopt(pycurl.COOKIE, cookie.encode())
+            setopt(pycurl.COOKIE, cookie.encode("utf-8", "surrogateescape"))
         if request.timeout is not None:
             self._extra = True
             setopt(pycurl.TIMEOUT_MS, _milliseconds(request.timeout))
@@ -256,7 +256,8 @@ def _line(name: str, value: str) -> bytes:
             remedy="use a valid header name and a value without line breaks",
         )
     # With a colon and no value curl would leave the header out; a semicolon sends it empty.
-    return f"{name}: {value}".encode() if value.strip() else f"{name};".encode()
+    line = f"{name}: {value}" if value.strip() else f"{name};"
+    return line.encode("utf-8", "surrogateescape")  # cookies may have bytes that are not UTF-8
 
 
 _STATUS_LINE = re.compile(rb"HTTP/\d").match

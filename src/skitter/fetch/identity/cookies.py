@@ -11,10 +11,11 @@ import asyncio
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing
-from http.cookiejar import Cookie, CookieJar, LoadError, MozillaCookieJar
+from http.cookiejar import LoadError, MozillaCookieJar
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ import msgspec
 
 from skitter._utils.notes import Notes
 from skitter.errors import UndecodableRecord
-from skitter.fetch.cookies import CookieJars, kept_header, site_of, take_into, with_own
+from skitter.fetch.cookie_jar import Cookie, CookieJar
+from skitter.fetch.cookies import CookieJars, cookie_header, site_of, store_cookies
 from skitter.fetch.identity.contract import SourceError
 from skitter.request import Request
 from skitter.response import Response
@@ -33,18 +35,6 @@ _RETENTION = 30 * 86_400.0
 _MAX_DECODED = 1000
 """Maximum number of decoded jars in memory, so that an unchanged jar is not decoded again."""
 _VERSION = b"\x01"
-
-
-class _Stored(msgspec.Struct, array_like=True):
-    """A cookie as it is stored."""
-
-    name: str
-    value: str | None
-    domain: str
-    host_only: bool
-    path: str
-    secure: bool
-    expires: int | None
 
 
 class SharedCookies:
@@ -63,8 +53,7 @@ class SharedCookies:
     async def header_for(self, request: Request) -> str | None:
         """Return the value of the ``Cookie`` header from the current cookies."""
         _, jar = await self._read(request.session, site_of(request.url))
-        kept = kept_header(jar, request.url)
-        return with_own(kept, request.cookies) if request.cookies else kept
+        return cookie_header(jar, request)
 
     async def absorb(self, response: Response) -> None:
         """Store the cookies that a response sets; return when all workers can see them."""
@@ -76,7 +65,7 @@ class SharedCookies:
         while True:
             before, jar = await self._read(session, site)
             self._decoded.pop(key, None)  # the jar no longer matches its note
-            take_into(jar, response)
+            store_cookies(jar, response)
             after = _encode(jar)
             if after == before or await self._notes.compare_and_swap(key, before, after, _RETENTION):
                 return
@@ -86,9 +75,7 @@ class SharedCookies:
         note = await self._notes.get(key)
         kept = self._decoded.get(key)
         if kept is None or kept[0] != note:
-            jar = self._begin.new_jar(site if note is None else "")
-            if note is not None:
-                _decode_into(jar, note)
+            jar = self._begin.new_jar(site) if note is None else _decode(note)
             kept = self._decoded[key] = note, jar
             if len(self._decoded) > _MAX_DECODED:
                 self._decoded.popitem(last=False)
@@ -100,48 +87,25 @@ def _key(session: str, site: str) -> str:
 
 
 def _encode(jar: CookieJar) -> bytes:
-    cookies = [
-        _Stored(
-            cookie.name, cookie.value, cookie.domain, not cookie.domain_specified, cookie.path, cookie.secure,
-            cookie.expires,
-        )
-        for cookie in jar
-        if not cookie.is_expired()
-    ]  # fmt: skip
-    return _VERSION + msgspec.msgpack.encode(cookies)
+    now = time.time()
+    return _VERSION + msgspec.msgpack.encode(
+        [cookie for cookie in jar if cookie.expires is None or cookie.expires > now]
+    )
 
 
-def _decode_into(jar: CookieJar, note: bytes) -> None:
+def _decode(note: bytes) -> CookieJar:
     if note[:1] != _VERSION:
         raise UndecodableRecord(
             "the job's cookies have another format version",
             remedy="continue the job with the version of skitter that wrote them",
         )
-    for stored in msgspec.msgpack.decode(memoryview(note)[1:], type=list[_Stored]):
-        jar.set_cookie(
-            make_cookie(
-                stored.name, stored.value, stored.domain, stored.path,
-                host_only=stored.host_only, secure=stored.secure, expires=stored.expires,
-            )
-        )  # fmt: skip
+    return CookieJar(map(_undotted, msgspec.msgpack.decode(memoryview(note)[1:], type=list[Cookie])))
 
 
-def make_cookie(
-    name: str,
-    value: str | None,
-    domain: str,
-    path: str,
-    *,
-    host_only: bool,
-    secure: bool,
-    expires: int | None,
-) -> Cookie:
-    """Return a cookie of the standard library, which has more attributes than the web uses."""
-    return Cookie(
-        version=0, name=name, value=value, port=None, port_specified=False, domain=domain,
-        domain_specified=not host_only, domain_initial_dot=domain.startswith("."), path=path, path_specified=True,
-        secure=secure, expires=expires, discard=expires is None, comment=None, comment_url=None, rest={},
-    )  # fmt: skip
+def _undotted(cookie: Cookie) -> Cookie:
+    """Return a cookie without the dot that files and older records write in front of a domain."""
+    cookie.domain = cookie.domain.removeprefix(".")
+    return cookie
 
 
 class JarCookies:
@@ -209,10 +173,11 @@ def read_cookies(path: str | Path) -> list[Cookie]:
 def _of_text(path: Path) -> list[Cookie]:
     jar = MozillaCookieJar()
     jar.load(str(path), ignore_discard=True, ignore_expires=True)
-    for cookie in jar:
-        if cookie.expires == 0:  # curl and browser extensions write 0 for no expiry
-            cookie.expires, cookie.discard = None, True
-    return list(jar)
+    return [
+        # curl and browser extensions write 0 for no expiry
+        _cookie(one.name, one.value or "", one.domain, one.path, one.secure, one.expires or None)
+        for one in jar
+    ]
 
 
 def _of_database(path: Path) -> list[Cookie]:
@@ -252,7 +217,8 @@ def _of_chrome(database: sqlite3.Connection, path: Path) -> Iterator[Cookie]:
         yield _cookie(name, value, host, where, secure, expires // 10**6 - _CHROME_EPOCH if expires else None)
 
 
-def _cookie(name: str, value: str, host: str, path: str, secure: Any, expires: int | None) -> Cookie:
-    return make_cookie(
-        name, value, host, path, host_only=not host.startswith("."), secure=bool(secure), expires=expires
-    )
+def _cookie(name: str, value: str, domain: str, path: str, secure: Any, expires: int | None) -> Cookie:
+    is_host = not domain.startswith(".")
+    # In a file, names and values are text; a jar has one character per byte.
+    name, value = (text.encode().decode("latin-1") for text in (name, value))
+    return _undotted(Cookie(name, value, domain.lower(), is_host, path, bool(secure), expires))

@@ -6,10 +6,12 @@ workers have them, also after a restart.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
+from skitter.fetch.cookie_jar import parse_set_cookie
+from skitter.fetch.cookies import received_text
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.finder import Finder
 from skitter.frontends.recipe.model import Login
@@ -154,14 +156,13 @@ class LoginStep:
 def _cookies(response: Response) -> dict[str, str]:
     """Return the cookies of the request, changed by the response."""
     cookies = {} if response.request is None else dict(response.request.cookies)
+    now = time.time()
     for line in response.headers.getall("set-cookie", []):
-        try:
-            found = SimpleCookie(line)
-        except CookieError:
+        found = parse_set_cookie(line, now)
+        if found is None or not found.name:
             continue
-        for name, morsel in found.items():
-            if morsel["max-age"] == "0":
-                cookies.pop(name, None)
-            else:
-                cookies[name] = morsel.value
+        if found.expires is not None and found.expires <= now:
+            cookies.pop(found.name, None)
+        else:
+            cookies[found.name] = received_text(found.value, "replace")
     return cookies
