@@ -29,14 +29,13 @@ class Plain:
         self.encode = msgspec.json.Encoder().encode
         self.wake = asyncio.Condition()
 
-    def links(self, url, tree):
+    def follow(self, url, hrefs):
         """Queue what is new; returns how much. Most links are decided by one look at the raw href."""
         origin, met, known = self.origin, self.met, self.known
         folder = url.rpartition("/")[0]
         parent = folder.rpartition("/")[0] if folder != origin else folder
         before = len(known)
-        for node in tree.tags("a"):
-            href = node.attributes.get("href")
+        for href in hrefs:
             if not href or href in met:
                 continue
             if href[0] == "/" or href.startswith("http"):  # means the same on every page
@@ -64,7 +63,7 @@ class Plain:
         tree = LexborHTMLParser(body)
         title = tree.tags("title")
         self.out.write(self.encode({"url": url, "title": title[0].text() if title else None}) + b"\n")
-        return self.links(url, tree)
+        return self.follow(url, [node.attributes.get("href") for node in tree.tags("a")])
 
     async def work(self, session, concurrency):
         while True:
@@ -84,8 +83,7 @@ class Plain:
                     self.wake.notify(min(found, self.idle))
 
 
-async def crawl(start, out, concurrency):
-    plain = Plain(start, out)
+async def crawl(plain, concurrency):
     connector = aiohttp.TCPConnector(limit=concurrency, ttl_dns_cache=3600)
     timeout = aiohttp.ClientTimeout(total=None, sock_read=15)
     jar = aiohttp.DummyCookieJar()
@@ -101,7 +99,7 @@ def main():
     gc.set_threshold(50_000, 20, 100)
     loop = uvloop.new_event_loop
     with Path(path).open("wb", buffering=1 << 20) as out, asyncio.Runner(loop_factory=loop) as run:
-        run.run(crawl(start, out, int(rest[0]) if rest else 32))
+        run.run(crawl(Plain(start, out), int(rest[0]) if rest else 32))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ http {{
     server {{
         listen 127.0.0.1:{port} backlog=1024;
         root {pages};
+        {rules}
     }}
 }}
 """
@@ -54,7 +55,7 @@ def site_files(cache, pages):
         if _is_free(port):
             return site, folder, port
         shutil.rmtree(folder)
-    port = _free_port()
+    port = free_port()
     folder = Path(cache, f"site-{pages}-{port}")
     write_files(site, Path(cache, "unfinished"), [f"127.0.0.1:{port}"])
     Path(cache, "unfinished").rename(folder)
@@ -74,17 +75,17 @@ def write_files(site, folder, origins):
 
 
 @contextlib.contextmanager
-def nginx(folder, pages, port, log=None):
+def nginx(folder, pages, port, log=None, rules=""):
     """Serve ``pages`` on a port while the block lasts; ``folder`` takes its own files.
 
-    ``log``: a file that gets the path of each request when it is answered.
+    ``log``: a file that gets the path of each request when it is answered. ``rules``: directives of the server.
     """
     program = shutil.which("nginx") or shutil.which("nginx", path=f"/usr/sbin:/usr/local/sbin:{os.defpath}")
     if program is None:
         raise NotStarted("nginx is not installed; Debian: apt-get install nginx-light")
     config = Path(folder, "nginx.conf")
     logging = f"{log} target" if log else "off"
-    config.write_text(CONFIG.format(folder=folder, pages=pages, port=port, log=logging))
+    config.write_text(CONFIG.format(folder=folder, pages=pages, port=port, log=logging, rules=rules))
     process = subprocess.Popen([program, "-e", f"{folder}/error.log", "-c", str(config)])
     try:
         _wait_for(port, process, folder)
@@ -103,7 +104,7 @@ def _wait_for(port, process, folder):
     raise NotStarted(f"nginx does not answer: {Path(folder, 'error.log').read_text()[-500:]}")
 
 
-def _free_port():
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -100,13 +100,14 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str = ""
 
     def __post_init__(self) -> None:
-        if not self.method.isupper():
+        if self.method != "GET" and not self.method.isupper():
             force_setattr(self, "method", self.method.upper())
         callback = self.callback
         if callback is not None and callback.__class__ is not str:
             force_setattr(self, "callback", _name_of(callback))
-        if self.errback is not None and self.errback.__class__ is not str:
-            force_setattr(self, "errback", _name_of(self.errback))
+        errback = self.errback
+        if errback is not None and errback.__class__ is not str:
+            force_setattr(self, "errback", _name_of(errback))
         if self.body.__class__ is not bytes:
             force_setattr(self, "body", _to_bytes(self.body))
         if self.queue and not is_queue_name(self.queue):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -16,7 +16,7 @@ from skitter.request import Request
 from skitter.web import media_types
 from skitter.web.encoding import decode, detect, detect_json, encode_queries
 from skitter.web.headers import Headers, find_header, parse_headers
-from skitter.web.urls import join_all, normalize
+from skitter.web.urls import UrlBase, normalize
 
 if TYPE_CHECKING:
     import parsel
@@ -51,7 +51,7 @@ class Response:
     """
 
     __slots__ = (
-        "_base_url", "_content_type", "_encoding", "_given_encoding", "_headers", "_selector", "_text",
+        "_base", "_content_type", "_encoding", "_given_encoding", "_headers", "_selector", "_text",
         "body", "ip", "latency", "protocol", "request", "status", "url",
     )  # fmt: skip
 
@@ -80,7 +80,7 @@ class Response:
         self._content_type: str | None = None
         self._text: str | None = None
         self._selector: Selector | None = None
-        self._base_url: str | None = None
+        self._base: UrlBase | None = None
 
     def replace(self, **changes: Any) -> Response:
         """Return a copy with some constructor arguments changed. The copy shares the body.
@@ -244,21 +244,23 @@ class Response:
     @property
     def base_url(self) -> str:
         """Base URL of relative links: the ``<base href>`` of the page, or else its URL."""
-        if self._base_url is None:
+        return self._link_base().url
+
+    def _link_base(self) -> UrlBase:
+        if self._base is None:
             bases = self.selector.attribute_on_page("base", "href") if self.is_html else []
-            self._base_url = (normalize(self.encode_query(bases[0]), self.url) if bases else None) or self.url
-        return self._base_url
+            base = normalize(self.encode_query(bases[0]), self.url) if bases else None
+            self._base = UrlBase(base or self.url)
+        return self._base
 
     def urljoin(self, href: str) -> str:
         """Return the absolute URL of a link of this page, normalized and without its fragment.
 
         The query is encoded as in :meth:`encode_queries`. Raises :class:`~skitter.errors.RequestError` for an invalid URL.
         """
-        url = normalize(self.encode_query(href), self.base_url)
+        url = self._join(href)
         if url is None:
-            raise RequestError(
-                f"invalid link {href!r} of {self.url}", remedy="pass a URL, absolute or relative"
-            )
+            raise self._invalid(href)
         return url
 
     def encode_queries(self, hrefs: Sequence[str]) -> Sequence[str]:
@@ -276,6 +278,12 @@ class Response:
         """Return one raw link with its query encoded; see :meth:`encode_queries`."""
         return href if href.isascii() else self.encode_queries((href,))[0]
 
+    def _join(self, href: str) -> str | None:
+        return (self._base or self._link_base()).join(href if href.isascii() else self.encode_query(href))
+
+    def _invalid(self, href: str) -> RequestError:
+        return RequestError(f"invalid link {href!r} of {self.url}", remedy="pass a URL, absolute or relative")
+
     def hrefs(self, css: str = "a") -> list[str]:
         """Return the unchanged links of the elements that a query finds.
 
@@ -292,7 +300,7 @@ class Response:
         hrefs = self.hrefs(css)
         if not hrefs:
             return []
-        urls = dict.fromkeys(join_all(self.base_url, self.encode_queries(hrefs)))
+        urls = dict.fromkeys(self._link_base().join_all(self.encode_queries(hrefs)))
         return [url for url in urls if url is not None and url.startswith(("http://", "https://"))]
 
     def follow(
@@ -306,7 +314,11 @@ class Response:
         The selector is an element with ``href`` or ``src``, or an attribute value. ``request_fields`` are the fields of
         :class:`~skitter.request.Request`. Raises :class:`~skitter.errors.RequestError`.
         """
-        return Request(self.urljoin(_href_of(link)), callback, **request_fields)
+        href = link if link.__class__ is str else _href_of(link)
+        url = self._join(href)
+        if url is None:
+            raise self._invalid(href)
+        return Request(url, callback, **request_fields)
 
     def follow_all(
         self,
@@ -337,6 +349,10 @@ class Response:
             hrefs = self.hrefs(css)
         elif xpath is not None:
             hrefs = self.xpath(xpath).links()
+        elif isinstance(links, SelectorList):
+            hrefs = links.links()
+            if len(hrefs) < len(links):  # the error names the element without a link
+                hrefs = [_href_of(link) for link in links]
         else:
             hrefs = [_href_of(link) for link in links or ()]
         if not hrefs:
@@ -348,11 +364,12 @@ class Response:
 
 
 def _href_of(link: str | Selector | parsel.Selector) -> str:
-    if isinstance(link, str):
+    if isinstance(link, Selector):
+        href = link.link
+    elif isinstance(link, str):
         return link
-    if is_parsel(link):
-        link = from_parsel(cast("parsel.Selector", link))
-    href = link.link if isinstance(link, Selector) else None
+    else:
+        href = from_parsel(link).link if is_parsel(link) else None
     if href is None:
         raise RequestError(
             f"{link!r} has no link to follow",

@@ -363,6 +363,12 @@ def test_follow_all_takes_queries_and_lists():
     assert len(response.follow_all([])) == len(response.follow_all("nope")) == 0
 
 
+def test_follow_all_names_an_element_without_a_link_in_a_list():
+    with pytest.raises(RequestError, match="top"):
+        page = html("<a href=1></a><a name=top></a>")
+        page.follow_all(page.css("a"))
+
+
 def test_follow_all_gives_every_request_the_same_fields():
     links = html("<a href=1></a><a href=2></a>").follow_all("a", "parse_x", priority=3, meta={"a": 1})
     assert links.fields == {"callback": "parse_x", "priority": 3, "meta": {"a": 1}}

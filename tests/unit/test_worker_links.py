@@ -85,6 +85,53 @@ def test_a_batch_may_skip_the_duplicate_test(gatherer):
     assert [entry.dedup for entry in entries_of(gathered)] == [False]
 
 
+def test_requests_that_differ_only_in_their_url_share_one_record(gatherer):
+    pages = [Request(f"http://h.test/{n}", "parse", meta={"k": 1}) for n in range(3)]
+    gathered = gatherer().collect([*pages, {"a": 1}, Request("http://h.test/other", "item")], PARENT)
+    assert [batch.urls for batch in gathered.batches] == [
+        [page.url for page in pages],
+        ["http://h.test/other"],
+    ]
+    assert [request_of(entry).meta for entry in entries_of(gathered)] == [{"k": 1}] * 3 + [{}]
+    assert [request_of(entry).callback for entry in entries_of(gathered)] == ["parse"] * 3 + ["item"]
+
+
+def test_requests_and_batches_keep_the_order_in_which_they_were_yielded(gatherer):
+    results = [
+        Request("http://h.test/1"),
+        links("/2"),
+        Request("http://h.test/3"),
+        Request("http://h.test/4"),
+    ]
+    assert urls_of(gatherer().collect(results, PARENT)) == [f"http://h.test/{n}" for n in range(1, 5)]
+
+
+def test_a_request_to_a_known_url_is_a_duplicate_unless_its_identity_differs(gatherer):
+    collector, url = gatherer(), "http://h.test/known"
+    collector.cache.learn([url])
+    others = [{"method": "POST"}, {"body": b"x"}, {"dont_filter": True}]
+    others.append({"meta": {"k": 1}, "fingerprint_keys": ("k",)})
+    requests = [Request(url), Request(url + "#part"), *(Request(url, **fields) for fields in others)]
+    gathered = collector.collect(requests, PARENT)
+    assert gathered.refused == {"duplicate": 2}
+    assert [entry.fingerprint for entry in gathered.entries] == [
+        fingerprint(request, 42) for request in requests[2:]
+    ]
+
+
+def test_a_request_that_is_yielded_twice_is_counted_as_a_duplicate(gatherer):
+    gathered = gatherer().collect([Request("http://h.test/x")] * 3, PARENT)
+    assert (urls_of(gathered), gathered.refused, gathered.links) == (["http://h.test/x"], {"duplicate": 2}, 3)
+
+
+def test_an_outside_url_is_refused_on_every_page(gatherer):
+    collector = gatherer(scope=Scope(allowed_domains=["h.test"]))
+    for page in range(3):
+        gathered = collector.collect([Request("http://x.test/"), Request("http://h.test/")], PARENT)
+        assert gathered.refused == {"host": 1}, page
+        assert urls_of(gathered) == ["http://h.test/"]
+
+
 def test_depth_and_referer_are_set_whatever_is_given(gatherer):
     given = [Request("http://h.test/x", depth=99), links("y", depth=99)]
     requests = [request_of(entry) for entry in entries_of(gatherer().collect(given, PARENT))]

@@ -354,10 +354,11 @@ class Selector:
 class _ElementList(SelectorList):
     """The elements that one CSS query found from one selector. It keeps both, to find the same elements in parsel's tree."""
 
-    __slots__ = ("_nodes", "_parent", "_parsel_elements", "_query", "_searched")
+    __slots__ = ("_nodes", "_page", "_parent", "_parsel_elements", "_query", "_searched")
 
     def __init__(self, parent: Selector, query: CssQuery, nodes: list[Any]) -> None:
         self._parent = parent
+        self._page = parent._page  # noqa: SLF001 - classes of one module
         self._query = query
         self._nodes = nodes
         self._parsel_elements: list[parsel.Selector] | None = None
@@ -374,7 +375,7 @@ class _ElementList(SelectorList):
 
     def links(self) -> list[str]:
         """Return the raw link of each selector that has one."""
-        attribute = self._parent._page.engine.attribute  # noqa: SLF001 - classes of one module
+        attribute = self._page.engine.attribute
         hrefs = [attribute(node, "href") for node in self._nodes]
         if None not in hrefs:
             return hrefs  # type: ignore[return-value]  # just tested
@@ -394,16 +395,16 @@ class _ElementList(SelectorList):
     def __getitem__(self, index: int | slice) -> Selector | SelectorList:
         indexes = range(len(self._nodes))
         if isinstance(index, slice):
-            return SelectorList(map(self._element, indexes[index]))
-        return self._element(indexes[index])
+            return SelectorList(map(self._element, indexes[index], self._nodes[index]))
+        return self._element(indexes[index], self._nodes[index])
 
     def __iter__(self) -> Iterator[Selector]:
-        return map(self._element, range(len(self._nodes)))
+        return map(self._element, range(len(self._nodes)), self._nodes)
 
-    def _element(self, index: int) -> Selector:
+    def _element(self, index: int, node: Any) -> Selector:
         selector = object.__new__(Selector)  # without parsing
-        selector._page = self._parent._page  # noqa: SLF001 - classes of one module
-        selector._node = self._nodes[index]
+        selector._page = self._page
+        selector._node = node
         selector._found = self
         selector._index = index
         return selector

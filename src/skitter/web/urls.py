@@ -108,30 +108,58 @@ def normalize(url: str, base: str | None = None) -> str | None:
     return None if href is None else _without_fragment(href)
 
 
+class UrlBase:
+    """The base URL of a page, prepared for joining its links."""
+
+    __slots__ = ("_root", "_skipped", "_starts", "url")
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        folder, _, page = url.partition("?")[0].rpartition("/")
+        doubtful = page[:1] in _DOUBTFUL or "\\" in url or "#" in url
+        self._starts = None if doubtful else _starts_of(folder)
+        self._root = "" if self._starts is None else self._starts["/"]
+        self._skipped = len(self._root) - 1
+        """Characters to skip in an absolute link of the same host."""
+
+    def join(self, href: str) -> str | None:
+        """Resolve one raw ``href``; see :func:`join_all`."""
+        starts = self._starts
+        if starts is not None:
+            plain = _PLAIN_HREF(href)
+            if plain is None and href.startswith(self._root):
+                plain = _PLAIN_HREF(href, self._skipped)
+            if plain is not None:
+                return starts[plain[1]] + plain[2]
+        return normalize(href, self.url)
+
+    def join_all(self, hrefs: Sequence[str]) -> list[str | None]:
+        """Resolve raw ``href`` values; see :func:`join_all`."""
+        starts, root, skipped = self._starts, self._root, self._skipped
+        if starts is None:
+            return _join_all(self.url, hrefs)
+        urls: list[str | None] = []
+        others: list[int] = []
+        for href in hrefs:
+            plain = _PLAIN_HREF(href, skipped if href.startswith(root) else 0)  # as in join, without calls
+            if plain is None:
+                others.append(len(urls))
+                urls.append(None)
+            else:
+                urls.append(starts[plain[1]] + plain[2])
+        if others:
+            joined = _join_all(self.url, [hrefs[index] for index in others])
+            for index, url in zip(others, joined, strict=True):
+                urls[index] = url
+        return urls
+
+
 def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
     """Resolve raw ``href`` values of one page. Return normalised URLs in the same order, ``None`` for an invalid one.
 
     All schemes are accepted (also ``mailto:`` and ``javascript:``): the scope of the crawl decides which URLs to follow.
     """
-    folder, _, page = base_url.partition("?")[0].rpartition("/")
-    doubtful = page[:1] in _DOUBTFUL or "\\" in base_url or "#" in base_url
-    starts = None if doubtful else _starts_of(folder)
-    if starts is None:
-        return _join_all(base_url, hrefs)
-    root = starts["/"]
-    urls: list[str | None] = []
-    others: list[int] = []
-    for href in hrefs:
-        plain = _PLAIN_HREF(href, len(root) - 1 if href.startswith(root) else 0)
-        if plain is None:
-            others.append(len(urls))
-            urls.append(None)
-        else:
-            urls.append(starts[plain[1]] + plain[2])
-    if others:
-        for index, url in zip(others, _join_all(base_url, [hrefs[index] for index in others]), strict=True):
-            urls[index] = url
-    return urls
+    return UrlBase(base_url).join_all(hrefs)
 
 
 # Links that need no parser: path and query contain only characters that need no escape, and no segment is empty or

@@ -238,9 +238,7 @@ class Committer:
             pages.append(first)
         accepted = await self._frontier.commit([page.outcome for page in pages])
         for page, is_accepted in zip(pages, accepted, strict=True):
-            if is_accepted:
-                self._links.cache.learn([entry.url for entry in page.outcome.entries])
-            else:
+            if not is_accepted:
                 _log_late(page.url)
         return [page.outcome.lease_id for page in pages]
 

@@ -1,7 +1,8 @@
 """LinkCollector: turns the results of a callback into items to store and requests to add.
 
 A page may have a hundred links, so they are processed in batches: compiled code joins and normalizes them, the scope is
-checked by origin, and one record serves all of a batch. Only a request that a callback yields has an object of its own.
+checked by origin, and one record serves all of a batch. Requests that a callback yields one by one become batches too, if
+they differ only in their URL.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _FOLDER_WEIGHT = 5
 _SIZE_CHECK_INTERVAL = 1024
 """Look-ups between two checks of the size."""
 _ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
+_WEB_SCHEMES = ("http://", "https://")
 _HOST_WIDE = ("/", "http://", "https://")
 """Prefixes of hrefs that mean the same on all pages of a host; ``http.html`` and ``http:x`` are relative."""
 
@@ -169,6 +171,10 @@ class FolderLinkCache:
                 left.append(href)
         return left
 
+    def refusal(self, url: str) -> str | None:
+        """Return the reason why the scope refuses an absolute URL, if the URL is in the cache."""
+        return self._host.refused.get(url)
+
     def add_known(self, href: str) -> None:
         """Add an href whose URL is in the frontier, unless it may mean something else on another page.
 
@@ -195,7 +201,7 @@ class CallbackResult(msgspec.Struct):
 
     items: list[Any]
     entries: list[Entry]
-    """Requests that were yielded one by one."""
+    """Requests that were yielded one by one and that share too little for a batch."""
     batches: list[LinkBatch]
     refused: defaultdict[str, int]
     """Number of refused URLs, by reason."""
@@ -241,12 +247,16 @@ class LinkCollector:
         :class:`~skitter.errors.RequestError` for a request that cannot be stored.
         """
         found = CallbackResult([], [], [], defaultdict(int))
+        requests: list[Request] = []
         for result in results:
             kind = result.__class__
-            if kind is Links:
+            if kind is Request:
+                requests.append(result)
+            elif kind is Links:
+                if requests:
+                    self._collect_requests(found, requests, parent)
+                    requests = []
                 self._collect_links(found, result, parent)
-            elif kind is Request:
-                self._collect_request(found, result, parent)
             elif kind is SkippedLinks:
                 found.links += result.amount
                 found.refused[result.reason] += result.amount
@@ -257,6 +267,8 @@ class LinkCollector:
                     f"a callback returned an unsupported {kind.__name__}: {result!r:.60}",
                     remedy="yield items (dict, dataclass, attrs, pydantic) and requests",
                 )
+        if requests:
+            self._collect_requests(found, requests, parent)
         return found
 
     def _too_deep(self, parent: Request, depth: int) -> bool:
@@ -271,8 +283,7 @@ class LinkCollector:
             found.refused[reasons.DEPTH] += len(hrefs)
             return
         if self._fingerprint_keys or not _IDENTITY_FIELDS.isdisjoint(links.fields):
-            for request in links:
-                self._collect_request(found, request, parent)
+            self._collect_requests(found, list(links), parent)
             return
         found.links += len(hrefs)
         cache = self.cache.of(links.base_url)
@@ -281,13 +292,68 @@ class LinkCollector:
             before, new = len(new), [href for href in new if href[:1] != "#"]
             if len(new) < before:
                 found.refused[DUPLICATE] += before - len(new)
-        if not new:
-            return
+        if new:
+            self._add_batch(found, cache, links.base_url, new, Request("", **links.fields), parent)
+
+    def _add_batch(
+        self,
+        found: CallbackResult,
+        cache: FolderLinkCache,
+        base_url: str,
+        hrefs: list[str],
+        common: Request,
+        parent: Request,
+    ) -> None:
+        """Add links that are not in the cache as one batch. ``common``: their request, without its URL."""
         batch = LinkBatch(_NO_TEMPLATE, [], [], [])
-        self._fill(batch, cache, new, join_all(links.base_url, new), found.refused)
+        self._fill(batch, cache, hrefs, join_all(base_url, hrefs), found.refused)
         if batch.urls:
-            batch.template = self._template(batch, links, parent, depth)
+            batch.template = self._template(batch, common, base_url, parent)
             found.batches.append(batch)
+
+    def _collect_requests(self, found: CallbackResult, requests: list[Request], parent: Request) -> None:
+        """Add requests that were yielded one by one. Those that differ only in their URL are one batch.
+
+        A request whose URL is in the cache costs only the look-up: it is neither copied nor fingerprinted.
+        """
+        found.links += len(requests)
+        if self._too_deep(parent, parent.depth + 1):
+            found.refused[reasons.DEPTH] += len(requests)
+            return
+        if self._fingerprint_keys:
+            for request in requests:
+                self._collect_request(found, request, parent)
+            return
+        known, cache = self.cache.urls, self.cache.of(parent.url)
+        urls: list[str] = []
+        common: Request | None = None
+        for request in requests:
+            url = request.url
+            if request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter:
+                self._collect_request(found, request, parent)
+            elif url in known:
+                found.refused[DUPLICATE] += 1
+            elif (refusal := cache.refusal(url)) is not None:
+                found.refused[refusal] += 1
+            elif not url.startswith(_WEB_SCHEMES):  # relative to nothing: the parser decides
+                self._collect_request(found, request, parent)
+            elif common is not None and request.replace(url="") == common:
+                urls.append(url)
+            else:
+                self._add_urls(found, cache, urls, common, parent)
+                urls, common = [url], request.replace(url="")
+        self._add_urls(found, cache, urls, common, parent)
+
+    def _add_urls(
+        self,
+        found: CallbackResult,
+        cache: FolderLinkCache,
+        urls: list[str],
+        common: Request | None,
+        parent: Request,
+    ) -> None:
+        if common is not None:
+            self._add_batch(found, cache, parent.url, cache.unknown(urls, found.refused), common, parent)
 
     def _fill(
         self,
@@ -332,42 +398,37 @@ class LinkCollector:
         decision = self._origins[url[: url.find("/", 8)]] = (refusal, self._politeness.slot_of(host))
         return decision
 
-    def _template(self, batch: LinkBatch, links: Links, parent: Request, depth: int) -> Entry:
+    def _template(self, batch: LinkBatch, common: Request, base_url: str, parent: Request) -> Entry:
         """Return an entry with all that the links of the batch have in common."""
-        fields = {**links.fields, "depth": depth, "referer": parent.url}
-        queue = fields.get("queue") or parent.queue
+        changes = self._inherited(common, parent)
+        queue = changes.get("queue", common.queue)
         if queue:
             batch.slots = [slot_in(queue, slot) for slot in batch.slots]
-            fields["queue"] = "" if queue == DEFAULT_QUEUE else queue
-        self._inherit_group(fields, links.fields.get("meta") or {}, parent)
-        request = Request("", **fields)
-        _check_schedule(request, links.base_url)
+            changes["queue"] = "" if queue == DEFAULT_QUEUE else queue
+        request = common.replace(**changes)
+        _check_schedule(request, base_url)
         return Entry(
             b"", "", "", encode_request(request), request.priority, request.not_before, request.delay
         )
 
     def _collect_request(self, found: CallbackResult, request: Request, parent: Request) -> None:
-        found.links += 1
-        depth = parent.depth + 1
-        if self._too_deep(parent, depth):
-            found.refused[reasons.DEPTH] += 1
-            return
-        changes: dict[str, Any] = {"depth": depth}
-        if not request.referer:
-            changes["referer"] = parent.url
-        if parent.queue and not request.queue:
-            changes["queue"] = parent.queue
-        self._inherit_group(changes, request.meta, parent)
-        entry = self._entry(request, changes)
+        entry = self._entry(request, self._inherited(request, parent))
         if isinstance(entry, Entry):
             found.entries.append(entry)
         else:
             found.refused[entry] += 1
 
-    def _inherit_group(self, changes: dict[str, Any], meta: dict[str, Any], parent: Request) -> None:
+    def _inherited(self, request: Request, parent: Request) -> dict[str, Any]:
+        """Return the fields that a request gets from its page."""
+        changes: dict[str, Any] = {"depth": parent.depth + 1}
+        if not request.referer:
+            changes["referer"] = parent.url
+        if parent.queue and not request.queue:
+            changes["queue"] = parent.queue
         key = self._group_key
-        if key is not None and key in parent.meta and key not in meta:
-            changes["meta"] = {key: parent.meta[key], **meta}
+        if key is not None and key in parent.meta and key not in request.meta:
+            changes["meta"] = {key: parent.meta[key], **request.meta}
+        return changes
 
     def entry(self, request: Request) -> Entry | str:
         """Return a request as an entry for the frontier, or the reason to refuse it.
