@@ -28,6 +28,10 @@ class RequestError(UsageError):
     """An invalid request, for example with an invalid URL, an unknown field value, or ``meta`` that cannot be stored."""
 
 
+class QueryError(UsageError, ValueError):
+    """An invalid CSS, XPath or JMESPath query, or a query that the kind of page does not support."""
+
+
 class MissingFingerprintKey(RequestError):
     """A request whose ``meta`` lacks one of its fingerprint keys."""
 

@@ -4,11 +4,13 @@ import sys
 
 import parsel
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from skitter.errors import UsageError
+from skitter.errors import QueryError, UsageError
 from skitter.html.css import compile_css
 from skitter.html.lexbor import LEXBOR
-from skitter.html.query import Take
+from skitter.html.query import Take, through_tbody
 from skitter.html.selector import Selector, from_parsel, load_engine, parsel_backed_selector
 from skitter.html.serial import like_lxml
 from skitter.html.turbo import TURBO
@@ -23,19 +25,238 @@ def test_without_turbohtml_the_other_engine_is_loaded(monkeypatch):
 
 
 @on_both_engines
-def test_a_table_has_the_tbody_of_html5(engine):
-    page = Selector("<table><tr><td>1</table>", engine=engine)
-    assert page.css("table > tbody > tr > td::text").get() == "1"
-    assert page.css("table > tr").get() is None
+@pytest.mark.parametrize(
+    ("css", "xpath"),
+    [
+        ("table > tbody > tr > td::text", "//table/tbody/tr/td/text()"),
+        ("table > tr > td::text", "//table/tr/td/text()"),
+        ("table.t > tr:first-child > td::text", "//table[@class='t' and @id][.//tr]/tr[1]/td/text()"),
+        ("table > *::text, table > tr td::text", "//table/child::tr/td/text()"),
+        (
+            "table[class] > tr:has(b) td::text",
+            "descendant::table[@x or (@id = 'a]/tr') or .//tr[td[1]]]/tr/td/text()",
+        ),
+        (
+            "table > tr td:contains('1')::text",
+            "//table[contains(., '/tr')]/tr/td/text() | //table/tr/td/text()",
+        ),
+    ],
+)
+def test_rows_are_children_of_a_table_with_and_without_its_tbody(engine, css, xpath):
+    page = Selector("<table class=t id=a><tr><td>1<b></b></table>", engine=engine)
+    assert page.css(css).getall() == page.xpath(xpath).getall() == ["1"]
 
 
 @on_both_engines
-def test_where_the_trees_disagree_xpath_works_on_the_element_alone(engine):
-    """libxml2 adds no tbody here, so the element cannot be found in its tree."""
-    page = Selector("<table><tr><td>1</td><td>2</td></tr></table>", engine=engine)
-    cells = page.css("tbody")[0].xpath(".//td/text()")
-    assert cells.getall() == ["1", "2"]
-    assert page.css("tbody")[0].xpath("name()").get() == "tbody"
+def test_rows_are_children_of_a_table_that_a_query_starts_from(engine):
+    table = Selector("<table><thead><tr><th>h</thead><tr><td>1<tr><td>2</table>", engine=engine).css("table")[
+        0
+    ]
+    for query in (
+        "tr/td/text()",
+        "./tr/td/text()",
+        "child::tr/td/text()",
+        "tr[td]/td/text()",
+        "tbody/tr/td/text()",
+    ):
+        assert table.xpath(query).getall() == ["1", "2"], query
+    assert table.xpath("tr[2]/td/text()").getall() == ["2"]
+    assert table.xpath("translate('abc', 'a', 'b')").get() == "bbc"
+
+
+@pytest.mark.parametrize(
+    "query", ["//a[@href='/table/tr']", "//my-table/tr", "//x:table/tr", "//@table/tr", "//table/track"]
+)
+def test_no_other_step_leads_through_a_tbody(query):
+    assert through_tbody(query, "div") == query
+
+
+PIECES = st.one_of(
+    st.sampled_from(
+        [
+            "div",
+            "p",
+            "a",
+            "b",
+            "i",
+            "span",
+            "ul",
+            "li",
+            "table",
+            "tr",
+            "td",
+            "tbody",
+            "h1",
+            "section",
+            "form",
+            "svg",
+            "math",
+            "title",
+            "br",
+        ]
+    ).flatmap(
+        lambda tag: st.tuples(
+            st.sampled_from([f"<{tag}", f"<{tag}", f"</{tag}"]),
+            st.sampled_from(
+                ["", " id=1", " class='x y'", ' href="/\u00e4 b"', " checked", ' a"b=1', " @c=2", " x:y=3"]
+            ),
+            st.sampled_from([">", ">", "/>", ""]),
+        ).map("".join)
+    ),
+    st.sampled_from(
+        [
+            "text",
+            " ",
+            "\n",
+            "<!-- c -->",
+            "<!--a--b-->",
+            "<?pi?>",
+            "&nbsp;",
+            "\x01",
+            "<o:p>",
+            "<![CDATA[x]]>",
+            "</p>",
+            "</br>",
+        ]
+    ),
+)
+
+
+@on_both_engines
+@given(st.lists(PIECES, max_size=30).map("".join))
+@settings(max_examples=150, deadline=None)
+def test_xpath_on_an_element_found_by_css_is_about_that_element(engine, text):
+    """Its name, its attributes, its content and its place among all elements of the page are compared."""
+    page = Selector(text, engine=engine)
+    elements = page.css("*")
+    assert page.xpath("count(//*)").get() == f"{len(elements)}.0"
+    for place, element in enumerate(elements):
+        (same,) = element.xpath(".")
+        assert (same.tag, same.attrib, same.get()) == (element.tag, element.attrib, element.get())
+        assert element.xpath("count(preceding::*) + count(ancestor::*)").get() == f"{place}.0"
+        assert element.xpath("@href").get() == element.attrib.get("href")
+        text_inside = "".join(element.css("::text").getall())
+        if engine is LEXBOR:
+            text_inside = text_inside.replace("\x01", "\ufffd")  # XML has no such character
+        assert "".join(element.xpath(".//text()").getall()) == text_inside
+        assert element.root.attrib.get("href") == element.attrib.get("href")
+        assert len(element.root.xpath("preceding::* | ancestor::*")) == place
+
+
+@on_both_engines
+def test_values_are_those_of_the_page_wherever_the_query_starts(engine):
+    page = Selector('<p>1<div>2</div></p><p><a href="/\u00e4 b" checked>x</a></p>', engine=engine)
+    last = page.css("p")[-1]
+    assert last.xpath("a/@href").get() == last.css("a").attrib["href"] == "/\u00e4 b"
+    assert last.xpath("a/@checked").get() == last.css("a::attr(checked)").get() == ""
+    assert last.xpath("preceding-sibling::div/text()").get() == "2"
+    assert last.xpath("..").css("div::text").get() == "2"
+
+
+@on_both_engines
+def test_pseudo_classes_are_those_of_browsers(engine):
+    page = Selector(
+        "<p> </p><p></p><p><!--c--></p><ul><li>1<a class=x><b>q</b></a><li>2<li>3<b></b></ul>", engine=engine
+    )
+    assert page.xpath("count(//p)").get() == "3.0"
+    assert [p.get() for p in page.css("p:empty")] == ["<p></p>", "<p><!--c--></p>"]
+    for query, found in {
+        "li:has(a)": ["1"],
+        "li:has(> b)": ["3"],
+        "li:has(a, b)": ["1", "3"],
+        "li:has(> a.x b)": ["1"],
+        "li:has(+ li)": ["1", "2"],
+        "li:not(:has(a))": ["2", "3"],
+        "li:is(:has(a), :last-child)": ["1", "3"],
+        "html:nth-child(1) li:first-child": ["1"],
+        "html:nth-child(2) li": [],
+    }.items():
+        assert page.css(query).xpath("text()").getall() == found, query
+        assert (
+            page.css("ul").css(query.removeprefix("html:nth-child(1) ")).xpath("text()").getall() == found
+        ), query
+
+
+@on_both_engines
+def test_a_selector_group_has_each_element_once_and_in_the_order_of_the_page(engine):
+    page = Selector("<div><i class=a>1</i><b>2</b><i>3</i></div>", engine=engine)
+    assert page.css("i, .a").css("::text").getall() == ["1", "3"]
+    assert (
+        page.css("b, i").css("::text").getall()
+        == page.css("div").css("b, i, .a").css("::text").getall()
+        == ["1", "2", "3"]
+    )
+
+
+@on_both_engines
+def test_results_of_xpath_are_of_all_kinds(engine):
+    page = Selector("<p class='a b'>1<!--c-->2</p>", engine=engine)
+    kinds = page.xpath("//p/node()")
+    assert kinds.getall() == ["1", "<!--c-->", "2"]
+    comment = kinds[1]
+    assert (comment.tag, comment.attrib, comment.link, comment.css("p").getall()) == ("", {}, None, [])
+    if engine is TURBO:  # lxml evaluates no XPath on a comment
+        assert comment.xpath("..").css("p::text").getall() == ["1", "2"]
+    assert page.xpath("count(//p)")[0].root == 1.0
+    assert page.xpath("true()").get() == "1"
+    assert page.xpath("string(//p)").get() == "12"
+    assert page.xpath("//p[has-class('b', 'a')]").css("p").attrib == {"class": "a b"}
+    assert page.xpath("//p[has-class('c')]").getall() == []
+    assert page.xpath("//p[re:test(., '(?<=1)2')]").get() is not None
+    assert page.xpath("re:replace('abc', 'b', 'g', 'x')").get() == "axc"
+    assert page.xpath("//n:p", {"n": "urn:x"}).getall() == []
+
+
+@on_both_engines
+def test_dropped_elements_are_gone_for_all_queries(engine):
+    page = Selector("<div>a<p>1<b>x</b></p>b<p>2</p></div>", engine=engine)
+    first = page.css("p")[0]
+    assert len(page.root.xpath("//p")) == 2
+    first.drop()
+    assert "".join(page.css("div ::text").getall()) == "".join(page.xpath("//div//text()").getall()) == "ab2"
+    assert [p.text for p in page.root.xpath("//p")] == ["2"]
+    assert first.css("b::text").getall() == first.xpath("b/text()").getall() == ["x"]
+    page.css("p").drop()
+    assert page.css("p").getall() == []
+    for undroppable in (page, page.css("div::text")[0]):
+        with pytest.raises(UsageError):
+            undroppable.drop()
+
+
+@on_both_engines
+def test_root_and_type_are_those_of_parsel(engine):
+    page = Selector("<form action=x><input name=a></form>", engine=engine, base_url="http://h/d/")
+    form = page.css("form")[0]
+    assert form.root.tag == "form"
+    assert form.root.base_url == "http://h/d/"
+    assert page.css("form").xpath("input/@name")[0].root == "a"
+    assert (page.type, page.css("input::attr(name)")[0].type) == ("html", "text")
+    assert parsel_backed_selector("<a/>", "xml").root.tag == "a"
+    assert parsel_backed_selector('{"a": 1}', "json").root == {"a": 1}
+
+
+SITEMAP = "<urlset xmlns='urn:s' xmlns:i='urn:i'><url><loc>1</loc><i:image i:k='v'>2</i:image></url></urlset>"
+
+
+def test_css_on_xml_finds_names_in_any_namespace():
+    page = parsel_backed_selector(SITEMAP, "xml")
+    assert page.css("loc::text").getall() == page.css("url > loc::text").getall() == ["1"]
+    assert page.css("url image::text").getall() == ["2"]
+    assert page.css("url")[0].css("loc::text").getall() == ["1"]
+    page.remove_namespaces()
+    assert page.xpath("//loc/text()").getall() == ["1"]
+    assert page.xpath("//image/@k").get() == "v"
+    assert page.css("loc:first-of-type::text").getall() == ["1"]
+
+
+def test_xpath_on_xml_takes_registered_namespaces():
+    page = parsel_backed_selector(SITEMAP, "xml")
+    page.register_namespace("s", "urn:s")
+    assert page.xpath("//s:loc/text()").get() == "1"
+    page.css("image").drop()
+    assert page.css("image").getall() == []
+    with pytest.raises(UsageError):
+        page.drop()
 
 
 @on_both_engines
@@ -138,15 +359,16 @@ def test_a_query_that_is_no_css_is_refused_with_a_remedy(query):
         Selector("<p>x</p>").css("p"),
         Selector("<p>x</p>").css("p::text")[0],
     ):
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(QueryError) as caught:
             selector.css(query)
+        assert isinstance(caught.value, ValueError)
         assert repr(query) in str(caught.value)
         assert caught.value.remedy
 
 
 @pytest.mark.parametrize("query", ["//a[", "//p[nope()]", "$x"])
 def test_a_query_that_is_no_xpath_is_refused_with_a_remedy(query):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(QueryError) as caught:
         Selector("<p>x</p>").xpath(query)
     assert query in str(caught.value)
     assert caught.value.remedy
@@ -156,10 +378,12 @@ def test_json_is_selected_by_jmespath_and_by_nothing_else():
     data = parsel_backed_selector('{"items": [{"n": 1}, {"n": 2}]}', "json")
     assert data.jmespath("items[*].n").getall() == [1, 2]
     assert data.jmespath("items").jmespath("n").get() == 1
-    with pytest.raises(UsageError):
+    with pytest.raises(QueryError):
         data.css("p")
-    with pytest.raises(UsageError):
+    with pytest.raises(QueryError):
         data.xpath("//p")
+    with pytest.raises(QueryError):
+        data.jmespath("a[")
     script = Selector('<script>{"a": {"b": "c"}}</script>')
     assert script.css("script::text").jmespath("a.b").get() == "c"
 

@@ -1,5 +1,6 @@
 """Queries have the same results as in parsel: CSS and XPath on pages and on elements, with both engines."""
 
+import re
 from pathlib import Path
 
 import parsel
@@ -234,8 +235,13 @@ def outcome(found, engine):
 
 def expected(found, engine):
     values = found.getall()
-    elements = bool(values) and hasattr(found[0].root, "tag")
+    elements = bool(values) and isinstance(getattr(found[0].root, "tag", None), str)
     return [value[: value.find(" ")] for value in values] if engine is LEXBOR and elements else values
+
+
+def at_the_end_of_body(values):
+    """HTML5 moves the line breaks after ``</body>`` into the body, libxml2 does not."""
+    return [re.sub(r"\n+</body>", "</body>", value) for value in values]
 
 
 @on_every_page
@@ -260,10 +266,11 @@ def test_css_on_elements(page, engine, context):
 
 
 @on_every_page
+@on_both_engines
 @pytest.mark.parametrize("query", XPATH)
-def test_xpath_on_a_page(page, query):
-    ours, theirs = Selector(PAGES[page]), parsel.Selector(text=PAGES[page], type="html")
-    assert ours.xpath(query).getall() == theirs.xpath(query).getall()
+def test_xpath_on_a_page(page, engine, query):
+    ours, theirs = Selector(PAGES[page], engine=engine), parsel.Selector(text=PAGES[page], type="html")
+    assert outcome(ours.xpath(query), engine) == expected(theirs.xpath(query), engine)
 
 
 @on_every_page
@@ -273,7 +280,8 @@ def test_xpath_on_elements_found_by_css_sees_the_whole_page(page, engine, contex
     ours, theirs = Selector(PAGES[page], engine=engine), parsel.Selector(text=PAGES[page], type="html")
     for element, twin in zip(ours.css(context), theirs.css(context), strict=True):
         for query in SCOPED_XPATH:
-            assert element.xpath(query).getall() == twin.xpath(query).getall(), (str(twin)[:80], query)
+            found, wanted = outcome(element.xpath(query), engine), expected(twin.xpath(query), engine)
+            assert at_the_end_of_body(found) == at_the_end_of_body(wanted), (str(twin)[:80], query)
 
 
 @on_every_page

@@ -12,7 +12,7 @@ _ONE_TAG = re.compile(r"([a-z][a-z0-9]*)(?:::(text)|::attr\(([a-z][a-z-]*)\))?")
 
 @lru_cache(maxsize=4096)
 def compile_css(css: str) -> CssQuery:
-    """Parse a CSS query. Raises :class:`~skitter.errors.UsageError` for a query that parsel rejects."""
+    """Parse a CSS query. Raises :class:`~skitter.errors.QueryError` for a query that parsel rejects."""
     simple = _ONE_TAG.fullmatch(css)
     if simple is None:
         # Importing parsel takes 0.1 s. A spider that selects by element names only does not need it.

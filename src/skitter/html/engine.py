@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,24 @@ class Engine:
 
     html: Callable[[Any], str]
     """Return the outer HTML."""
+
+    content: Callable[[Any], list[Any]]
+    """Return the child nodes of an element: elements and comments as nodes, text as strings."""
+
+    comment: Callable[[Any], str | None]
+    """Return the text of a comment, or ``None`` if the node is not a comment."""
+
+    key: Callable[[Any], Hashable]
+    """Return a value that identifies a node within its document."""
+
+    remove: Callable[[Any], None]
+    """Take a node out of the tree. The node itself stays usable."""
+
+    xpath: Callable[..., Any] | None
+    """``xpath(node, query, namespaces=, **variables)`` evaluates XPath 1.0. Nodes of text and attributes are strings.
+
+    Raises ValueError for a query that it cannot evaluate; the query may still be valid. ``None``: the engine has no XPath.
+    """
 
 
 _STANDARD = re.compile(r"\s*<!doctype\s+html\s*>", re.IGNORECASE)

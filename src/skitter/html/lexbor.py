@@ -6,6 +6,7 @@ It does not search inside ``<template>``, and its outer HTML follows the WHATWG 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -18,6 +19,9 @@ def _parse(text: str) -> LexborNode:
     assert root is not None  # the parser always creates one
     document = root.parent
     assert document is not None
+    doctype = document.child
+    if doctype is not None and doctype.tag == "-doctype":
+        doctype.decompose()  # the engine would count it as a sibling of <html>
     return document
 
 
@@ -26,8 +30,13 @@ def _root(document: LexborNode) -> LexborNode:
 
 
 def _select(node: LexborNode, css: str) -> list[LexborNode]:
-    # css() tests the node itself too. Nodes are compared by memory address, because == compares their HTML.
-    return [match for match in node.css(css) if match.mem_id != node.mem_id]
+    # css() tests the node itself too, and returns a match of two selectors of a group twice, in the order of the group.
+    # Nodes are compared by memory address, because == compares their HTML.
+    matches = {match.mem_id: match for match in node.css(css)}
+    matches.pop(node.mem_id, None)
+    if "," not in css or len(matches) < 2:
+        return list(matches.values())
+    return [inner for inner in node.traverse() if inner.mem_id in matches]
 
 
 def _first(node: LexborNode, css: str) -> LexborNode | None:
@@ -97,6 +106,25 @@ def _html(node: LexborNode) -> str:
     return (node.html or "").replace("&nbsp;", "\xa0")
 
 
+def _content(node: LexborNode) -> list[Any]:
+    return [
+        (child.text_content or "") if child.is_text_node else child
+        for child in node.iter(include_text=True)
+        if child.is_text_node or child.is_element_node or child.is_comment_node
+    ]
+
+
+def _remove(node: LexborNode) -> None:
+    # remove() would free the memory of the node. An empty text takes its place and is removed instead.
+    parent, following = node.parent, node.next
+    node.replace_with("")
+    placeholder = (
+        parent.last_child if following is None and parent is not None else following and following.prev
+    )
+    assert placeholder
+    placeholder.decompose()
+
+
 LEXBOR = Engine(
     anchors=False,
     parse=_parse,
@@ -113,4 +141,9 @@ LEXBOR = Engine(
     attributes=_attributes,
     tag=_tag,
     html=_html,
+    content=_content,
+    comment=lambda node: (node.html or "")[4:-3] if node.is_comment_node else None,
+    key=lambda node: node.mem_id,
+    remove=_remove,
+    xpath=None,
 )

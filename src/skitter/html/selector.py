@@ -1,29 +1,33 @@
-"""Selectors with the interface of parsel, with CSS on a fast HTML5 engine.
+"""Selectors with the interface of parsel on a fast HTML5 engine.
 
-``css`` runs on the engine. ``xpath``, and CSS that the engine does not support, runs on lxml through parsel, whose
-tree is built on first use. To find the same element in that tree, the queries that led to it are repeated, so ``..``
-and the ``following`` axes see the whole page. Only if the two trees disagree is the element's own HTML parsed instead.
+``css`` and ``xpath`` run on one tree, so XPath on an element found by CSS starts from that element. What the engine
+cannot evaluate (on the default engine a few XPath functions, on the fallback engine all XPath) runs on lxml, on a copy
+of the same tree. XML and JSON pages are in the hands of parsel.
 
 The results equal those of parsel, except where the HTML standard and libxml2 build different trees: ``table`` gets a
 ``tbody``, a stray ``</p>`` becomes an empty paragraph, ``<wbr>`` has no content, the line break after ``<pre>`` is
 dropped, SVG attributes keep their case, ``noscript`` in the head contains no ordinary elements, and elements nested
-deeper than 512 levels become siblings, as in browsers. For the outer HTML, see :mod:`skitter.html.serial`.
+deeper than 512 levels become siblings, as in browsers. An attribute without a value is ``""`` (WHATWG DOM, 4.9), not its
+own name. For the outer HTML, see :mod:`skitter.html.serial`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from re import Pattern
 from typing import TYPE_CHECKING, Any, overload
 
-from skitter.errors import UsageError
+from skitter.errors import QueryError, UsageError
 from skitter.html.css import compile_css
 from skitter.html.engine import Engine
-from skitter.html.query import CssQuery, Take
+from skitter.html.query import CssQuery, Take, through_tbody
 
 if TYPE_CHECKING:
     import parsel
+
+    from skitter.html.lxml_tree import LxmlTree
 
 
 def parsel_selector(**options: Any) -> parsel.Selector:
@@ -40,21 +44,56 @@ def is_parsel(value: object) -> bool:
 
 
 class ParsedHtml:
-    """One HTML text and its two trees."""
+    """One HTML document."""
 
-    __slots__ = ("_parsel_tree", "document", "engine", "text")
+    __slots__ = ("_lxml_tree", "base_url", "document", "engine", "namespaces", "root")
 
-    def __init__(self, text: str, engine: Engine) -> None:
-        self.text = text
+    def __init__(self, text: str, engine: Engine, base_url: str) -> None:
         self.engine = engine
         self.document = engine.parse(text)
-        self._parsel_tree: parsel.Selector | None = None
+        self.root = engine.root(self.document)
+        self.base_url = base_url
+        self.namespaces: dict[str, str] = {}
+        self._lxml_tree: LxmlTree | None = None
 
-    def parsel_tree(self) -> parsel.Selector:
-        """Return parsel's selector of the same text, parsed on first use."""
-        if self._parsel_tree is None:
-            self._parsel_tree = parsel_selector(text=self.text, type="html")
-        return self._parsel_tree
+    def lxml_tree(self) -> LxmlTree:
+        """Return the copy of this document in lxml, made on first use."""
+        if self._lxml_tree is None:
+            self._lxml_tree = _lxml_tree(self.engine, self.root, self.base_url)
+        return self._lxml_tree
+
+    def drop(self, node: Any) -> None:
+        """Take a node out of the document."""
+        self.engine.remove(node)
+        self._lxml_tree = None
+
+    def xpath(
+        self, node: Any, query: str, namespaces: Mapping[str, str] | None, variables: dict[str, Any]
+    ) -> Any:
+        """Evaluate XPath from a node: a list of nodes and strings, or a number, truth value or string.
+
+        Raises ValueError for an invalid query.
+        """
+        engine = self.engine
+        query = through_tbody(query, "" if engine.comment(node) is not None else engine.tag(node))
+        if self.namespaces:
+            namespaces = self.namespaces | dict(namespaces or {})
+        if engine.xpath is not None:
+            try:
+                return engine.xpath(node, query, namespaces and dict(namespaces), **variables)
+            except (ValueError, TypeError):
+                pass  # a function or a regular expression that only lxml has, or an invalid query
+        tree = self.lxml_tree()
+        element = tree.element_of(node)
+        if element is None:  # it was dropped
+            tree = _lxml_tree(engine, node, self.base_url)
+            element = tree.root
+        found = parsel_selector(root=element, type="html").xpath(query, namespaces=namespaces, **variables)
+        roots = [selector.root for selector in found]
+        if len(roots) == 1 and isinstance(roots[0], bool | float):
+            return roots[0]
+        nodes = ((root, tree.node_of(root)) for root in roots)
+        return [root if node is None else node for root, node in nodes]
 
     def take(self, query: CssQuery, nodes: list[Any]) -> list[str]:
         """Return the texts or attribute values that a query selects from the elements it matched."""
@@ -70,11 +109,10 @@ class ParsedHtml:
         return [text for node in nodes for text in engine.texts(node)]
 
 
-def reparsed(html: str, tag: str) -> parsel.Selector:
-    """Return parsel's selector of one element, built from its outer HTML alone."""
-    page = parsel_selector(text=html, type="html")
-    element = next(page.root.iter(tag), None)
-    return page if element is None else parsel_selector(root=element, type="html")
+def _lxml_tree(engine: Engine, root: Any, base_url: str) -> LxmlTree:
+    from skitter.html.lxml_tree import LxmlTree  # noqa: PLC0415 - importing lxml takes 20 ms, see parsel_selector
+
+    return LxmlTree(engine, root, base_url)
 
 
 class SelectorList(Sequence["Selector"]):
@@ -131,6 +169,11 @@ class SelectorList(Sequence["Selector"]):
         """Return the first match of a regular expression, or the default."""
         found = (match for selector in self for match in selector.re(regex, replace_entities))
         return next(found, default)
+
+    def drop(self) -> None:
+        """Remove each element from its page; see :meth:`Selector.drop <skitter.html.selector.Selector.drop>`."""
+        for selector in self:
+            selector.drop()
 
     def links(self) -> list[str]:
         """Return the raw link of each selector that has one; see :attr:`Selector.link <skitter.html.selector.Selector.link>`."""
@@ -220,21 +263,20 @@ class Selector:
     """An element of a page, or a value selected from it.
 
     ``Selector(text)`` parses an HTML page or fragment, for example HTML inside JSON, and represents its ``html``
-    element.
+    element. ``base_url`` is the URL that :attr:`root` reports for the document.
     """
 
-    __slots__ = ("_found", "_index", "_node", "_page")
+    __slots__ = ("_node", "_page")
 
-    def __init__(self, text: str, *, engine: Engine = _engine) -> None:
-        self._page = ParsedHtml(text, engine)
-        self._node = engine.root(self._page.document)
-        self._found: _ElementList | None = None
-        self._index = 0
+    def __init__(self, text: str, *, engine: Engine = _engine, base_url: str = "") -> None:
+        self._page = ParsedHtml(text, engine, base_url)
+        self._node = self._page.root
 
     def css(self, query: str) -> SelectorList:
         """Select by CSS; ``::text`` selects text nodes, ``::attr(name)`` attribute values.
 
-        Raises :class:`~skitter.errors.UsageError` for a query that is not valid CSS.
+        ``table > tr`` also finds the rows in the ``tbody`` that the HTML parser inserts. On an XML page, a name without a
+        prefix matches in any namespace. Raises :class:`~skitter.errors.QueryError` for a query that is not valid CSS.
         """
         return self.run(compile_css(query))
 
@@ -242,9 +284,11 @@ class Selector:
         """Select by a compiled CSS query."""
         nodes = self._matches(query)
         if nodes is None:
-            return _wrap(self._in_parsel_tree().css(query.source))
+            from skitter.html.translation import css_to_xpath  # noqa: PLC0415 - see compile_css
+
+            return self.xpath(css_to_xpath(query.source))
         if query.take is Take.ELEMENT:
-            return _ElementList(self, query, nodes)
+            return _ElementList(self._page, nodes)
         return ValueList(self._page.take(query, nodes), _Value)
 
     def xpath(
@@ -252,20 +296,23 @@ class Selector:
     ) -> SelectorList:
         """Select by XPath 1.0; ``$name`` in the query is replaced by the keyword argument ``name``.
 
-        Raises :class:`~skitter.errors.UsageError` for a query that is not valid XPath.
+        The functions of EXSLT ``re:`` and ``set:`` and ``has-class()`` are available. ``table/tr`` also finds the rows in
+        the ``tbody`` that the HTML parser inserts. Raises :class:`~skitter.errors.QueryError` for a query that is not
+        valid XPath.
         """
         try:
-            return _wrap(self._in_parsel_tree().xpath(query, namespaces=namespaces, **variables))
+            found = self._page.xpath(self._node, query, namespaces, variables)
         except ValueError as error:
-            raise UsageError(
-                f"cannot evaluate XPath query {query!r}: {error}",
-                remedy="correct the query (the version is XPath 1.0); use jmespath for JSON",
-                field="query",
-            ) from None
+            raise _invalid_xpath(query, error) from None
+        return _selected(self._page, found)
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:
-        """Select by JMESPath from JSON text."""
-        return _wrap(self._in_parsel_tree().jmespath(query, **options))
+        """Select by JMESPath from JSON text, such as the content of a ``script`` element.
+
+        Raises :class:`~skitter.errors.QueryError` for a query that is not valid JMESPath.
+        """
+        texts = self._page.engine.texts(self._node)
+        return _by_jmespath(parsel_selector(text=texts[0] if texts else "", type="text"), query, options)
 
     def get(self) -> Any:
         """Return the outer HTML of an element, a text or attribute value unchanged, or a part of a JSON document."""
@@ -311,6 +358,35 @@ class Selector:
         """Return the first match of a regular expression, or the default."""
         return next(iter(self.re(regex, replace_entities)), default)
 
+    @property
+    def root(self) -> Any:
+        """The element as an element of lxml, in a copy of the page; the value itself for a text or attribute value.
+
+        Changes to the copy do not change the page.
+        """
+        return self._page.lxml_tree().element_of(self._node)
+
+    @property
+    def type(self) -> str:
+        """Kind of the page: ``html``, ``xml`` or ``json``; ``text`` for a text or attribute value."""
+        return "html"
+
+    def register_namespace(self, prefix: str, uri: str) -> None:
+        """Make a namespace prefix known to the XPath queries on this page."""
+        self._page.namespaces[prefix] = uri
+
+    def remove_namespaces(self) -> None:
+        """Remove the namespaces of an XML page, so that XPath queries need no prefixes. HTML needs none anyway."""
+
+    def drop(self) -> None:
+        """Remove the element from its page.
+
+        Raises :class:`~skitter.errors.UsageError` for a text or attribute value and for the root of a page.
+        """
+        if self._node is self._page.root:
+            raise _cannot_drop("the root of a page")
+        self._page.drop(self._node)
+
     def attribute_on_page(self, tag: str, attribute: str) -> list[str]:
         """Return an attribute of every element with a given name on the whole page, in one compiled call."""
         return self._page.engine.values(self._page.document, tag, attribute)
@@ -326,13 +402,13 @@ class Selector:
         return f"<Selector {text if len(text) <= 40 else f'{text[:37]}...'!r}>"
 
     def _matches(self, query: CssQuery) -> list[Any] | None:
-        """Return the matching elements, or ``None`` if only parsel can run the query."""
+        """Return the matching elements, or ``None`` if only XPath can express the query."""
         engine, scoped = self._page.engine, query.scoped
         if scoped is None:
             return None
         if query.take is Take.DEEP_TEXT and query.native == "*":
             return [self._node]
-        if self._found is None:
+        if self._node is self._page.root:
             return engine.select(self._page.document, query.native)
         if scoped.chained and not engine.anchors:
             return None
@@ -343,35 +419,43 @@ class Selector:
             nodes.insert(0, self._node)
         return nodes
 
-    def _in_parsel_tree(self) -> parsel.Selector:
-        """Return the same element in parsel's tree."""
-        if self._found is None:
-            return self._page.parsel_tree()
-        parsel_elements = self._found.parsel_elements()
-        return reparsed(self.get(), self.tag) if parsel_elements is None else parsel_elements[self._index]
+
+def _of_node(page: ParsedHtml, node: Any) -> Selector:
+    selector = object.__new__(Selector)  # without parsing
+    selector._page = page
+    selector._node = node
+    return selector
+
+
+def _selected(page: ParsedHtml, found: Any) -> SelectorList:
+    """Return the selectors of an XPath result."""
+    if isinstance(found, bool):
+        return SelectorList([_Value("1" if found else "0", found)])
+    if not isinstance(found, list):
+        return SelectorList([_Value(str(found), found)])
+    if all(isinstance(one, str) for one in found):
+        return ValueList(found, _Value)
+    comment = page.engine.comment
+    if all(not isinstance(one, str) and comment(one) is None for one in found):
+        return _ElementList(page, found)
+    return SelectorList(
+        _Value(one)
+        if isinstance(one, str)
+        else _of_node(page, one)
+        if comment(one) is None
+        else _Comment(page, one)
+        for one in found
+    )
 
 
 class _ElementList(SelectorList):
-    """The elements that one CSS query found from one selector. It keeps both, to find the same elements in parsel's tree."""
+    """Elements of one page. A selector is created only when a single element is accessed."""
 
-    __slots__ = ("_nodes", "_page", "_parent", "_parsel_elements", "_query", "_searched")
+    __slots__ = ("_nodes", "_page")
 
-    def __init__(self, parent: Selector, query: CssQuery, nodes: list[Any]) -> None:
-        self._parent = parent
-        self._page = parent._page  # noqa: SLF001 - classes of one module
-        self._query = query
+    def __init__(self, page: ParsedHtml, nodes: list[Any]) -> None:
+        self._page = page
         self._nodes = nodes
-        self._parsel_elements: list[parsel.Selector] | None = None
-        self._searched = False
-
-    def parsel_elements(self) -> list[parsel.Selector] | None:
-        """Return the same elements in parsel's tree, or ``None`` if the trees differ."""
-        if not self._searched:
-            self._searched = True
-            parsel_elements = self._parent._in_parsel_tree().css(self._query.source)  # noqa: SLF001 - classes of one module
-            if [selector.tag for selector in self] == [element.root.tag for element in parsel_elements]:
-                self._parsel_elements = list(parsel_elements)
-        return self._parsel_elements
 
     def links(self) -> list[str]:
         """Return the raw link of each selector that has one."""
@@ -393,30 +477,56 @@ class _ElementList(SelectorList):
     @overload
     def __getitem__(self, index: slice) -> SelectorList: ...
     def __getitem__(self, index: int | slice) -> Selector | SelectorList:
-        indexes = range(len(self._nodes))
         if isinstance(index, slice):
-            return SelectorList(map(self._element, indexes[index], self._nodes[index]))
-        return self._element(indexes[index], self._nodes[index])
+            return _ElementList(self._page, self._nodes[index])
+        return _of_node(self._page, self._nodes[index])
 
     def __iter__(self) -> Iterator[Selector]:
-        return map(self._element, range(len(self._nodes)), self._nodes)
+        return map(_of_node, repeat(self._page), self._nodes)
 
-    def _element(self, index: int, node: Any) -> Selector:
-        selector = object.__new__(Selector)  # without parsing
-        selector._page = self._page
-        selector._node = node
-        selector._found = self
-        selector._index = index
-        return selector
+
+class _Comment(Selector):
+    """A comment found by XPath."""
+
+    __slots__ = ()
+
+    def __init__(self, page: ParsedHtml, node: Any) -> None:
+        self._page = page
+        self._node = node
+
+    def run(self, query: CssQuery) -> SelectorList:
+        """Return an empty list: a comment contains no elements."""
+        del query
+        return SelectorList()
+
+    def get(self) -> str:
+        """Return the comment with its delimiters."""
+        return f"<!--{self._page.engine.comment(self._node)}-->"
+
+    @property
+    def attrib(self) -> dict[str, str]:
+        """No attributes."""
+        return {}
+
+    @property
+    def tag(self) -> str:
+        """An empty string."""
+        return ""
+
+    @property
+    def link(self) -> None:
+        """``None``."""
+        return
 
 
 class _Value(Selector):
-    """A text node or an attribute value found by CSS."""
+    """A text node, an attribute value, or the number, truth value or string that an XPath query returned."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_root", "_value")
 
-    def __init__(self, value: str) -> None:
+    def __init__(self, value: str, root: str | float | None = None) -> None:
         self._value = value
+        self._root = value if root is None else root
 
     def run(self, query: CssQuery) -> SelectorList:
         """Return an empty list: a value contains no elements."""
@@ -449,11 +559,29 @@ class _Value(Selector):
         """The value itself."""
         return self._value
 
+    def jmespath(self, query: str, **options: Any) -> SelectorList:
+        """Select by JMESPath from JSON text."""
+        return _by_jmespath(parsel_selector(text=self._value, type="text"), query, options)
+
+    @property
+    def root(self) -> Any:
+        """The value."""
+        return self._root
+
+    @property
+    def type(self) -> str:
+        """``text``."""
+        return "text"
+
+    def register_namespace(self, prefix: str, uri: str) -> None:
+        """Do nothing: a value has no names."""
+
+    def drop(self) -> None:
+        """Raise :class:`~skitter.errors.UsageError`."""
+        raise _cannot_drop("a text or attribute value")
+
     def __bool__(self) -> bool:
         return bool(self._value)
-
-    def _in_parsel_tree(self) -> parsel.Selector:
-        return parsel_selector(text=self._value, type="text")
 
 
 class _ParselAdapter(Selector):
@@ -465,11 +593,29 @@ class _ParselAdapter(Selector):
         self._inner = inner
 
     def run(self, query: CssQuery) -> SelectorList:
-        """Select by CSS on lxml. Raises :class:`~skitter.errors.UsageError` on a part of a JSON page."""
+        """Select by CSS on lxml. Raises :class:`~skitter.errors.QueryError` on a part of a JSON page."""
+        inner = self._inner
         try:
-            return _wrap(self._inner.css(query.source))
+            if inner.type != "xml":
+                return _wrap(inner.css(query.source))
+            from skitter.html.translation import css_to_xpath_of_xml  # noqa: PLC0415 - see compile_css
+
+            return _wrap(inner.xpath(css_to_xpath_of_xml(query.source)))
         except ValueError as error:
-            raise UsageError(str(error), remedy="use jmespath for JSON", field="query") from None
+            raise QueryError(str(error), remedy="use jmespath for JSON", field="query") from None
+
+    def xpath(
+        self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
+    ) -> SelectorList:
+        """Select by XPath on lxml. Raises :class:`~skitter.errors.QueryError`."""
+        try:
+            return _wrap(self._inner.xpath(query, namespaces=namespaces, **variables))
+        except ValueError as error:
+            raise _invalid_xpath(query, error) from None
+
+    def jmespath(self, query: str, **options: Any) -> SelectorList:
+        """Select by JMESPath from JSON. Raises :class:`~skitter.errors.QueryError`."""
+        return _by_jmespath(self._inner, query, options)
 
     def get(self) -> Any:
         """Return the result of parsel."""
@@ -498,11 +644,35 @@ class _ParselAdapter(Selector):
         link = attributes.get("href", attributes.get("src"))
         return None if link is None else str(link)
 
+    @property
+    def root(self) -> Any:
+        """The element of lxml, or the part of the JSON page."""
+        return self._inner.root
+
+    @property
+    def type(self) -> str:
+        """``xml``, ``json``, ``html`` or ``text``."""
+        return str(self._inner.type)
+
+    def register_namespace(self, prefix: str, uri: str) -> None:
+        """Make a namespace prefix known to XPath queries."""
+        self._inner.register_namespace(prefix, uri)
+
+    def remove_namespaces(self) -> None:
+        """Remove the namespaces of the page."""
+        self._inner.remove_namespaces()
+
+    def drop(self) -> None:
+        """Remove the element from its page. Raises :class:`~skitter.errors.UsageError` if it cannot be removed."""
+        root = self._inner.root
+        if not hasattr(root, "getparent"):
+            raise _cannot_drop("a value")
+        if root.getparent() is None:
+            raise _cannot_drop("the root of a page")
+        self._inner.drop()
+
     def __bool__(self) -> bool:
         return bool(self._inner)
-
-    def _in_parsel_tree(self) -> parsel.Selector:
-        return self._inner
 
 
 def parsel_backed_selector(text: str, kind: str) -> Selector:
@@ -525,3 +695,24 @@ def _no_attributes() -> UsageError:
         remedy="select the element itself, without ::text or ::attr()",
         field="query",
     )
+
+
+def _cannot_drop(what: str) -> UsageError:
+    return UsageError(f"{what} cannot be dropped", remedy="drop an element within a page")
+
+
+def _invalid_xpath(query: str, error: ValueError) -> QueryError:
+    return QueryError(
+        f"cannot evaluate XPath query {query!r}: {error}",
+        remedy="correct the query (the version is XPath 1.0); use jmespath for JSON",
+        field="query",
+    )
+
+
+def _by_jmespath(inner: parsel.Selector, query: str, options: dict[str, Any]) -> SelectorList:
+    try:
+        return _wrap(inner.jmespath(query, **options))
+    except ValueError as error:
+        raise QueryError(
+            f"cannot evaluate JMESPath query {query!r}: {error}", remedy="correct the query", field="query"
+        ) from None

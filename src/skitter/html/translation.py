@@ -2,29 +2,64 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import cssselect.parser as tree
 from cssselect import SelectorError
-from parsel.csstranslator import HTMLTranslator
+from cssselect.xpath import ExpressionError
+from parsel.csstranslator import GenericTranslator, HTMLTranslator
 
-from skitter.errors import UsageError
+from skitter.errors import QueryError
 from skitter.html.query import CssQuery, Scoped, Take
 
 # Pseudo-classes with the same meaning in the CSS standard and in parsel's translation.
 _SAFE_PSEUDO_CLASSES = frozenset(
-    {"first-child", "last-child", "only-child", "first-of-type", "last-of-type", "only-of-type", "empty"}
+    {"first-child", "last-child", "only-child", "first-of-type", "last-of-type", "only-of-type"}
 )
 _SAFE_FUNCTIONS = frozenset({"nth-child", "nth-last-child", "nth-of-type", "nth-last-of-type"})
 
-_translator = HTMLTranslator()
+
+class _AnyNamespace(GenericTranslator):
+    """Translates names without a prefix to names in any namespace, as the standard has it (Selectors 4, 3.1).
+
+    Parsel's translation selects only elements in no namespace, so ``loc`` would find nothing in a sitemap.
+    """
+
+    def xpath_element(self, selector: tree.Element) -> Any:
+        """Translate an element name."""
+        if selector.element is None or selector.namespace is not None:
+            return super().xpath_element(selector)
+        return self.xpathexpr_cls(condition=f"local-name() = {self.xpath_literal(selector.element)}")
+
+
+_html_translator = HTMLTranslator()
+_xml_translator = _AnyNamespace()
+_plain_xml_translator = GenericTranslator()
+
+
+@lru_cache(maxsize=1024)
+def css_to_xpath(css: str) -> str:
+    """Return an XPath query for an HTML page with the same meaning. Raises ValueError or TypeError for invalid CSS."""
+    return _html_translator.css_to_xpath(css)
+
+
+@lru_cache(maxsize=1024)
+def css_to_xpath_of_xml(css: str) -> str:
+    """Return an XPath query for an XML page with the same meaning. The query is valid CSS."""
+    try:
+        return _xml_translator.css_to_xpath(css)
+    except ExpressionError:  # :nth-of-type() and the like need a plain name
+        return _plain_xml_translator.css_to_xpath(css)
 
 
 def translated(css: str) -> CssQuery:
-    """Parse any CSS query. Raises :class:`~skitter.errors.UsageError` for a query that parsel rejects."""
+    """Parse any CSS query. Raises :class:`~skitter.errors.QueryError` for a query that parsel rejects."""
     try:
-        _translator.css_to_xpath(css)
+        css_to_xpath(css)
         selectors = tree.parse(css)
     except (SelectorError, TypeError) as error:
-        raise UsageError(
+        raise QueryError(
             f"invalid CSS query {css!r}: {error}",
             remedy="correct the query, or use XPath, which can express more",
             field="query",
@@ -76,7 +111,23 @@ def _chain_of(selector: tree.Tree) -> _Chain:
     while isinstance(selector, tree.CombinedSelector):
         chain.insert(0, (selector.combinator, selector.subselector))
         selector = selector.selector
-    return [("", selector), *chain]
+    return _through_tbody([("", selector), *chain])
+
+
+def _through_tbody(chain: _Chain) -> _Chain:
+    """Insert ``tbody`` between ``table`` and ``> tr``; see :mod:`skitter.html.query`."""
+    result: _Chain = []
+    for combinator, compound in chain:
+        if combinator == ">" and _name(compound) == "tr" and _name(result[-1][1]) == "table":
+            result.append((">", tree.Element(element="tbody")))
+        result.append((combinator, compound))
+    return result
+
+
+def _name(compound: tree.Tree) -> str | None:
+    while not isinstance(compound, tree.Element):
+        compound = compound.selector
+    return compound.element if compound.namespace is None else None
 
 
 def _is_any(selector: tree.Tree) -> bool:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from turbohtml import Document, Element, Formatter, Html, Node, Text, XPath, parse
+from turbohtml import (
+    CData,
+    Comment,
+    Document,
+    DocumentFragment,
+    Element,
+    Formatter,
+    Html,
+    Node,
+    Text,
+    XPath,
+    parse,
+)
 
 from skitter.html.engine import Engine, in_standards_mode
 from skitter.html.serial import like_lxml
@@ -51,6 +63,46 @@ def _values(document: Document, tag: str, attribute: str) -> Any:
     return _values_path(tag, attribute)(document)
 
 
+def _has_class(context: Any, *names: str) -> bool:
+    """Parsel's XPath function ``has-class``."""
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("has-class() takes one or more strings")
+    node = context.context_node
+    return isinstance(node, Element) and all(node.has_class(name) for name in names)
+
+
+_FUNCTIONS: Any = {(None, "has-class"): _has_class}
+
+
+def _xpath(node: Node, query: str, namespaces: dict[str, str] | None = None, **variables: Any) -> Any:
+    found = node.xpath(query, namespaces=namespaces, extensions=_FUNCTIONS, **variables)
+    return [one for one in found if isinstance(one, _RESULTS)] if isinstance(found, list) else found
+
+
+_RESULTS = (Element, Comment, str)
+"""Results that lxml has too. It has no nodes for documents, doctypes and the fragments in templates."""
+
+
+def _content(node: Node) -> list[Any]:
+    content: list[Any] = []
+    for child in node.children:
+        if isinstance(child, Text | CData):
+            content.append(child.data)
+        elif isinstance(child, DocumentFragment):  # of a <template>
+            content += _content(child)
+        elif isinstance(child, _RESULTS):
+            content.append(child)
+    return content
+
+
+def _comment(node: Node) -> str | None:
+    return node.data if isinstance(node, Comment) else None
+
+
+def _remove(node: Node) -> None:
+    node.extract()
+
+
 def _attributes(node: Element) -> dict[str, str]:
     return {name: node.attr(name) or "" for name in node.attrs}
 
@@ -79,4 +131,9 @@ TURBO = Engine(
     attributes=_attributes,
     tag=_tag,
     html=_html,
+    content=_content,
+    comment=_comment,
+    key=lambda node: node,
+    remove=_remove,
+    xpath=_xpath,
 )

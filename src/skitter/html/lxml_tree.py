@@ -1,0 +1,87 @@
+"""The tree of an HTML engine as a tree of lxml, for what only lxml and parsel can do.
+
+The copy has the same elements in the same places, and each element of one tree is mapped to that of the other. So the
+two always answer for the same element. Copying takes about 5 us per element. It serves ``Selector.root``, XPath on the
+fallback engine, and XPath functions that the default engine lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+from lxml import etree
+from lxml.html import HtmlElement, html_parser
+
+from skitter.html.engine import Engine
+
+# Characters and names that HTML allows and XML does not.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_IN_A_NAME = re.compile(r"[^\w.-]|^(?=[^A-Za-z_])")
+
+
+class LxmlTree:
+    """A copy of a document, and the map between the elements of both."""
+
+    __slots__ = ("_elements", "_key", "_nodes", "root")
+
+    def __init__(self, engine: Engine, root: Any, base_url: str) -> None:
+        self._key = engine.key
+        self._elements: dict[Hashable, HtmlElement] = {}
+        self._nodes: dict[HtmlElement, Any] = {}
+        self.root: HtmlElement = self._copy_of(engine, root)
+        self.root.getroottree().docinfo.URL = base_url or None
+        pending = [root]
+        while pending:  # the fallback engine does not limit the depth
+            node = pending.pop()
+            element, last = self._elements[self._key(node)], None
+            for child in engine.content(node):
+                if isinstance(child, str):
+                    _append_text(element, last, child)
+                    continue
+                last = self._copy_of(engine, child)
+                element.append(last)
+                if engine.comment(child) is None:
+                    pending.append(child)
+
+    def _copy_of(self, engine: Engine, node: Any) -> HtmlElement:
+        comment = engine.comment(node)
+        copy = _element(engine, node) if comment is None else etree.Comment(_comment_text(comment))
+        self._elements[self._key(node)] = copy
+        self._nodes[copy] = node
+        return copy
+
+    def element_of(self, node: Any) -> HtmlElement | None:
+        """Return the copy of a node, or ``None`` for a node outside the tree."""
+        return self._elements.get(self._key(node))
+
+    def node_of(self, element: object) -> Any:
+        """Return the node of a copy, or ``None`` for anything else, such as a string."""
+        return self._nodes.get(element) if isinstance(element, etree._Element) else None  # noqa: SLF001 - lxml has no public name
+
+
+def _element(engine: Engine, node: Any) -> HtmlElement:
+    element = _with_name(html_parser.makeelement, engine.tag(node))
+    for name, value in engine.attributes(node).items():
+        _with_name(element.set, name, _NOT_XML.sub("\ufffd", value))
+    return element
+
+
+def _with_name(function: Any, name: str, *values: str) -> Any:
+    try:
+        return function(name, *values)
+    except ValueError:
+        return function(_NOT_IN_A_NAME.sub("_", name), *values)
+
+
+def _comment_text(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text).replace("--", "- -").removesuffix("-")
+
+
+def _append_text(element: HtmlElement, last: HtmlElement | None, text: str) -> None:
+    text = _NOT_XML.sub("\ufffd", text)
+    if last is None:
+        element.text = (element.text or "") + text
+    else:
+        last.tail = (last.tail or "") + text
