@@ -15,16 +15,32 @@ def follow(status=302, location="/b", url="http://h.test/a", limit=5, set_cookie
     return redirected(request, Response(url, status, headers=headers, request=request), limit)
 
 
-@pytest.mark.parametrize("status", [301, 302, 303])
-def test_301_302_and_303_turn_a_post_into_a_get_without_body(status):
-    request = follow(status, method="POST", body="x")
+BODY_HEADERS = {
+    "Content-Type": "text/plain", "content-encoding": "gzip", "Content-Language": "de", "Content-Location": "/x",
+    "Content-Length": "1", "X-Other": "kept",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "method"),
+    [(301, "POST"), (302, "POST"), *((303, method) for method in ("POST", "PUT", "PATCH", "DELETE"))],
+)
+def test_a_redirect_to_get_drops_the_body_and_its_headers(status, method):
+    """WHATWG Fetch, 4.4, HTTP-redirect fetch, step 12; RFC 9110, 15.4.2 to 15.4.4."""
+    request = follow(status, method=method, body="x", headers=BODY_HEADERS)
     assert (request.method, request.body, request.url) == ("GET", b"", "http://h.test/b")
+    assert request.headers == {"X-Other": "kept"}
 
 
-@pytest.mark.parametrize("status", [307, 308])
-def test_307_and_308_keep_method_and_body(status):
-    request = follow(status, method="POST", body="x")
-    assert (request.method, request.body) == ("POST", b"x")
+@pytest.mark.parametrize(
+    ("status", "method"),
+    [(status, method) for status in (301, 302, 307, 308) for method in ("PUT", "PATCH", "DELETE", "OPTIONS")]
+    + [(307, "POST"), (308, "POST")],
+)
+def test_all_other_redirects_keep_method_body_and_headers(status, method):
+    """WHATWG Fetch, 4.4, HTTP-redirect fetch, step 12: 301 and 302 change POST only."""
+    request = follow(status, method=method, body="x", headers=BODY_HEADERS)
+    assert (request.method, request.body, request.headers) == (method, b"x", BODY_HEADERS)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -79,12 +95,31 @@ def test_waiting_times_do_not_go_along():
     assert (request.delay, request.not_before) == (0, 0)
 
 
-def test_credentials_stay_with_their_host():
-    headers = {"Authorization": "secret", "COOKIE": "a=b", "X-Other": "kept"}
-    same = follow(headers=headers, cookies={"c": "d"})
-    other = follow(location="http://other.test/", headers=headers, cookies={"c": "d"})
-    assert (same.headers, same.cookies) == (headers, {"c": "d"})
-    assert (other.headers, other.cookies) == ({"X-Other": "kept"}, {})
+@pytest.mark.parametrize(
+    ("url", "location", "authorization", "cookies"),
+    [
+        ("https://h.test/a", "/b", True, True),
+        ("https://h.test/a", "https://h.test:443/b", True, True),
+        ("https://h.test/a", "http://h.test/b", False, False),
+        ("http://h.test/a", "https://h.test/b", False, True),
+        ("http://h.test:81/a", "https://h.test/b", False, False),
+        ("http://h.test/a", "http://h.test:81/b", False, False),
+        ("http://h.test/a", "http://other.test/b", False, False),
+        ("http://h.test/a", "http://sub.h.test/b", False, False),
+        ("http://sub.h.test/a", "http://h.test/b", False, False),
+        ("http://h.test/a", "//user@h.test/b", True, True),
+    ],
+)
+def test_credentials_stay_with_their_origin(url, location, authorization, cookies):
+    """WHATWG Fetch, 4.4, HTTP-redirect fetch, step 13; an upgrade to https keeps the cookies of the host."""
+    headers = {"Authorization": "secret", "PROXY-authorization": "secret", "COOKIE": "a=b", "X-Other": "kept"}
+    request = follow(location=location, url=url, headers=headers, cookies={"c": "d"})
+    expected = {"X-Other": "kept"}
+    if authorization:
+        expected |= {"Authorization": "secret", "PROXY-authorization": "secret"}
+    if cookies:
+        expected["COOKIE"] = "a=b"
+    assert (request.headers, request.cookies) == (expected, {"c": "d"} if cookies else {})
 
 
 @pytest.mark.parametrize(

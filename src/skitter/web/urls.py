@@ -257,6 +257,19 @@ def host_of(url: str) -> str:
     return host[host.rindex("@") + 1 :] if "@" in host else host
 
 
+def is_same_origin(first: str, second: str) -> bool:
+    """Return whether two normalised http(s) URLs have the same scheme, host and port (RFC 6454, 4)."""
+    return host_of(first) == host_of(second) and scheme_of(first) == scheme_of(second)
+
+
+def may_carry_cookies(source: str, target: str) -> bool:
+    """Return whether cookies that were given for one normalised http(s) URL may be sent to another one.
+
+    The host and the port have to be the same. A step from http to https is allowed, the opposite one is not.
+    """
+    return host_of(source) == host_of(target) and scheme_of(target) in {scheme_of(source), "https"}
+
+
 @lru_cache(maxsize=65_536)
 def registered_domain(host: str) -> str:
     """Return the registered domain of a host by the Public Suffix List.

@@ -11,7 +11,7 @@ from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.settings import Settings
 from skitter.web.headers import url_in_header
-from skitter.web.urls import host_of, normalize
+from skitter.web.urls import is_same_origin, may_carry_cookies, normalize
 
 if TYPE_CHECKING:  # the owner of a fleet reads no pages
     from skitter.response import Response
@@ -83,8 +83,10 @@ def backoff(settings: Settings, attempt: int) -> float:
     return longest * random.uniform(0.5, 1.0)
 
 
-_KEEP_METHOD = frozenset({307, 308})
-_CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
+_AUTHORIZATION = frozenset({"authorization", "proxy-authorization"})
+_OF_BODY = frozenset(
+    {"content-encoding", "content-language", "content-length", "content-location", "content-type"}
+)
 
 
 class RedirectError(Exception):
@@ -92,20 +94,14 @@ class RedirectError(Exception):
 
 
 def redirected(request: Request, response: Response, limit: int) -> Request:
-    """Return the request for the target of a redirect (RFC 9110, 15.4).
+    """Return the request for the target of a redirect (RFC 9110, 15.4; WHATWG Fetch, 4.4, "HTTP-redirect fetch").
 
-    301, 302 and 303 change any method but HEAD to GET without a body; 307 and 308 keep method and body.
-    Credentials are not sent to another host. Raises :class:`RedirectError` for a missing or unparsable
+    301 and 302 change POST to GET, and 303 changes any method but HEAD to GET. Then the body is dropped, together with
+    its headers. All other requests keep method and body. ``Authorization`` is not sent to another origin. Cookies of the
+    request are not sent to another origin either, except from http to https of the same host. Raises :class:`RedirectError` for a missing or unparsable
     ``Location``, one that is not http(s), a loop, or a chain longer than ``limit``.
     """
-    location = response.header("location")
-    if not location:
-        raise RedirectError(f"redirect/location: status {response.status} without a Location")
-    target = normalize(url_in_header(location), response.url)
-    if target is None:
-        raise RedirectError(f"redirect/location: {location!r} is not a URL")
-    if not target.startswith(("http://", "https://")):
-        raise RedirectError(f"redirect/scheme: {target} is not http(s)")
+    target = _target_of(response)
     chain = (*request.redirects, response.url)
     if len(chain) > limit:
         raise RedirectError(f"redirect/limit: more than {limit} redirects")
@@ -121,12 +117,38 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
         changes["session"] = answered.session  # its jar has the cookies of the chain
     if target in chain:
         changes["dont_filter"] = True
-    if response.status not in _KEEP_METHOD and request.method not in {"GET", "HEAD"}:
+    dropped: frozenset[str] = frozenset()
+    if _becomes_get(request.method, response.status):
         changes.update(method="GET", body=b"")
-    if host_of(target) != host_of(response.url):
+        dropped |= _OF_BODY
+    dropped |= _unsent_elsewhere(response.url, target)
+    if "cookie" in dropped:
         changes["cookies"] = {}
-        changes["headers"] = {k: v for k, v in request.headers.items() if k.lower() not in _CREDENTIALS}
+    if dropped and request.headers:
+        changes["headers"] = {k: v for k, v in request.headers.items() if k.lower() not in dropped}
     return request.replace(**changes)
+
+
+def _target_of(response: Response) -> str:
+    location = response.header("location")
+    if not location:
+        raise RedirectError(f"redirect/location: status {response.status} without a Location")
+    target = normalize(url_in_header(location), response.url)
+    if target is None:
+        raise RedirectError(f"redirect/location: {location!r} is not a URL")
+    if not target.startswith(("http://", "https://")):
+        raise RedirectError(f"redirect/scheme: {target} is not http(s)")
+    return target
+
+
+def _becomes_get(method: str, status: int) -> bool:
+    return (method == "POST" and status in {301, 302}) or (status == 303 and method not in {"GET", "HEAD"})
+
+
+def _unsent_elsewhere(source: str, target: str) -> frozenset[str]:
+    """Return the headers that a redirect to this target loses, in lower case."""
+    dropped = frozenset() if is_same_origin(source, target) else _AUTHORIZATION
+    return dropped if may_carry_cookies(source, target) else dropped | {"cookie"}
 
 
 def _last_visit(chain: tuple[str, ...], url: str) -> int:

@@ -21,7 +21,7 @@ from skitter.plugins import need
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.headers import url_in_header
-from skitter.web.urls import host_of, normalize
+from skitter.web.urls import host_of, may_carry_cookies, normalize
 from skitter.worker.hooks import HookAction
 from skitter.worker.retry import REDIRECTS
 
@@ -97,7 +97,7 @@ class LoginStep:
         self._check = Finder(login.check, compile_context.at("check", reads_json=False))
         if login.form is not None:
             Finder(login.form, compile_context.at("form", reads_json=False))
-        url = normalize(login.url)
+        url = self._url = normalize(login.url)
         self.host = "" if url is None else host_of(url)
         if not is_open(login.url) and (url is None or not url.startswith(("http://", "https://"))):
             compile_context.problem(
@@ -112,8 +112,9 @@ class LoginStep:
         return None
 
     def is_own(self, url: str) -> bool:
-        """Return whether a URL is on the host of the login."""
-        return host_of(normalize(url) or "") == self.host
+        """Return whether a URL gets the cookies of the login: it is on its host, and not http after a login by https."""
+        own = normalize(url)
+        return own is not None and self._url is not None and may_carry_cookies(self._url, own)
 
     def first(self) -> Request:
         """Return the request for the form."""

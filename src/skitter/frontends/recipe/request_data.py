@@ -10,7 +10,7 @@ from skitter.frontends.recipe.model import Range
 from skitter.links import Links
 from skitter.request import Request
 from skitter.response import Response
-from skitter.web.urls import host_of, join_all
+from skitter.web.urls import join_all, may_carry_cookies
 
 LANGUAGE = "language"
 """Key of ``meta`` for the language in which a page is requested. Part of the request's fingerprint."""
@@ -52,16 +52,16 @@ def in_language(language: str) -> dict[str, Any]:
 
 
 def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) -> list[Links]:
-    """Return links of a page as batches. Only links to the same host get the cookies of a login."""
+    """Return links of a page as batches. Only links to the same host get the cookies of a login, and none from https to http."""
     base, hrefs = response.base_url, response.encode_queries(hrefs)
     cookies = {} if response.request is None else response.request.cookies
     if not cookies:
         return [Links(base, hrefs, fields)]
-    host = host_of(response.url)
+    page = response.url
     own: list[str] = []
     other: list[str] = []
     for href, url in zip(hrefs, join_all(base, hrefs), strict=True):
-        (own if url is not None and host_of(url) == host else other).append(href)
+        (own if url is not None and may_carry_cookies(page, url) else other).append(href)
     found = [Links(base, own, {**fields, "cookies": cookies})] if own else []
     return [*found, Links(base, other, fields)] if other else found
 
