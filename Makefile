@@ -25,9 +25,15 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 # Each installation has a stamp file. A stamp older than pyproject.toml causes a new installation.
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.base: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer was found; install one, or name it: make PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing skitter into $(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.base
+	@echo "installing the tools of development into $(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
 	@touch $@
@@ -45,7 +51,7 @@ $(VENV)/.bench: $(VENV)/.installed benchmarks/requirements.txt
 	.cache/bench/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements.txt
 	@touch $@
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.base
 	$(BIN)/skitter demo
 
 lint: $(VENV)/.installed
