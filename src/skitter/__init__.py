@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from skitter.response import Response
     from skitter.run.crawl import Crawl, RunResult
     from skitter.run.job import JobSpec
+    from skitter.run.streaming import iter_items, stream
     from skitter.settings import Settings
     from skitter.spider import Spider
     from skitter.worker.hooks import HookAction, Hooks
@@ -36,6 +37,8 @@ __all__ = [
     "Spider",
     "Task",
     "TaskSpider",
+    "iter_items",
+    "stream",
 ]
 
 _HOMES = {
@@ -56,6 +59,8 @@ _HOMES = {
     "Spider": "spider",
     "Task": "frontends.tasks.task",
     "TaskSpider": "frontends.tasks.spider",
+    "iter_items": "run.streaming",
+    "stream": "run.streaming",
 }
 
 

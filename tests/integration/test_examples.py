@@ -136,6 +136,17 @@ def test_embed_stops_at_its_limit(tmp_path, site):
     assert result.stdout.startswith("stopping limit reached: 10 pages 10 ")
 
 
+def test_stream_yields_all_items_in_both_ways(tmp_path, site):
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / "stream.py", address(site)], cwd=tmp_path, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("async: {")
+    assert result.stdout.endswith("blocking: 24 quotes\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_example_of_a_test_passes(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLES / "test_quotes.py"],

@@ -33,7 +33,7 @@ class JobSpec(msgspec.Struct, kw_only=True):
 
     job: str
     spider: str
-    """``FILE.py:Class`` or ``package.module:Class``."""
+    """``FILE.py:Class`` or ``package.module:Class``. A class is replaced by its name."""
     arguments: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     """Settings that override those of the spider."""
@@ -48,6 +48,11 @@ class JobSpec(msgspec.Struct, kw_only=True):
     left_out: list[str] = []
     """In a stored specification: settings that are stored without their passwords."""
     format: int = _FORMAT
+
+    def __post_init__(self) -> None:
+        spider: Any = self.spider
+        if isinstance(spider, type):
+            self.spider = f"{spider.__module__}:{spider.__qualname__}"
 
     def teams(self) -> list[list[str]]:
         """Return the queues that each worker process serves; empty: all."""

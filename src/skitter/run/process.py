@@ -32,16 +32,17 @@ def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on the fastest event loop available."""
     # A page creates thousands of short-lived objects and few cycles: collecting rarely saves a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
 
 
-def _loop_factory() -> Any:
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop of the fastest kind available."""
     try:
         import uvloop  # noqa: PLC0415 - not available on Windows
     except ImportError:
-        return None
-    return uvloop.new_event_loop
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def set_up_logging(level: str, form: str, worker: str = "") -> None:

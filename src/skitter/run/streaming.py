@@ -1,0 +1,128 @@
+"""Items as an iterator, for programs and notebooks that process items themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from skitter.response import Response
+from skitter.run.builder import RunOverrides
+from skitter.run.crawl import Crawl
+from skitter.run.job import JobSpec
+from skitter.run.process import new_event_loop
+from skitter.spider import Spider
+
+_WAITING_PAGES = 64
+"""Pages whose items may wait for the consumer before the crawl waits."""
+
+
+async def stream(
+    spider: type[Spider] | str,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Any]:
+    """Crawl with a spider, and yield its items as the callbacks returned them.
+
+    The crawl runs in this process, on the running event loop, with one worker and a frontier in memory. It fetches ahead
+    of the consumer by at most 64 pages. It stops when the iterator is closed; enclose an iteration that may end early in
+    :func:`contextlib.aclosing`.
+
+    ``spider``
+        A class, or a name such as ``FILE.py:Class``.
+    ``arguments``, ``settings``
+        As in :class:`~skitter.JobSpec`.
+
+    Raises :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails.
+    """
+    name: Any = spider  # the specification replaces a class by its name
+    home = await asyncio.to_thread(tempfile.mkdtemp, prefix="skitter-")
+    spec = JobSpec(
+        job="stream", spider=name, arguments=dict(arguments or {}), settings=dict(settings or {}),
+        frontier="memory:", home=home,
+    )  # fmt: skip
+    handover = _Handover()
+    crawl = Crawl(
+        spec,
+        spider_class=None if isinstance(spider, str) else spider,
+        overrides=RunOverrides(hooks=[handover]),
+    )
+    running = asyncio.create_task(crawl.run())
+    try:
+        while (items := await handover.next(running)) is not None:
+            for item in items:
+                yield item
+        await running
+    finally:
+        handover.close()
+        crawl.stop("the consumer of its items has ended")
+        await asyncio.wait([running])
+        await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+
+
+def iter_items(
+    spider: type[Spider] | str,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[Any]:
+    """Crawl with a spider, and yield its items: :func:`stream` for programs without an event loop.
+
+    The crawl runs in a thread of its own, and therefore also where an event loop is already running, as in a notebook.
+    """
+    loop = new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="skitter", daemon=True)
+    thread.start()
+    items = stream(spider, arguments=arguments, settings=settings)
+
+    async def step() -> Any:
+        return await anext(items, _END)
+
+    async def close() -> None:
+        async with aclosing(items):  # type: ignore[type-var]  # an async generator
+            pass
+
+    try:
+        while (item := asyncio.run_coroutine_threadsafe(step(), loop).result()) is not _END:
+            yield item
+    finally:
+        asyncio.run_coroutine_threadsafe(close(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+_END = object()
+
+
+class _Handover:
+    """A hook that passes saved items to the consumer, and waits if the consumer is slow."""
+
+    def __init__(self) -> None:
+        self._pages: asyncio.Queue[Sequence[Any]] = asyncio.Queue(_WAITING_PAGES)
+        self._closed = False
+
+    async def after_save(self, _response: Response, items: list[Any]) -> None:
+        if not self._closed:
+            await self._pages.put(list(items))
+
+    async def next(self, running: asyncio.Task[Any]) -> Sequence[Any] | None:
+        """Return the items of the next page; ``None`` if the crawl has ended and all items were returned."""
+        if self._pages.empty() and not running.done():
+            getting = asyncio.create_task(self._pages.get())
+            await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)
+            if getting.done():
+                return getting.result()
+            getting.cancel()
+        return None if self._pages.empty() else self._pages.get_nowait()
+
+    def close(self) -> None:
+        """Discard the remaining items, and let the crawl continue without the consumer."""
+        self._closed = True
+        while not self._pages.empty():
+            self._pages.get_nowait()

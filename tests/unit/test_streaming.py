@@ -1,0 +1,104 @@
+"""Items as an iterator: all of them, from the memory of the crawl, and an early end that leaves nothing behind."""
+
+import asyncio
+import tempfile
+import threading
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import skitter
+from skitter import Crawl, JobSpec, SkitterError, Spider
+from skitter.testing import GeneratedSite
+
+PAGES = 120
+FAST = {"robots": False, "delay": 0}
+
+
+@dataclass
+class Page:
+    url: str
+
+
+class Pages(Spider):
+    start_urls = ()
+
+    def __init__(self, url):
+        super().__init__()
+        self.start_urls = [url]
+
+    def parse(self, response):
+        yield Page(response.url)
+        yield response.follow_all("a")
+
+
+class Broken(Pages):
+    def on_start(self, _worker):
+        raise ValueError("no token")
+
+
+@pytest.fixture
+def site(serve, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return serve(GeneratedSite(PAGES, hosts=1))
+
+
+async def test_every_item_is_yielded_once_as_it_was_returned(site, tmp_path):
+    given = {"arguments": {"url": site.url}, "settings": FAST}
+    found = [item async for item in skitter.stream(Pages, **given)]
+    assert {type(item) for item in found} == {Page}
+    truth = GeneratedSite(PAGES, hosts=1).truth(site.origins)
+    assert sorted(item.url for item in found) == sorted(truth)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_consumer_that_ends_early_ends_the_crawl(site, tmp_path):
+    async with aclosing(skitter.stream(Pages, arguments={"url": site.url}, settings=FAST)) as items:
+        async for _ in items:
+            break
+    assert len(asyncio.all_tasks()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_crawl_that_fails_raises(site):
+    with pytest.raises(SkitterError):
+        async for _ in skitter.stream(Broken, arguments={"url": site.url}, settings=FAST):
+            pass
+
+
+async def test_a_slow_consumer_holds_the_crawl_back(site):
+    items = skitter.stream(Pages, arguments={"url": site.url}, settings=FAST | {"concurrency": 4})
+    await anext(items)
+    fetched = -1
+    while fetched < len(site.log.hits):  # until a whole second passes without a fetch
+        fetched = len(site.log.hits)
+        await asyncio.sleep(1)
+    assert fetched < PAGES
+    assert 1 + len([item async for item in items]) == PAGES
+
+
+def test_a_program_without_a_loop_iterates_too(site):
+    found = list(skitter.iter_items(Pages, arguments={"url": site.url}, settings=FAST))
+    assert len(found) == PAGES
+    assert [thread.name for thread in threading.enumerate() if thread.name == "skitter"] == []
+
+
+async def test_within_a_running_loop_as_in_a_notebook(site):
+    items = skitter.iter_items(Pages, arguments={"url": site.url}, settings=FAST)
+    assert isinstance(await asyncio.to_thread(next, items), Page)
+    await asyncio.to_thread(items.close)
+
+
+async def test_a_job_takes_a_class_for_its_spider(site, tmp_path):
+    spec = JobSpec(
+        job="pages", spider=Pages, arguments={"url": site.url}, settings=FAST, frontier="memory:",
+        home=str(tmp_path / "home"), outputs=[str(tmp_path / "x.jsonl")],
+    )  # fmt: skip
+    assert spec.spider == f"{__name__}:Pages"
+    crawl = await asyncio.to_thread(Crawl, spec)
+    result = await crawl.run()
+    assert result.counters["items"] == PAGES
+    assert len(await asyncio.to_thread(Path(tmp_path / "x.jsonl").read_text)) > 0
