@@ -15,7 +15,7 @@ class KeptFetcher:
 
     def __init__(self, context):
         self.folder = Path(context.rest or "kept")
-        self.web = HttpFetcher(context.settings)
+        self.web = HttpFetcher(context.settings, guard=context.guard)
 
     async def open(self):
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)

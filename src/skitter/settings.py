@@ -330,6 +330,13 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         "Proxy URL (`http://`, `https://`, `socks5://`, `socks5h://`) for requests that do not name a proxy. `None`: as the"
         " environment says (`https_proxy`, `no_proxy`). Empty: no proxy.",
     )] = None
+    allow_networks: Annotated[tuple[str, ...], Setting(
+        "Networks (CIDR) outside the public internet to which pages may lead, such as `10.0.0.0/8`. `0.0.0.0/0,::/0`: all.",
+        cli="--allow-network CIDR",
+    )] = ()
+    seeds_open_networks: Annotated[bool, Setting(
+        "Whether a seed in a private or loopback network opens this network to the job.",
+    )] = True
     dns_cache_ttl: Annotated[float, Setting("Time for which a resolved name is cached.", unit="s", min=0)] = 60.0
     fetcher: Annotated[Any, Setting(
         "Fetcher: a name, `package.module:Name`, or an object. See `skitter.fetch.contract`.",

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from skitter.errors import SettingsError
+from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import BehindProxy, BodyTooLarge, FetcherCapabilities, ProxyError, TimedOut
 from skitter.fetch.identity.contract import AllProxiesRest, SourceError
 from skitter.fetch.identity.proxies import ProxyPool
@@ -289,12 +290,15 @@ class Answering:
 
 async def test_a_list_by_url_is_fetched_without_any_proxy():
     fetcher = Answering(Response("http://vendor.test/", 200, body=b"a:1\nb:2:u:p\n"))
-    assert await UrlList("http://vendor.test/list?key=1", fetcher).read() == ["http://a:1", "http://u:p@b:2"]
+    assert await UrlList("http://vendor.test/list?key=1", fetcher, AddressGuard()).read() == [
+        "http://a:1",
+        "http://u:p@b:2",
+    ]
     assert fetcher.asked == [Request("http://vendor.test/list?key=1", proxy="")]
 
 
 @pytest.mark.parametrize("answer", [Response("http://vendor.test/", 403), TimedOut("slow")])
 async def test_a_list_by_url_that_cannot_be_had_is_an_error_without_its_token(answer):
     with pytest.raises(SourceError, match=r"vendor\.test/list: .*(403|slow)") as caught:
-        await UrlList("http://u:secret@vendor.test/list?key=secret", Answering(answer)).read()
+        await UrlList("http://u:secret@vendor.test/list?key=secret", Answering(answer), AddressGuard()).read()
     assert "secret" not in str(caught.value)

@@ -144,7 +144,7 @@ class _Adding:
                     remedy="correct them, or skip them with --skip-bad",
                 )
             self._say_bad()
-            result = await self._add(reached, self._entries(parser))
+            result = await self._add(reached, parser)
         self._tell(folder, reached, result)
 
     def _entries(self, parser: SeedParser) -> Iterator[Entry]:
@@ -162,12 +162,14 @@ class _Adding:
             else:
                 yield entry
 
-    async def _add(self, reached: OpenFrontier, entries: Iterator[Entry]) -> AddResult:
+    async def _add(self, reached: OpenFrontier, parser: SeedParser) -> AddResult:
         from skitter.frontier.records import AddResult
 
+        entries = self._entries(parser)
         added = known = banned = 0
         try:
             while batch := list(islice(entries, BATCH_SIZE)):
+                await parser.open_networks(batch)
                 result = await reached.frontier.add(batch)
                 added, known, banned = added + result.added, known + result.known, banned + result.banned
         except SkitterError as error:

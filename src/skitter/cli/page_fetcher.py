@@ -26,7 +26,8 @@ class PageFetcher:
             JobSpec(job="single", spider="skitter.frontends.page_spider:PageSpider", settings=dict(settings))
         )
         self._settings = assembly.settings
-        self._fetcher = assembly.fetcher()
+        self._guard = assembly.guard()
+        self._fetcher = assembly.fetcher(guard=self._guard)
         self._robots = RobotsCache(self._fetcher, self._settings.user_agent)
 
     async def __aenter__(self) -> Self:
@@ -52,6 +53,7 @@ class PageFetcher:
                 f"not an absolute http(s) URL: {request.url!r}", remedy="write it like https://example.com/"
             )
         request = request.replace(url=url)
+        await self._guard.open_for_seeds([url])
         while True:
             await self._ask_robots(request.url)
             response = await self._fetcher.fetch(request, permit=UNCONDITIONAL)

@@ -36,6 +36,13 @@ class UnresolvedHost(FetchError):
     kind = "dns"
 
 
+class ForbiddenAddress(FetchError):
+    """The address is in a network that is closed to the crawl, so no connection was made."""
+
+    kind = "forbidden"
+    retryable = False
+
+
 class TlsError(FetchError):
     """The TLS handshake or the certificate failed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Coroutine
 from typing import Any
@@ -11,11 +12,13 @@ import certifi
 import pycurl
 
 from skitter.errors import UsageError
+from skitter.fetch.address_guard import AddressGuard, forbidden
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     ConnectError,
     FetcherCapabilities,
     FetchError,
+    ForbiddenAddress,
     HeaderHook,
     SendPermit,
     TooLate,
@@ -26,6 +29,7 @@ from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.decoding import decode_body
 from skitter.fetch.header_gate import HeaderGate
 from skitter.fetch.multi import Multi
+from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.stall import StallWatch
 from skitter.fetch.transfer import Transfer, base_headers
 from skitter.request import Request
@@ -52,12 +56,21 @@ class HttpFetcher:
     Bodies are decoded (``Content-Encoding`` stays among the headers). All requests of a fetcher share its
     connections. If the server has closed a reused connection before the first byte of its answer, the request is
     sent again on a new connection.
+
+    ``guard`` checks each address before a connection to it. ``None``: any address, for programs that trust their URLs.
     """
 
     capabilities = FetcherCapabilities(keeps_cookies=True, shows_headers=True)
 
-    def __init__(self, settings: Settings | None = None, cookies: CookieJars | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        cookies: CookieJars | None = None,
+        guard: AddressGuard | None = None,
+    ) -> None:
         self.settings = settings or Settings()
+        self._guard = guard
+        self._proxies = ProxyRoutes(self.settings.proxy, os.environ)
         self.cookies = cookies or CookieJars()
         self._base_headers = base_headers(self.settings)
         self._ca_file = self.settings.ca_file
@@ -99,16 +112,23 @@ class HttpFetcher:
         ``on_headers`` raises; :class:`~skitter.fetch.contract.Aborted` if it returns ``False``.
         """
         url = _sendable(request.url)
+        proxy = self._proxies.proxy_for(request)
+        if proxy and self._guard is not None:
+            await self._check_behind_proxy(self._guard, url)
         cookie = self.cookies.header_for(request)
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
-            transfer.prepare(request, url, cookie)
+            transfer.prepare(request, url, cookie, proxy)
             if permit.expires:
                 transfer.check_before_sending(permit)
             try:
                 await self._run(transfer, request, on_headers)
             except _OnlyDeadConnections:
                 transfer.connect_afresh()
+                await self._run(transfer, request, on_headers)
+            except ForbiddenAddress:
+                if self._guard is None or not await self._guard.learn():
+                    raise
                 await self._run(transfer, request, on_headers)
             response = await self._response(transfer, request)
         except BaseException:
@@ -129,8 +149,17 @@ class HttpFetcher:
         while self._idle:
             self._idle.pop().curl.close()
 
+    @staticmethod
+    async def _check_behind_proxy(guard: AddressGuard, url: str) -> None:
+        try:
+            guard.check_url(url)
+        except ForbiddenAddress:
+            if not await guard.learn():
+                raise
+            guard.check_url(url)
+
     def _new_transfer(self) -> Transfer:
-        return Transfer(self.settings, self._base_headers, self._ca_file)
+        return Transfer(self.settings, self._base_headers, self._ca_file, self._guard)
 
     async def _perform(self, transfer: Transfer) -> None:
         multi = self._multi
@@ -143,6 +172,8 @@ class HttpFetcher:
         except pycurl.error as error:
             if transfer.is_late:
                 raise TooLate("the request missed its time slot for this host") from None
+            if transfer.refused:
+                raise forbidden(transfer.refused) from None
             if error.args[1].startswith("Connection died, tried") and not transfer.fresh:
                 raise _OnlyDeadConnections from None
             raise _error_of(transfer, error) from None

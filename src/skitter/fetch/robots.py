@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 from protego import Protego
 
-from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, SendPermit
+from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, ForbiddenAddress, SendPermit
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.headers import parse_retry_after, url_in_header
@@ -160,7 +160,8 @@ async def fetch_robots(
     ``permit``
         The permit of the first request. Redirects need no further permit.
 
-    Raises only a :class:`~skitter.fetch.contract.FetchError` that is ``free``, and programming errors.
+    Raises only a :class:`~skitter.fetch.contract.FetchError` that is ``free``,
+    :class:`~skitter.fetch.contract.ForbiddenAddress`, and programming errors.
     """
     url = f"{origin}/robots.txt"
     try:
@@ -171,6 +172,8 @@ async def fetch_robots(
             if target is None:
                 return _judge(response, settings, previous)
             url = target
+    except ForbiddenAddress:
+        raise  # waiting does not help
     except FetchError as error:
         if error.free:
             raise  # it never came to the host

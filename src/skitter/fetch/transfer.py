@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pycurl
 
+from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import Disconnected, SendPermit, UnsendableRequest
 from skitter.fetch.decoding import ACCEPT_ENCODING
 from skitter.request import Request
@@ -26,6 +29,15 @@ _DEFAULT_HEADERS = {
 }
 
 
+class _Socket(socket.SocketType):
+    """A socket that curl duplicates. It closes without the warning about an unclosed socket, which takes time."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Transfer:
     """One pooled curl handle. Between plain requests, only the URL is replaced."""
 
@@ -35,9 +47,13 @@ class Transfer:
         "_ca_file",
         "_chunks",
         "_connects",
+        "_dialled",
         "_extra",
+        "_guard",
         "_lines",
         "_permit",
+        "_proxy",
+        "_refused",
         "_settings",
         "_unusual",
         "curl",
@@ -47,8 +63,17 @@ class Transfer:
         "seen_bytes",
     )
 
-    def __init__(self, settings: Settings, base_headers: Mapping[str, bytes], ca_file: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        base_headers: Mapping[str, bytes],
+        ca_file: str,
+        guard: AddressGuard | None = None,
+    ) -> None:
         self._settings = settings
+        self._guard = guard
+        self._proxy = self._refused = ""
+        self._dialled = False
         self._base_headers = base_headers
         self._ca_file = ca_file
         # Lists are the sinks: their append is compiled code, called once for a header line or a block.
@@ -97,11 +122,18 @@ class Transfer:
             # FORBID_REUSE alone would still let HTTP/2 requests share a busy connection.
             setopt(pycurl.FORBID_REUSE, 1)
             setopt(pycurl.FRESH_CONNECT, 1)
-        if settings.proxy is not None:
-            setopt(pycurl.PROXY, settings.proxy)
+        # The fetcher selects the proxy, so curl must not read the environment.
+        self._proxy = ""
+        setopt(pycurl.PROXY, "")
+        setopt(pycurl.NOPROXY, "")
+        if self._guard is not None:
+            setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
 
-    def prepare(self, request: Request, url: str, cookie: str | None) -> None:
-        """Set the options that this request needs in addition to the handle's permanent options."""
+    def prepare(self, request: Request, url: str, cookie: str | None, proxy: str = "") -> None:
+        """Set the options that this request needs in addition to the handle's permanent options.
+
+        ``proxy``: empty for a direct connection.
+        """
         setopt = self.curl.setopt
         setopt(pycurl.URL, url)
         if cookie is not None:
@@ -116,9 +148,24 @@ class Transfer:
             setopt(pycurl.HTTPHEADER, _header_lines(self._base_headers, request, with_body=bool(with_body)))
         if with_body or request.method != "GET":
             self._prepare_method(request, with_body=bool(with_body))
-        if request.proxy is not None:
-            self._unusual = True
-            setopt(pycurl.PROXY, request.proxy)
+        if proxy != self._proxy:
+            self._proxy = proxy
+            setopt(pycurl.PROXY, proxy)
+
+    def _open_socket(self, _purpose: int, address: Any) -> socket.SocketType | int:
+        """Open a socket for an address that curl is about to connect to, unless the guard refuses the address."""
+        family, kind, protocol, place = address
+        guard = self._guard
+        if guard is not None and not (guard.allows(place[0]) or guard.trusts_proxy(self._proxy)):
+            self._refused = place[0]
+            return int(pycurl.SOCKET_BAD)
+        self._dialled = True
+        return _Socket(family, kind, protocol)
+
+    @property
+    def refused(self) -> str:
+        """The address that the guard refused, if there was no other to connect to."""
+        return "" if self._dialled else self._refused
 
     def connect_afresh(self) -> None:
         """Open a new connection for this request."""
@@ -217,6 +264,8 @@ class Transfer:
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
         if self._permit is not None:
             self._permit, self.is_late = None, False
+        if self._dialled or self._refused:
+            self._dialled, self._refused = False, ""
         self._extra = self._unusual = self.fresh = False
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes no
     from types import ModuleType
 
     from skitter._utils.notes import Notes
+    from skitter.fetch.address_guard import AddressGuard
     from skitter.fetch.contract import Fetcher
     from skitter.worker.leaser import LeaseObserver
     from skitter.worker.links import LinkCollector
@@ -124,11 +125,20 @@ class JobBuilder:
             self.spec.job, str(self.folder.path), settings.politeness(), frontier_options(settings), joining
         )
 
-    def fetcher(self, notes: Notes | None = None) -> Fetcher:
-        """Return the fetcher of one worker, not yet open. ``notes``: shared by all workers of the job."""
+    def guard(self, notes: Notes | None = None) -> AddressGuard:
+        """Return the guard of the connections of one process. ``notes``: shared by all workers of the job."""
+        from skitter.run.fetcher_factory import make_guard  # noqa: PLC0415 - see above
+
+        return make_guard(self.settings, notes)
+
+    def fetcher(self, notes: Notes | None = None, guard: AddressGuard | None = None) -> Fetcher:
+        """Return the fetcher of one worker, not yet open. ``notes``: shared by all workers of the job.
+
+        ``guard``: checks its connections; default: that of the settings.
+        """
         from skitter.run.fetcher_factory import make_fetcher  # noqa: PLC0415 - see above
 
-        return make_fetcher(self.settings, notes)
+        return make_fetcher(self.settings, notes, guard)
 
     def hooks(self) -> Hooks:
         """Return the hooks of this process, then those of the spider and of the collections in its ``hooks``."""
@@ -177,10 +187,12 @@ class JobBuilder:
         worker_module = await asyncio.to_thread(_load_worker_module)
         hooks = self.hooks()
         outputs = ItemWriter(await self.open_stores(name), hooks, self._routed_stores(name))
-        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes)  # it may look for installed plugins
+        guard = await asyncio.to_thread(self.guard, frontier.notes)
+        # It may look for installed plugins.
+        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes, guard)
         await fetcher.open()
         parts = worker_module.WorkerParts(
-            self.spider, self.settings, self.link_collector(info), hooks, fetcher, outputs
+            self.spider, self.settings, self.link_collector(info), hooks, fetcher, outputs, guard
         )
         worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, observer)
         workers.add(worker)

@@ -184,6 +184,7 @@ class Crawl:
         if self._recrawl and await frontier.control.recrawl():
             status = await frontier.status()
         if entries := self._builder.first_entries(info):
+            await self._builder.guard(frontier.notes).open_for_seeds(entry.url for entry in entries)
             await frontier.add(entries)
             status = await frontier.status()
         return status

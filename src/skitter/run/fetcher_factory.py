@@ -9,6 +9,7 @@ import msgspec
 
 from skitter._utils.notes import Notes
 from skitter.errors import SettingsError, SkitterError
+from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.cache import CachingFetcher
 from skitter.fetch.contract import Fetcher
 from skitter.fetch.cookies import CookieJars, NoCookies
@@ -36,17 +37,33 @@ _OWN_JARS = ("session", "proxy", "shared")
 """Values of the setting ``cookies`` for the built-in cookie jars."""
 
 
-def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
+def make_guard(settings: Settings, notes: Notes | None = None) -> AddressGuard:
+    """Return the guard of one worker's connections. ``notes``: see :func:`make_fetcher`.
+
+    Raises :class:`~skitter.errors.SettingsError` for an invalid network.
+    """
+    return AddressGuard(
+        settings.allow_networks,
+        seeds_open=settings.seeds_open_networks,
+        looks_up_seeds=not settings.proxy and settings.proxies in {None, "none"},
+        notes=notes,
+    )
+
+
+def make_fetcher(
+    settings: Settings, notes: Notes | None = None, guard: AddressGuard | None = None
+) -> Fetcher:
     """Return the fetcher of one worker; nothing is opened yet.
 
     ``notes``: shared by the workers of the job; ``None`` for a fetch outside of a job.
+    ``guard``: checks the addresses that the fetcher connects to; default: that of the settings.
 
     Raises :class:`~skitter.errors.SettingsError` for a plugin that is missing or cannot be made.
     """
     if settings.proxies is not None and settings.proxy:
         raise SettingsError("both proxy and proxies are set", remedy="remove one of them", field="proxy")
     jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
-    context = SourceContext(settings, notes=notes)
+    context = SourceContext(settings, notes=notes, guard=guard or make_guard(settings, notes))
     cookies = _own_cookies(settings, context, jars)
     fetcher = _sender(settings, context, NoCookies() if cookies is not None else jars)
     if cookies is None and not fetcher.capabilities.keeps_cookies:
@@ -68,7 +85,7 @@ def make_fetcher(settings: Settings, notes: Notes | None = None) -> Fetcher:
 
 def _sender(settings: Settings, context: SourceContext, jars: CookieJars) -> Fetcher:
     if settings.fetcher == "http":
-        return HttpFetcher(context.settings, jars)
+        return HttpFetcher(context.settings, jars, context.guard)
     fetcher = _made(FETCHERS, settings.fetcher, context, "fetch")
     if not isinstance(fetcher, Fetcher):
         raise SettingsError(

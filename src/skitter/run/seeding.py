@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.records import Entry
 from skitter.run.builder import JobBuilder
 from skitter.run.control import OpenFrontier
@@ -30,6 +33,7 @@ class SeedParser:
         self._priority = priority
         self._callback = callback
         self._queue = queue
+        self._guard = AddressGuard(notes=opened.frontier.notes)
         self._spider: object | None = None
         """``None`` if this machine does not know the spider of the job."""
         spec = folder.read()
@@ -37,9 +41,14 @@ class SeedParser:
             builder = JobBuilder(spec)
             self._spider = builder.spider
             self._links = builder.link_collector(opened.info)
+            self._guard = builder.guard(opened.frontier.notes)
         else:
             assert opened.frontier.politeness is not None
             self._links = LinkCollector(Scope(), opened.frontier.politeness, opened.info.fingerprint_seed)
+
+    async def open_networks(self, entries: Iterable[Entry]) -> None:
+        """Open the networks of seeds for the workers of the job. Call it before adding the entries."""
+        await self._guard.open_for_seeds(entry.url for entry in entries)
 
     def entry(self, text: bytes | str) -> Entry | str:
         """Return the entry of a seed, or the reason to refuse it.

@@ -14,6 +14,7 @@ import msgspec
 import xxhash
 
 from skitter.errors import NoSeeds, RequestError, SkitterError, SpiderError
+from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.contract import Frontier, SeedKeys
 from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, SeedProgress
 from skitter.request import Request
@@ -40,6 +41,7 @@ class SeedLoader:
     """Loads the seeds of a job, if no other worker does. Loading can be resumed, and never holds all seeds in memory.
 
     ``accepts_external``: the job also receives seeds from other programs, so its spider need not have any.
+    ``guard``: opens the networks of the seeds.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class SeedLoader:
         capacity: QueueCapacity | None = None,
         *,
         accepts_external: bool = False,
+        guard: AddressGuard | None = None,
     ) -> None:
         self._spider = spider
         self._frontier = frontier
@@ -58,6 +61,7 @@ class SeedLoader:
         self._worker = worker
         self._capacity = capacity if capacity is not None else QueueCapacity()
         self._accepts_external = accepts_external
+        self._guard = guard or AddressGuard()
         self._batch: list[Entry] = []
         self._position = 0
         self._lock = asyncio.Lock()
@@ -105,6 +109,10 @@ class SeedLoader:
             if self._batch:
                 await self._capacity.wait()  # more seeds may join the batch meanwhile
                 self._capacity.take(len(self._batch))
+            seen = 0
+            while new := self._batch[seen:]:  # the batch stays in place: this may be cancelled
+                seen += len(new)
+                await self._guard.open_for_seeds(entry.url for entry in new)
             batch, self._batch = self._batch, []
             await self._frontier.add(batch, SeedProgress(claim.token, self._position, done))
 
@@ -149,11 +157,16 @@ class SeedKeyReader:
     """Takes seeds from the seed keys of the frontier. Every worker does; each seed goes to one of them."""
 
     def __init__(
-        self, seed_keys: SeedKeys, links: LinkCollector, capacity: QueueCapacity | None = None
+        self,
+        seed_keys: SeedKeys,
+        links: LinkCollector,
+        capacity: QueueCapacity | None = None,
+        guard: AddressGuard | None = None,
     ) -> None:
         self._seed_keys = seed_keys
         self._links = links
         self._capacity = capacity if capacity is not None else QueueCapacity()
+        self._guard = guard or AddressGuard()
 
     async def run(self) -> None:
         """Take seeds until cancelled."""
@@ -185,6 +198,7 @@ class SeedKeyReader:
                 log.warning("rejected seed %r of key %s: %s", seed.value[:200], seed.key, entry)
                 rejected.append((_rejected_entry(seed), f"seed: {entry}"))
         self._capacity.take(len(entries))
+        await self._guard.open_for_seeds(entry.url for entry in entries)
         if await self._seed_keys.settle(batch.token, entries, rejected) and entries:
             log.info("took %d seeds from the seed keys", len(entries))
 

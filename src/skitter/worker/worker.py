@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from skitter.errors import CrawlFailed, SkitterError
+from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import Fetcher
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import SettingsChanges
@@ -48,6 +49,7 @@ class WorkerParts(NamedTuple):
     hooks: Hooks
     fetcher: Fetcher
     outputs: ItemWriter
+    guard: AddressGuard
 
 
 class Worker:
@@ -81,6 +83,7 @@ class Worker:
         self._control = CrawlControl(frontier, self._inflight)
         self._robots = RobotsGate(parts.fetcher, frontier, settings) if settings.robots else None
         self._links = parts.links
+        self._guard = parts.guard
         self._committer = Committer(
             frontier, parts.outputs, self._hooks, self._inflight, self._links, self._control
         )
@@ -105,7 +108,8 @@ class Worker:
         if self.settings.seed_keys:
             seed_keys = self._frontier.seed_keys
             assert seed_keys is not None, "the run checked it"
-            control.start(SeedKeyReader(seed_keys, self._links, self._inflight.capacity).run())
+            reader = SeedKeyReader(seed_keys, self._links, self._inflight.capacity, self._guard)
+            control.start(reader.run())
         leasing = control.start_leasing(self._leaser.run())
         committing = control.start(self._committer.run())
         control.start(self._leaser.renew_periodically(self._renew_interval))
@@ -149,6 +153,7 @@ class Worker:
             self.name,
             self._inflight.capacity,
             accepts_external=accepts_external,
+            guard=self._guard,
         )
         await loader.run()
         while (await self._frontier.status()).seeds_loading:

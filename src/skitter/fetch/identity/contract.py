@@ -13,6 +13,7 @@ import msgspec
 
 from skitter._utils.notes import Notes
 from skitter.errors import SettingsError, SkitterError
+from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import Fetcher, FetchError, ProxyError
 from skitter.request import Request
 from skitter.response import Response
@@ -32,6 +33,8 @@ class SourceContext(msgspec.Struct, frozen=True):
     """The text after the plugin's name: ``os=linux`` of ``random:os=linux``."""
     notes: Notes | None = None
     """Notes shared with all workers; ``None`` if a single page is fetched outside of any job."""
+    guard: AddressGuard = msgspec.field(default_factory=AddressGuard)
+    """Decides which addresses the crawl may connect to. A fetcher asks it for each address before it connects."""
     plain: Fetcher | None = None
     """Fetches without an identity, for lists that are read from a URL; it is open before the source is."""
 

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from skitter.errors import SettingsError
+from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError
 from skitter.fetch.identity.contract import SourceContext, SourceError, existing_file
 from skitter.request import Request
@@ -61,17 +62,22 @@ class FileList:
 
 
 class UrlList:
-    """A list served by a vendor: one proxy per line, or a JSON array. It is fetched without a proxy."""
+    """A list served by a vendor: one proxy per line, or a JSON array. It is fetched without a proxy.
+
+    The guard checks the addresses of the proxies, and the URL of the list counts as a seed.
+    """
 
     lasting = False
 
-    def __init__(self, url: str, fetcher: Fetcher) -> None:
+    def __init__(self, url: str, fetcher: Fetcher, guard: AddressGuard) -> None:
         self._url = url
         self._fetcher = fetcher
+        self._guard = guard
 
     async def read(self) -> list[str]:
         """Return the current list. Raises :class:`~skitter.fetch.identity.contract.SourceError` if it cannot be read."""
         where = label(self._url).partition("?")[0]  # the query of a vendor's URL contains a secret token
+        await self._guard.open_for_seeds([self._url])
         try:
             response = await self._fetcher.fetch(Request(self._url, proxy=""), permit=UNCONDITIONAL)
         except FetchError as error:
@@ -86,7 +92,9 @@ class UrlList:
                 remedy="check the URL of the list",
                 field="proxies",
             )
-        return _parsed(response.text, where)
+        proxies = _parsed(response.text, where)
+        self._guard.check_proxies(proxies)
+        return proxies
 
 
 def file_list(context: SourceContext) -> FileList:
@@ -101,7 +109,7 @@ def url_list(context: SourceContext) -> UrlList:
         raise SettingsError(
             f"invalid URL of a proxy list: {context.rest!r}", remedy="write url:https://...", field="proxies"
         )
-    return UrlList(context.rest, context.plain)
+    return UrlList(context.rest, context.plain, context.guard)
 
 
 def _parsed(text: str, where: str) -> list[str]:

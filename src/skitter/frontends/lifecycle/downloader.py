@@ -53,7 +53,7 @@ def _plain(context: SourceContext) -> Fetcher:
     from skitter.fetch.cookies import NoCookies  # noqa: PLC0415 - a process that only watches a fleet needs no fetcher
     from skitter.fetch.http import HttpFetcher  # noqa: PLC0415 - as above
 
-    return HttpFetcher(context.settings, NoCookies())
+    return HttpFetcher(context.settings, NoCookies(), context.guard)
 
 
 class BalancedFetcher:
