@@ -202,8 +202,8 @@ async def test_a_fetcher_that_cannot_stop_early_is_asked_when_it_is_through(serv
             self.capabilities = FetcherCapabilities(keeps_cookies=True)
 
     class Plain(CrawlHarness):
-        def fetcher(self, notes=None):
-            return Whole(super().fetcher(notes))
+        def fetcher(self, *arguments):
+            return Whole(super().fetcher(*arguments))
 
     ran = await Plain(Looking(url=serve(site).url), tmp_path).run()
     assert sorted(item["path"] for item in ran.items) == ["/", "/b"]

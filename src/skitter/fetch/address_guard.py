@@ -7,6 +7,7 @@ look-up is therefore checked again. ``docs/design/security.md`` describes which 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import socket
 from collections.abc import Iterable
@@ -32,8 +33,14 @@ def _networks(*texts: str) -> tuple[Network, ...]:
 _NOT_GLOBAL_IPV4 = _networks(
     "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
     "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
-    "224.0.0.0/4", "240.0.0.0/4",
+    "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32",
 )  # fmt: skip
+"""The last one is a metadata server with an address that looks like any other."""
+_SPECIAL_BY_OCTET = {
+    octet: tuple(network for network in _NOT_GLOBAL_IPV4 if network.overlaps(IPv4Network((octet << 24, 8))))
+    for octet in range(256)
+}
+"""The special networks among the addresses that start with an octet: for most addresses none."""
 _UNICAST_IPV6 = IPv6Network("2000::/3")
 """Everything outside of it is special: loopback, unique local, link-local, site-local, multicast, IPv4 in IPv6 ..."""
 _NOT_GLOBAL_IPV6 = _networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
@@ -130,16 +137,21 @@ class AddressGuard:
         self._listed_proxies.update(proxies)
 
     def _decide(self, ip: str) -> bool:
+        with contextlib.suppress(OSError):  # not IPv4
+            if not _SPECIAL_BY_OCTET[socket.inet_pton(socket.AF_INET, ip)[0]]:
+                return True  # nearly always, and without an address object
         try:
             address = ip_address(ip.partition("%")[0])
         except ValueError:
             return False
         address = _unwrapped(address)
+        if _is_global(address):
+            return True
         if any(address in network for network in self._allowed):
             return True
         if address in _METADATA:
             return ip_network(address) in self._opened
-        return _is_global(address) or any(address in network for network in self._opened)
+        return any(address in network for network in self._opened)
 
     # --- opening ---------------------------------------------------------------------------------------
 
@@ -168,16 +180,16 @@ class AddressGuard:
             self._open(found)
             await self._share()
 
-    async def learn(self) -> bool:
-        """Read the networks that seeds have opened on other workers. Return whether there are new ones."""
-        if self._notes is None or not self._seeds_open:
-            return False
-        shared = await self._notes.get(_NOTE)
-        found = set() if shared is None else {ip_network(text) for text in _decode(shared)}
-        if found <= self._opened:
-            return False
-        self._open(found)
-        return True
+    async def allows_by_now(self, ip: str) -> bool:
+        """Return whether a refused address is allowed after all, because a seed on another worker has opened its network."""
+        await self.learn()
+        return self.allows(ip)
+
+    async def learn(self) -> None:
+        """Read the networks that seeds have opened on other workers."""
+        shared = await self._notes.get(_NOTE) if self._notes is not None and self._seeds_open else None
+        if shared is not None:
+            self._open({ip_network(text) for text in _decode(shared)} - self._opened)
 
     async def _share(self) -> None:
         if self._notes is None:
@@ -189,9 +201,10 @@ class AddressGuard:
             if new == old or await self._notes.compare_and_swap(_NOTE, old, new, _NOTE_TTL):
                 return
 
-    def _open(self, networks: Iterable[Network]) -> None:
-        self._opened.update(networks)
-        self._known.clear()
+    def _open(self, networks: set[Network]) -> None:
+        if networks:
+            self._opened |= networks
+            self._known.clear()
 
 
 def forbidden(ip: str) -> ForbiddenAddress:
@@ -228,7 +241,7 @@ def networks_of(ip: str) -> set[Network]:
     otherwise the address alone.
     """
     address = _unwrapped(ip_address(ip.partition("%")[0]))
-    if _is_global(address) and address not in _METADATA:
+    if _is_global(address):
         return set()
     if address in _METADATA:
         return {ip_network(address)}
@@ -268,8 +281,10 @@ def _unwrapped(address: Address) -> Address:
 
 
 def _is_global(address: Address) -> bool:
+    """Return whether an address is in the public internet, and no metadata server."""
     if isinstance(address, IPv4Address):
-        return not any(address in network for network in _NOT_GLOBAL_IPV4)
+        special = _SPECIAL_BY_OCTET.get(int(address) >> 24, ())
+        return not any(address in network for network in special)
     return address in _UNICAST_IPV6 and not any(address in network for network in _NOT_GLOBAL_IPV6)
 
 

@@ -127,7 +127,7 @@ class HttpFetcher:
                 transfer.connect_afresh()
                 await self._run(transfer, request, on_headers)
             except ForbiddenAddress:
-                if self._guard is None or not await self._guard.learn():
+                if self._guard is None or not await self._guard.allows_by_now(transfer.refused):
                     raise
                 await self._run(transfer, request, on_headers)
             response = await self._response(transfer, request)
@@ -154,8 +154,7 @@ class HttpFetcher:
         try:
             guard.check_url(url)
         except ForbiddenAddress:
-            if not await guard.learn():
-                raise
+            await guard.learn()
             guard.check_url(url)
 
     def _new_transfer(self) -> Transfer:

@@ -33,9 +33,7 @@ class _Socket(socket.SocketType):
     """A socket that curl duplicates. It closes without the warning about an unclosed socket, which takes time."""
 
     __slots__ = ()
-
-    def __del__(self) -> None:
-        self.close()
+    __del__ = socket.SocketType.close
 
 
 class Transfer:

@@ -45,7 +45,7 @@ def make_guard(settings: Settings, notes: Notes | None = None) -> AddressGuard:
     return AddressGuard(
         settings.allow_networks,
         seeds_open=settings.seeds_open_networks,
-        looks_up_seeds=not settings.proxy and settings.proxies in {None, "none"},
+        looks_up_seeds=not settings.proxy and settings.proxies in (None, "none"),
         notes=notes,
     )
 
