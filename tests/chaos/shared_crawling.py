@@ -73,15 +73,17 @@ class SharedCrawling(Crawling):
 class ClusterCrawling(SharedCrawling):
     """As it is on a cluster; what became of the job is asked by the frontier's own calls."""
 
-    def __init__(self, folder, server, site, *, url, **options):
+    def __init__(self, folder, server, site, *, url, job="job", **options):
         super().__init__(folder, server, site, url=url, **options)
+        self.command += ["--job", job]
         self._url = url
+        self._job = job
 
     def _ask_frontier(self, question):
         from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 
         async def ask():
-            frontier = RedisClusterFrontier(self._url, "job", attach=True)
+            frontier = RedisClusterFrontier(self._url, self._job, attach=True)
             await frontier.open()
             try:
                 return await question(frontier)

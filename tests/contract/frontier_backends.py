@@ -48,6 +48,8 @@ class Backend:
 
     name = ""
     durable = False
+    has_heartbeats = False
+    """Whether nothing but heartbeats shows that a worker lives."""
 
     def __init__(self, folder: Path) -> None:
         self.home = self.folder = folder
@@ -128,6 +130,7 @@ class OverSocket(OnSqlite):
 
 class OnValkey(Backend):
     name = "valkey"
+    has_heartbeats = True
 
     def place(self):
         return running(self.name).url
@@ -171,6 +174,7 @@ class OnCluster(Backend):
     """Three masters, each with a replica, that have several partitions each."""
 
     name = "cluster"
+    has_heartbeats = True
 
     async def start(self, politeness, options, clock):
         from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
@@ -253,6 +257,7 @@ class NsqOnSqlite(OverNsq, OnSqliteState):
 
 class NsqOnValkey(OverNsq, OnValkeyState):
     name = "nsq+valkey"
+    has_heartbeats = True
 
 
 class JetStreamOnSqlite(OnSqliteState):

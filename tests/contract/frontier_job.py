@@ -19,7 +19,7 @@ from skitter.frontier.records import (
 )
 from skitter.politeness import Politeness
 
-_PARTS = {"control", "dead_letters", "notes", "reports", "seed_keys", "partitions", "catalog"}
+_PARTS = {"control", "dead_letters", "notes", "reports", "seed_keys", "liveness", "partitions", "catalog"}
 
 
 class CheckedFrontier:

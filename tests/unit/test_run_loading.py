@@ -8,7 +8,8 @@ import pytest
 from skitter import Spider
 from skitter.errors import SettingsError, SpiderError
 from skitter.frontends.page_spider import PageSpider
-from skitter.run.builder import JobBuilder, worker_name
+from skitter.frontier.workers import worker_name
+from skitter.run.builder import JobBuilder
 from skitter.run.job import JobSpec
 from skitter.run.loader import build_spider, find_spider, load_spider_class
 

@@ -17,7 +17,15 @@ from skitter.brokers.contract import Broker, StateFrontier
 from skitter.brokers.message import job_mark
 from skitter.brokers.pending import BrokerTuning
 from skitter.brokers.topic import MessageChannel, Topic, select
-from skitter.frontier.contract import Catalog, Control, DeadLetters, Partitions, Reports, SeedKeys
+from skitter.frontier.contract import (
+    Catalog,
+    Control,
+    DeadLetters,
+    Liveness,
+    Partitions,
+    Reports,
+    SeedKeys,
+)
 from skitter.frontier.records import (
     AddResult,
     DeadLetter,
@@ -104,6 +112,11 @@ class BrokerFrontier:
     def seed_keys(self) -> SeedKeys | None:
         """Those of the state. Messages for seeds taken from them are published by the search for lost messages."""
         return self._state.seed_keys
+
+    @property
+    def liveness(self) -> Liveness | None:
+        """That of the state."""
+        return self._state.liveness
 
     @property
     def catalog(self) -> Catalog | None:

@@ -31,7 +31,7 @@ from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 
 __all__ = [
-    "Catalog", "Control", "DeadLetters", "Frontier", "NoSuchJob", "Notes", "Partitions", "Reports", "SeedKeys",
+    "Catalog", "Control", "DeadLetters", "Frontier", "Liveness", "NoSuchJob", "Notes", "Partitions", "Reports", "SeedKeys",
 ]  # fmt: skip
 
 
@@ -123,11 +123,11 @@ class Reports(Protocol):
         ...
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
-        """Register a worker as alive for ``ttl`` seconds. 0: the worker has left."""
+        """List a worker with its figures for ``ttl`` seconds. 0: the worker has left."""
         ...
 
     async def workers(self) -> list[WorkerStatus]:
-        """List the live workers, by machine."""
+        """List the workers that announced themselves recently, by machine."""
         ...
 
 
@@ -161,6 +161,36 @@ class Partitions(Protocol):
 
     async def unknown(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
         """Do as :meth:`Frontier.unknown`, but ask only the partitions that hold ``slots``."""
+        ...
+
+
+class Liveness(Protocol):
+    """Which workers are alive, on a frontier that does not see the end of a worker itself.
+
+    It has a connection of its own, so that it can be used on the event loop of another thread. Use it after the
+    frontier was opened, on one event loop at a time.
+    """
+
+    async def open(self) -> None:
+        """Connect."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect. :meth:`open` connects again."""
+        ...
+
+    async def beat(self, worker: str) -> list[str]:
+        """Record that a worker is alive. Return dead workers, whose leases the caller takes back (``abandon``).
+
+        A worker is dead when it was silent for ``LIVENESS_SECONDS``, and after that for ``SUSPICION_SECONDS`` while
+        another worker was alive (:mod:`skitter.frontier.workers`). It is returned to one caller at a time, again and
+        again until its leases are taken back. Raise :class:`~skitter.errors.FrontierError` at once if the server does
+        not answer.
+        """
+        ...
+
+    async def workers(self) -> list[str]:
+        """List all workers that have neither left nor been abandoned, dead or alive."""
         ...
 
 
@@ -208,6 +238,11 @@ class Frontier(Protocol):
     @property
     def seed_keys(self) -> SeedKeys | None:
         """``None`` if the backend has no keys that other programs can write seeds to."""
+        ...
+
+    @property
+    def liveness(self) -> Liveness | None:
+        """``None`` if the frontier itself sees the end of a worker, for example by a closed connection."""
         ...
 
     @property

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+
+from skitter._utils.process_identity import is_provably_dead, process_identity
+
+HEARTBEAT_SECONDS = 2.0
+"""Seconds between two heartbeats of a worker."""
+LIVENESS_SECONDS = 6.0
+"""Seconds without a heartbeat after which a worker is suspected to be dead."""
+SUSPICION_SECONDS = 3.0
+"""Seconds that a suspected worker has to report. They begin when another worker notices the silence: after an outage
+of the server, all workers are silent, and none of them is dead."""
+
+
+def worker_name(suffix: str = "", pid: int | None = None) -> str:
+    """Return the name of a worker in a process, by default in this one: unique among all workers that ever ran a job.
+
+    ``suffix``: distinguishes the workers of one process; empty: a new one.
+    """
+    return f"{process_identity(pid)}-{suffix or secrets.token_hex(6)}"
+
+
+def has_died(worker: str) -> bool:
+    """Return whether the process of a worker ran on this machine and has ended. ``False`` if that cannot be proved."""
+    return is_provably_dead(worker)
 
 
 class WorkerReport(msgspec.Struct, frozen=True):

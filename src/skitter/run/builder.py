@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -249,11 +247,6 @@ def _refuse_objects(settings: Mapping[str, Any]) -> None:
                 remedy="set it in custom_settings of the spider, or name it as package.module:Name",
                 field=name,
             ) from None
-
-
-def worker_name() -> str:
-    """Return a unique name for a worker."""
-    return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
 
 def _scope(spider: Spider, settings: Settings) -> Scope:

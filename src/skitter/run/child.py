@@ -1,4 +1,4 @@
-"""A worker process of a job on this machine (``python -m skitter.run.child PIPE NAME``).
+"""A worker process of a job on this machine (``python -m skitter.run.child PIPE SUFFIX``), whose name has the suffix.
 
 The process reads a WorkerCommand as JSON from standard input. It opens the frontier by its URL, or connects to the
 socket of the owner if the frontier is not shared. It ends when the job is finished or stopped, or when the owner has
@@ -19,6 +19,7 @@ import msgspec
 from skitter.errors import SkitterError, is_usage
 from skitter.frontier.contract import Frontier
 from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
+from skitter.frontier.workers import worker_name
 from skitter.run.builder import JobBuilder, WorkerSet
 from skitter.run.process import FRAMES, run_async, set_up_logging
 from skitter.run.supervisor import HAD_WORK, READY, WorkerCommand, WorkerResult
@@ -91,7 +92,7 @@ def main() -> int:
     """Run one worker until it ends. Return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner tells its workers when to stop
     command = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerCommand)
-    pipe, name = int(sys.argv[1]), sys.argv[2]
+    pipe, name = int(sys.argv[1]), worker_name(sys.argv[2])
     set_up_logging(command.log_level, command.log_format, name)
     result = WorkerResult()
     try:

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from skitter.errors import SkitterError, UsageError
-from skitter.frontier.contract import Frontier
+from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.server import FrontierServer
-from skitter.frontier.workers import WorkerStatus, unserved
-from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet, worker_name
+from skitter.frontier.workers import WorkerStatus, has_died, unserved, worker_name
+from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
 from skitter.run.job import JobSpec
 from skitter.run.outputs import JobOutputs
 from skitter.run.process import LogOptions
@@ -176,6 +176,8 @@ class Crawl:
                 await frontier.close()
 
     async def _begin(self, frontier: Frontier, info: JobInfo) -> FrontierStatus:
+        if frontier.liveness is not None:
+            await _take_back_leases(frontier, frontier.liveness)
         status = await frontier.status()
         # A stop ends with the run, but a shared frontier does not know when the run ends.
         if self._resume or (frontier.shared and status.state is JobState.STOPPING):
@@ -206,7 +208,8 @@ class Crawl:
         try:
             teams = self.spec.teams()
             if len(teams) == 1:
-                await self._builder.work(frontier, info, worker_name(), self._workers, teams[0])
+                name = await asyncio.to_thread(worker_name)  # reads files
+                await self._builder.work(frontier, info, name, self._workers, teams[0])
             else:
                 level, form = self._log.level, self._log.format
                 commands = [
@@ -329,6 +332,19 @@ class Crawl:
         await self._outputs.add_new_outputs()
         if self._outputs:
             await self._outputs.merge(await self._ranges(frontier))
+
+
+async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
+    """Take back the leases of the workers of this machine that have died, without waiting for their heartbeats to end."""
+    await liveness.open()
+    try:
+        workers = await liveness.workers()
+    finally:
+        await liveness.close()
+    dead = await asyncio.to_thread(lambda: [worker for worker in workers if has_died(worker)])
+    for worker in dead:
+        if taken := await frontier.abandon(worker):
+            log.info("worker %s died on this machine: took back %d leases", worker, taken)
 
 
 _UNSERVED_GRACE = 10.0

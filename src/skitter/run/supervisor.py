@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import random
+import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from skitter.errors import CrawlFailed, SkitterError
-from skitter.run.builder import worker_name
+from skitter.frontier.workers import worker_name
 from skitter.run.job import JobSpec
 from skitter.worker import DRAIN_SECONDS
 
@@ -75,12 +76,12 @@ class WorkerProcess:
     @classmethod
     async def start(cls, on_ready: Callable[[], None]) -> WorkerProcess:
         """Start a process, which waits for its command. ``on_ready`` is called when it is ready for work."""
-        name = worker_name()
+        suffix = secrets.token_hex(6)
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)  # a process that the spider has started may keep the other end open
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "skitter.run.child", str(write_end), name,
+                sys.executable, "-m", "skitter.run.child", str(write_end), suffix,
                 stdin=asyncio.subprocess.PIPE, pass_fds=(write_end,),
                 start_new_session=True,  # Ctrl-C goes to the owner only, which drains its workers
             )  # fmt: skip
@@ -89,6 +90,7 @@ class WorkerProcess:
             raise
         finally:
             os.close(write_end)
+        name = await asyncio.to_thread(worker_name, suffix, process.pid)  # reads files
         return cls(name, process, read_end, on_ready)
 
     @property

@@ -60,6 +60,8 @@ class CrawlControl:
     def start_leasing(self, work: Coroutine[Any, Any, JobState]) -> asyncio.Task[JobState]:
         """Start the main loop of the worker, which a failure cancels."""
         self._leasing = asyncio.get_running_loop().create_task(work)
+        if self._failure is not None:  # a background task was quicker
+            self._leasing.cancel()
         return self._leasing
 
     def start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:

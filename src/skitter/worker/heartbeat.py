@@ -1,29 +1,36 @@
-"""Heartbeat: reports a worker and its figures to the frontier every few seconds."""
+"""Signs of life of a worker: its figures for other people, and the heartbeat on which its leases depend."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
+import threading
 import time
+from collections.abc import Callable, Sequence
 
 from skitter._utils.throughput import Throughput
 from skitter._version import VERSION
 from skitter.errors import SkitterError
-from skitter.frontier.contract import Frontier
-from skitter.frontier.workers import WorkerReport
+from skitter.frontier.contract import Frontier, Liveness
+from skitter.frontier.workers import HEARTBEAT_SECONDS, WorkerReport
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight
 
-HEARTBEAT_SECONDS = 2.0
+log = logging.getLogger("skitter.crawl")
+
+_REPORT_SECONDS = 2.0
 """Seconds between two reports."""
+_RETRY_SECONDS = 1.0
+"""Seconds between two heartbeats while the server does not answer."""
 _TTL = 10.0
 """Time in seconds after which a silent worker is no longer listed."""
 
 
-class Heartbeat:
-    """Reports one worker until it ends."""
+class WorkerReporter:
+    """Reports the figures of one worker until it ends."""
 
     def __init__(
         self,
@@ -57,9 +64,67 @@ class Heartbeat:
         """Report until cancelled."""
         while True:
             await self._frontier.reports.announce(self.report(), _TTL)
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await asyncio.sleep(_REPORT_SECONDS)
 
     async def leave(self) -> None:
         """Report that the worker has ended, if the frontier is still there."""
         with contextlib.suppress(SkitterError):
             await self._frontier.reports.announce(self.report(), 0.0)
+
+
+class Heartbeat:
+    """The heartbeats of one worker, from a thread of their own: a callback may block the event loop for a minute.
+
+    ``on_dead`` is called on the event loop of the worker with the names of workers that have died.
+    """
+
+    def __init__(self, worker: str, liveness: Liveness, on_dead: Callable[[Sequence[str]], object]) -> None:
+        self._worker = worker
+        self._liveness = liveness
+        self._on_dead = on_dead
+        self._owner = asyncio.get_running_loop()
+        self._has_begun = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start the thread. Return after the first heartbeat, successful or not: leases come after it."""
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+        await self._has_begun.wait()
+
+    async def stop(self) -> None:
+        """Stop the thread, if it was started."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the thread has ended
+                self._loop.call_soon_threadsafe(self._stopping.set)
+            await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None, "start() has made it"
+        try:
+            loop.run_until_complete(self._beat())
+        finally:
+            loop.close()
+            self._owner.call_soon_threadsafe(self._has_begun.set)
+
+    async def _beat(self) -> None:
+        is_open = False
+        while not self._stopping.is_set():
+            try:
+                if not is_open:
+                    await self._liveness.open()
+                    is_open = True
+                if dead := await self._liveness.beat(self._worker):
+                    self._owner.call_soon_threadsafe(self._on_dead, dead)
+                pause = HEARTBEAT_SECONDS
+            except SkitterError as error:  # the worker meets and reports it in its own calls
+                log.debug("no heartbeat: %s", error)
+                await self._liveness.close()
+                is_open, pause = False, _RETRY_SECONDS
+            self._owner.call_soon_threadsafe(self._has_begun.set)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+        await self._liveness.close()

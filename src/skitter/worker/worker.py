@@ -24,7 +24,7 @@ from skitter.spider import Spider
 from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
 from skitter.worker.control import CrawlControl
-from skitter.worker.heartbeat import Heartbeat
+from skitter.worker.heartbeat import Heartbeat, WorkerReporter
 from skitter.worker.hooks import Hooks, call
 from skitter.worker.inflight import Inflight, make_queue_budget
 from skitter.worker.leaser import LeaseObserver, Leaser
@@ -93,7 +93,9 @@ class Worker:
         self._leaser = Leaser(
             name, frontier, self._inflight, self._links, pipeline, self._committer, observer
         )
-        self._heartbeat = Heartbeat(name, frontier, self._inflight, self._committer, tuple(queues))
+        self._reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
+        liveness = frontier.liveness
+        self._heartbeat = None if liveness is None else Heartbeat(name, liveness, self._on_dead)
         self._renew_interval = info.lease_seconds / 3
 
     # --- life ------------------------------------------------------------------------------------------
@@ -110,12 +112,14 @@ class Worker:
             assert seed_keys is not None, "the run checked it"
             reader = SeedKeyReader(seed_keys, self._links, self._inflight.capacity, self._guard)
             control.start(reader.run())
-        leasing = control.start_leasing(self._leaser.run())
-        committing = control.start(self._committer.run())
-        control.start(self._leaser.renew_periodically(self._renew_interval))
-        control.start(self._load_seeds())
-        control.start(self._heartbeat.run())
         try:
+            if self._heartbeat is not None:
+                await self._heartbeat.start()
+            leasing = control.start_leasing(self._leaser.run())
+            committing = control.start(self._committer.run())
+            control.start(self._leaser.renew_periodically(self._renew_interval))
+            control.start(self._load_seeds())
+            control.start(self._reporter.run())
             state = await leasing
             self._committer.close()
             # The answer to the last commit may come after the frontier has reported the end.
@@ -133,9 +137,20 @@ class Worker:
         await self._control.cancel_tasks()
         if self._robots is not None:
             await self._robots.close()
-        await self._heartbeat.leave()
         with contextlib.suppress(SkitterError):  # a frontier that is gone takes no leases back
             await self._leaser.release_all()
+        if self._heartbeat is not None:
+            await self._heartbeat.stop()
+        await self._reporter.leave()
+
+    def _on_dead(self, workers: Sequence[str]) -> None:
+        self._control.start(self._take_back_leases(workers))
+
+    async def _take_back_leases(self, workers: Sequence[str]) -> None:
+        for worker in workers:
+            taken = await self._frontier.abandon(worker)
+            log.warning("worker %s is silent: took back %d leases", worker, taken)
+        self._inflight.lease_wakeup.set()
 
     async def _call_hooks(self, point: str) -> None:
         for hook in self._hooks[point]:

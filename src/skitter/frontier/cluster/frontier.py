@@ -20,7 +20,7 @@ from skitter.frontier.cluster.leasing import ClusterLeasing
 from skitter.frontier.cluster.partition import ForwardedRequest, Partition
 from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.cluster.state import ClusterBudget, ClusterState
-from skitter.frontier.contract import Catalog
+from skitter.frontier.contract import Catalog, Liveness
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import (
     AddResult,
@@ -122,6 +122,11 @@ class ClusterFrontier:
     def politeness(self) -> Politeness | None:
         """The politeness rules that the job was created with."""
         return self._partitions.first.frontier.politeness if len(self._partitions) else None
+
+    @property
+    def liveness(self) -> Liveness | None:
+        """That of the first partition."""
+        return self._partitions.first.frontier.liveness
 
     async def close(self) -> None:
         """Disconnect. Leases stay in force. Other workers deliver the remaining requests in the outboxes."""
@@ -250,7 +255,10 @@ class ClusterFrontier:
 
     async def abandon(self, worker: str) -> int:
         """Take back all leases of a dead worker."""
-        counts = await gather_all(client.frontier.abandon(worker) for client in self._partitions.clients)
+        first, *others = self._partitions.clients
+        counts = await gather_all(client.frontier.abandon(worker) for client in others)
+        # Last: it also removes the worker from the live ones, and until then another worker may take over.
+        counts.append(await first.frontier.abandon(worker))
         self._partitions.touch()
         return sum(counts)
 

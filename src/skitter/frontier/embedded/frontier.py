@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, Self
 
 import msgspec
 
-from skitter.frontier.contract import Catalog, Partitions, SeedKeys
+from skitter.frontier.contract import Catalog, Liveness, Partitions, SeedKeys
 from skitter.frontier.embedded.control import EmbeddedControl
 from skitter.frontier.embedded.dead_letters import EmbeddedDeadLetters, EmbeddedNotes
 from skitter.frontier.embedded.job import EmbeddedJob
@@ -65,6 +65,7 @@ class EmbeddedFrontier:
     shared: ClassVar[bool] = False
     politeness: ClassVar[Politeness | None] = None
     seed_keys: ClassVar[SeedKeys | None] = None
+    liveness: ClassVar[Liveness | None] = None
     partitions: ClassVar[Partitions | None] = None
     catalog: ClassVar[Catalog | None] = None
 

@@ -215,6 +215,10 @@ class PartitionConnection:
         self.keeps_log = False
         """Whether the node has an append-only file. Known after :meth:`info`."""
 
+    def twin(self) -> PartitionConnection:
+        """Return another way to the same node."""
+        return PartitionConnection(ClusterClient(self._cluster.address), self._key, owns_cluster=True)
+
     @property
     def is_away(self) -> bool:
         """Whether the node does not answer, so that calls wait for it."""

@@ -33,6 +33,7 @@ from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.config import JobConfig
 from skitter.frontier.redis.control import RedisControl, RedisDeadLetters, RedisNotes, RedisReports
 from skitter.frontier.redis.job import UNPARTITIONED, PartitionSpec, RedisJob, is_job_key, jobs_of
+from skitter.frontier.redis.liveness import RedisLiveness
 from skitter.frontier.redis.records import (
     CLEANUP_BATCH,
     ENTRIES_BATCH,
@@ -88,6 +89,7 @@ class RedisFrontier:
         self.reports = RedisReports(self.job)
         self.seed_keys = RedisSeedKeys(self.job)
         self.catalog = RedisCatalog(self._server)
+        self.liveness = RedisLiveness(self.job)
         self.partitions = None
         self._patient = patient
         self._attach = attach

@@ -22,7 +22,7 @@ FORMAT_VERSION = "3"
 _KEY_NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
     "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_task", "banned",
-    "claimed", "outbox", "delivered", "ready_by_queue",
+    "claimed", "outbox", "delivered", "ready_by_queue", "alive",
 )  # fmt: skip
 """In the order that the scripts expect. ``docs/design/redis-frontier.md`` describes each key."""
 _VISITS = {"exact": "an exact seen_filter", "compact": "a compact seen_filter", "timed": "a visited_ttl"}
@@ -227,9 +227,17 @@ class RedisJob:
         """Run one command that only reads."""
         return await self._server.command(*words)
 
+    def twin_server(self) -> RedisServer:
+        """Return the server with a connection of its own, not yet open."""
+        return self._server.twin()
+
+    @property
+    def now(self) -> str:
+        """The time for scripts; empty: that of the server."""
+        return "" if self._clock is None else repr(self._clock())
+
     def _given(self, call: bytes, arguments: tuple[Argument, ...]) -> list[Argument]:
-        now = "" if self._clock is None else repr(self._clock())
-        return [self.generation, now, self._client_name, call, *arguments]
+        return [self.generation, self.now, self._client_name, call, *arguments]
 
 
 async def jobs_of(server: RedisServer) -> list[str]:

@@ -38,7 +38,7 @@ MAX_RETRY_DELAY = 2.0
 """Seconds between two attempts of one call."""
 _SCRIPT_COMMANDS = ("EVAL", "EVALSHA")
 _PRELUDE = ("job", "beginnings", "slots", "seen", "requests")
-_WITHOUT_PRELUDE = {"open", "attach"}
+_WITHOUT_PRELUDE = {"open", "attach", "beat"}
 
 
 class LuaScript:
@@ -75,6 +75,10 @@ class ServerConnection(Protocol):
     restarts: int
     """How often the server was restarted or replaced by another: it may have lost its last second."""
     database: int
+
+    def twin(self) -> ServerConnection:
+        """Return another way to the same server, not yet open."""
+        ...
 
     def open(self) -> None:
         """Make the client. It connects on first use."""
@@ -117,6 +121,10 @@ class SingleConnection:
         """Whether each script runs in a transaction. :meth:`info` sets it."""
         self.restarts = 0
         self.database = 0
+
+    def twin(self) -> SingleConnection:
+        """Return another way to the same server."""
+        return type(self)(self._address)
 
     @property
     def client(self) -> Redis:
@@ -198,6 +206,10 @@ class RedisServer:
         self.connection = connection if connection is not None else SingleConnection(address)
         self._outages = outages if outages is not None else SingleOutageLog(address.where)
         self._scripts: dict[str, LuaScript] = {}
+
+    def twin(self) -> RedisServer:
+        """Return the same server with connections of its own, for another event loop. Its calls must not be patient."""
+        return RedisServer(self._address, self.connection.twin())
 
     @property
     def where(self) -> str:

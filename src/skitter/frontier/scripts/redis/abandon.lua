@@ -5,6 +5,7 @@ if call('HGET', JOB, 'seed_worker') == ARGV[5] then
   call('HDEL', JOB, 'seed_token', 'seed_worker', 'seed_deadline')
 end
 call('HDEL', WORKERS, ARGV[5])
+call('ZREM', ALIVE, ARGV[5], '?' .. ARGV[5])
 local lost = 0
 local cursor = '0'
 repeat

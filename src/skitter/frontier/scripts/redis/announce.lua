@@ -1,4 +1,4 @@
--- announce: register a worker as alive for some seconds; 0: the worker has left.
+-- announce: list a worker with its figures for some seconds; 0: the worker has left.
 -- Format of a worker: time of the report(8, double) until(8, double) report.
 -- ARGV: 5 worker, 6 report, 7 seconds
 begin(false)
@@ -6,5 +6,6 @@ if tonumber(ARGV[7]) > 0 then
   call('HSET', WORKERS, ARGV[5], pack('<dd', now, now + ARGV[7]) .. ARGV[6])
 else
   call('HDEL', WORKERS, ARGV[5])
+  call('ZREM', ALIVE, ARGV[5], '?' .. ARGV[5])
 end
 return 1

@@ -1,0 +1,91 @@
+"""Recovery: work that dead workers held goes on long before their leases end, and sleepers commit nothing twice.
+
+Leases last ten minutes here, far longer than a test may take: only the proof of a death, or the end of the heartbeats,
+can free them.
+"""
+
+import os
+import random
+import signal
+
+import pytest
+from crawling import FAST, PATIENCE, at_moments, check_exact
+from shared_crawling import ClusterCrawling, Machines, SharedCrawling
+
+from services.redis_cluster import running_cluster
+from services.redis_servers import server_of
+
+pytestmark = pytest.mark.chaos
+
+LEASE_SECONDS = 600
+assert LEASE_SECONDS > PATIENCE, "otherwise the leases may end by themselves"
+PAGES, HOLES, HOSTS = 200, 20, 2
+SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
+SETTINGS = FAST | {"lease_seconds": LEASE_SECONDS}
+
+
+@pytest.fixture
+def server():
+    server = server_of("valkey", "--appendonly", "no").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["lone", "cluster"])
+def machine(request, site, tmp_path):
+    """Make a machine: ``one = machine("one")``, of two workers that share a job with the other machines."""
+    made = []
+
+    def make(name):
+        folder = tmp_path / name
+        folder.mkdir()
+        if request.param == "lone":
+            server = request.getfixturevalue("server")
+            made.append(SharedCrawling(folder, server, site, settings=SETTINGS))
+        else:
+            url = f"{running_cluster('valkey').url}?partitions=3"
+            job = f"job-{tmp_path.name}"  # the cluster serves other tests too
+            made.append(ClusterCrawling(folder, None, site, url=url, job=job, settings=SETTINGS))
+        return made[-1]
+
+    yield make
+    for crawl in made:
+        crawl.end()
+
+
+def lost_leases(crawl):
+    return crawl.counters().get("leases/lost", 0)
+
+
+def test_a_machine_that_starts_again_takes_its_leases_back_at_once(machine, site, truth):
+    crawl = machine("one").start()
+    for _ in at_moments(crawl, site, [PAGES // 4, PAGES // 2]):
+        crawl.kill_all()
+        crawl.start()
+    assert crawl.wait() == 0, crawl.errors
+    assert lost_leases(crawl) > 0, "no lease was in force at a kill"
+    assert "is silent" not in crawl.errors
+    check_exact(crawl, *truth)
+
+
+def test_another_machine_takes_the_leases_of_a_dead_one_when_its_heartbeats_end(machine, site, truth):
+    dead, alive = machine("dead").start(), machine("alive").start()
+    for _ in at_moments(dead, site, [PAGES // 2]):
+        assert alive.wait_for(alive.workers, "a worker")
+        dead.kill_all()
+    assert alive.wait() == 0, alive.errors
+    assert "is silent: took back" in alive.errors
+    assert dead.run() == 0, dead.errors  # its part files hold what it had committed
+    check_exact(Machines([dead, alive]), *truth)
+
+
+def test_a_worker_that_was_stopped_commits_nothing_that_others_took_over(machine, site, truth):
+    crawl = machine("one").start()
+    for _ in at_moments(crawl, site, [PAGES // 3]):
+        assert crawl.wait_for(crawl.workers, "a worker")
+        sleeper = random.Random(1).choice(crawl.workers())
+        os.kill(sleeper.pid, signal.SIGSTOP)
+    assert crawl.wait_for(lambda: lost_leases(crawl) > 0, "the leases of the sleeper")
+    os.kill(sleeper.pid, signal.SIGCONT)
+    assert crawl.wait() == 0, crawl.errors
+    check_exact(crawl, *truth)
