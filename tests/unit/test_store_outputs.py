@@ -60,7 +60,7 @@ def test_a_dash_is_stdout():
 
 
 @pytest.mark.parametrize(
-    "target", ["items", "items.xlsx", "oracle://db/quotes", "", ".", "jsonl", "a.gz", ":"]
+    "target", ["items", "items.docx", "oracle://db/quotes", "", ".", "jsonl", "a.gz", ":"]
 )
 def test_an_unknown_kind_is_refused_and_the_known_ones_are_listed(target):
     with pytest.raises(StoreError, match=re.escape(repr(target))) as caught:

@@ -29,7 +29,7 @@ _SHOWN = 5
     "-o",
     metavar="FILE",
     required=True,
-    help="File to write. Its name ends in .jsonl or .csv (also .gz, .zst), or in .parquet.",
+    help="File to write. Its name ends in .jsonl, .json, .csv or .xml (also .gz, .zst), or in .parquet or .xlsx.",
 )
 @click.option(
     "--parts", "folders", multiple=True, metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -57,7 +57,8 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
     output = open_output(target)
     if not isinstance(output, FileOutput):
         raise UsageError(
-            f"not a file for items: {target}", remedy="name a file that ends in .jsonl, .csv or .parquet"
+            f"not a file for items: {target}",
+            remedy="name a file that ends in .jsonl, .json, .csv, .xml, .parquet or .xlsx",
         )
     if not force and await asyncio.to_thread(output.is_nonempty):
         raise UsageError(f"{target} already exists", remedy="name another file, or replace it with --force")

@@ -86,7 +86,7 @@ frontier_option = click.option(
 _JOB_OPTIONS = (
     click.option(
         "--output", "-o", "outputs", multiple=True, metavar="OUT",
-        help="Output for items: a file name that ends in .jsonl or .csv (also .gz, .zst) or .db, the URL of a database, or"
+        help="Output for items: a file name that ends in .jsonl, .json, .csv or .xml (also .gz, .zst), .parquet, .xlsx or .db, the URL of a database, or"
         " '-' for standard output. Repeatable. [default: JSON lines on standard output]",
     ),
     click.option("--job", metavar="NAME", help="Name of the job. [default: named after the host or the spider]"),

@@ -1,13 +1,15 @@
-"""CSV and compression: how a merged file is written."""
+"""CSV, JSON, XML and compression: how a merged file is written."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Literal, Protocol, cast
+from xml.sax.saxutils import escape
 
 import msgspec
 from isal import igzip
@@ -52,25 +54,27 @@ _decode_item = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-def csv_chunks(lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
-    """Convert JSON lines to UTF-8 CSV. ``lines`` is called twice: for the columns and for the rows.
+def csv_chunks(lines: Callable[[], Iterable[bytes]], fields: Sequence[str] = ()) -> Iterator[bytes]:
+    """Convert JSON lines to UTF-8 CSV. ``lines`` is called once for the columns, unless they are given, and once for the rows.
 
-    Columns are in order of first appearance. ``None`` and missing fields are empty cells, strings are written as they
-    are, and all other values as JSON text. Without items the result is empty: not even a header is written.
+    Columns are the given ``fields``, or all fields in order of first appearance. ``None`` and missing fields are empty
+    cells, strings are written as they are, and all other values as JSON text. Without items and ``fields`` the result is
+    empty: not even a header is written.
     """
-    columns: dict[str, None] = {}
-    empty = True
-    for line in lines():
-        empty = False
-        columns.update(dict.fromkeys(_decode_item(line)))
-    if empty:
-        return
+    columns = dict.fromkeys(fields)
+    if not fields:
+        empty = True
+        for line in lines():
+            empty = False
+            columns.update(dict.fromkeys(_decode_item(line)))
+        if empty:
+            return
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer)
     writer.writerow(columns)
     for line in lines():
-        fields = _decode_item(line)
-        writer.writerow([_cell(fields[column]) if column in fields else "" for column in columns])
+        item = _decode_item(line)
+        writer.writerow([_cell(item[column]) if column in item else "" for column in columns])
         if buffer.tell() > _CHUNK_SIZE:
             yield _take(buffer)
     yield _take(buffer)
@@ -88,3 +92,52 @@ def _cell(value: msgspec.Raw) -> str:
     if text.startswith(b'"'):
         return _decode_text(text)
     return "" if text == b"null" else text.decode()
+
+
+def select_fields(line: bytes, fields: Sequence[str]) -> bytes:
+    """Return an item as a JSON line that holds only some fields, in the given order. Missing fields are left out."""
+    item = _decode_item(line)
+    return msgspec.json.encode({name: item[name] for name in fields if name in item})
+
+
+def json_chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Convert JSON lines to one JSON array, with one item per line."""
+    separator = b"["
+    for line in lines:
+        yield separator + b"\n" + line
+        separator = b","
+    yield b"[]\n" if separator == b"[" else b"\n]\n"
+
+
+def xml_chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Convert JSON lines to XML in the form of Scrapy's exporter: ``items``, ``item``, an element for each field.
+
+    The elements of a list are called ``value``. An empty value is an empty element. Characters that XML does not allow
+    are replaced: by an underscore in names, and by U+FFFD in texts.
+    """
+    yield b'<?xml version="1.0" encoding="utf-8"?>\n<items>\n'
+    for line in lines:
+        yield f"{_xml_element('item', msgspec.json.decode(line))}\n".encode()
+    yield b"</items>\n"
+
+
+_NAME_START = (
+    "A-Z_a-z\xc0-\xd6\xd8-\xf6\xf8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d\u2070-\u218f\u2c00-\u2fef"
+    "\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+_NAME_REST = "-.0-9\xb7\u0300-\u036f\u203f-\u2040"
+# NameStartChar and NameChar of XML 1.0 (fifth edition, 2.3), without the colon.
+_BAD_IN_NAME = re.compile(f"[^{_NAME_START}{_NAME_REST}]|^(?=[{_NAME_REST}])")
+_BAD_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _xml_element(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        inner = "".join(_xml_element(_BAD_IN_NAME.sub("_", key) or "_", each) for key, each in value.items())
+    elif isinstance(value, list):
+        inner = "".join(_xml_element("value", each) for each in value)
+    elif isinstance(value, str):
+        inner = escape(_BAD_IN_XML.sub("\ufffd", value))
+    else:
+        inner = "" if value is None else msgspec.json.encode(value).decode()
+    return f"<{name}>{inner}</{name}>"

@@ -17,7 +17,14 @@ import msgspec
 from skitter.errors import StoreError
 from skitter.store.committed import CHUNK, CommittedRanges
 from skitter.store.disk import disk_error, sync_file, sync_folder
-from skitter.store.formats import Compression, compressed, csv_chunks
+from skitter.store.formats import (
+    Compression,
+    compressed,
+    csv_chunks,
+    json_chunks,
+    select_fields,
+    xml_chunks,
+)
 
 _COPY_SIZE = 8 * CHUNK
 _TOKEN_BYTES = 8
@@ -27,8 +34,10 @@ _COPY_UNSUPPORTED = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 class Format(msgspec.Struct, frozen=True):
     """Format of a merged file."""
 
-    shape: Literal["jsonl", "csv", "parquet"] = "jsonl"
+    shape: Literal["jsonl", "json", "csv", "xml", "parquet", "xlsx"] = "jsonl"
     compression: Compression = ""
+    fields: tuple[str, ...] = ()
+    """The fields to write, in order. Empty: all fields."""
 
 
 class ItemSource(Protocol):
@@ -133,12 +142,30 @@ def _fill(
 
 def fill(file: BinaryIO, source: ItemSource, file_format: Format, on_chunk: Callable[[int], None]) -> None:
     """Write all items of a source to an open file in the given format, in bounded memory."""
-    if file_format.shape == "parquet":
+    shape = file_format.shape
+    lines = source.lines
+    if file_format.fields:
+        lines = lambda: (select_fields(line, file_format.fields) for line in source.lines())  # noqa: E731 - one of two
+    if shape == "parquet":
         from skitter.store.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra
 
-        write_parquet(file, source.lines, on_chunk)
+        write_parquet(file, lines, on_chunk)
         return
-    chunks: Iterator[bytes] = csv_chunks(source.lines) if file_format.shape == "csv" else source.chunks()
+    if shape == "xlsx":
+        from skitter.store.excel import write_excel  # noqa: PLC0415 - xlsxwriter is an extra
+
+        write_excel(file, lines, file_format.fields, on_chunk)
+        return
+    if shape == "csv":
+        chunks = csv_chunks(lines, file_format.fields)
+    elif shape == "json":
+        chunks = json_chunks(lines())
+    elif shape == "xml":
+        chunks = xml_chunks(lines())
+    elif file_format.fields:
+        chunks = (line + b"\n" for line in lines())
+    else:
+        chunks = source.chunks()
     with compressed(file, file_format.compression) as sink:
         for chunk in chunks:
             sink.write(chunk)

@@ -8,9 +8,11 @@ a kind with an entry point of that name in the group ``skitter.stores``. It refe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl
+
+import msgspec
 
 from skitter.errors import StoreError
 from skitter.plugins import PluginKind, needing
@@ -91,11 +93,17 @@ def _suffixes(name: str) -> list[str]:
 
 def _file(file_format: Format) -> OutputFactory:
     def make(address: OutputAddress) -> Output:
-        _refuse_options(address, known=())
+        _refuse_options(address, known=("fields",))
         _check_format(file_format, address)
-        return FileOutput(address.target, Path(address.rest), file_format)
+        chosen = msgspec.structs.replace(file_format, fields=_fields(address.options))
+        return FileOutput(address.target, Path(address.rest), chosen)
 
     return make
+
+
+def _fields(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the fields that the option ``fields`` selects; none: all."""
+    return tuple(filter(None, (name.strip() for name in options.get("fields", "").split(","))))
 
 
 def _sqlite(address: OutputAddress) -> Output:
@@ -151,6 +159,8 @@ def _remote(address: OutputAddress) -> Output:
             field="output",
         )
     _check_format(file_format, address)
+    file_format = msgspec.structs.replace(file_format, fields=_fields(options))
+    options.pop("fields", None)
     return RemoteOutput(RemoteLocation(address.kind, address.rest, file_format, options), buffer_options)
 
 
@@ -158,16 +168,26 @@ def _check_format(file_format: Format, address: OutputAddress) -> None:
     if file_format.shape == "parquet":
         with needing("parquet", f"output kind {address.kind!r}", StoreError):
             import pyarrow  # noqa: F401, ICN001, PLC0415 - tests whether it is installed
+    if file_format.shape == "xlsx":
+        with needing("excel", f"output kind {address.kind!r}", StoreError):
+            import xlsxwriter  # noqa: F401, PLC0415 - as above
 
 
 FORMATS = {
     "jsonl": Format(),
     "jsonl.gz": Format(compression="gz"),
     "jsonl.zst": Format(compression="zst"),
+    "json": Format("json"),
+    "json.gz": Format("json", "gz"),
+    "json.zst": Format("json", "zst"),
     "csv": Format("csv"),
     "csv.gz": Format("csv", "gz"),
     "csv.zst": Format("csv", "zst"),
+    "xml": Format("xml"),
+    "xml.gz": Format("xml", "gz"),
+    "xml.zst": Format("xml", "zst"),
     "parquet": Format("parquet"),
+    "xlsx": Format("xlsx"),
 }
 FORMATS |= {"jl": FORMATS["jsonl"], "ndjson": FORMATS["jsonl"]}
 _FSSPEC = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "smb", "hdfs", "webhdfs", "file")

@@ -1,0 +1,131 @@
+"""JSON arrays, XML, Excel files and chosen fields, read back by other people's readers."""
+
+import io
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+from openpyxl import load_workbook
+
+from skitter.store.excel import MAX_TEXT, write_excel
+from skitter.store.formats import csv_chunks, json_chunks, xml_chunks
+from skitter.store.merge import fill
+from skitter.store.outputs import FORMATS, open_output
+
+ITEMS = [
+    {"title": "a < b & 'c'", "price": 1.5, "tags": ["x", "y"]},
+    {"title": None, "more": {"a b": True, "1": 2}},
+]
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def lines_of(items):
+    return [json.dumps(item).encode() for item in items]
+
+
+class Source:
+    """Items as part files hold them."""
+
+    def __init__(self, items):
+        self._lines = lines_of(items)
+
+    def lines(self):
+        return iter(self._lines)
+
+    def chunks(self):
+        return iter([line + b"\n" for line in self._lines])
+
+
+def written(kind, items):
+    """Return the bytes of an output whose name is given, which may choose fields."""
+    file = io.BytesIO()
+    fill(file, Source(items), open_output(kind)._format, lambda _: None)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("items", [[], ITEMS[:1], ITEMS])
+def test_a_json_array_holds_the_items(items):
+    text = b"".join(json_chunks(lines_of(items)))
+    assert json.loads(text) == items
+    assert text.count(b"\n") == (len(items) + 2 if items else 1)
+
+
+def test_xml_has_the_form_of_scrapys_exporter():
+    root = etree.fromstring(b"".join(xml_chunks(lines_of(ITEMS))))
+    assert [root.tag, *(item.tag for item in root)] == ["items", "item", "item"]
+    assert root[0].findtext("title") == "a < b & 'c'"
+    assert root[0].findtext("price") == "1.5"
+    assert [value.text for value in root[0].find("tags").iter("value")] == ["x", "y"]
+    assert root[1].find("title").text is None
+    assert root[1].find("more").findtext("a_b") == "true"
+    assert root[1].find("more").findtext("_1") == "2"
+
+
+@given(st.lists(st.dictionaries(texts, texts | st.lists(texts, max_size=2), max_size=3), max_size=4))
+def test_any_item_gives_xml_that_parses(items):
+    root = etree.fromstring(b"".join(xml_chunks(lines_of(items))))
+    assert len(root) == len(items)
+    assert [len(item) for item in root] == [len(item) for item in items]
+
+
+def sheets(data):
+    book = load_workbook(io.BytesIO(data))
+    return [[[cell.value for cell in row] for row in sheet.iter_rows()] for sheet in book.worksheets]
+
+
+def test_excel_holds_the_values_and_texts_are_never_formulas():
+    items = [{"a": "=1+1", "b": 2, "c": True}, {"b": 10**20, "d": ["x"], "a": "http://example.com/"}]
+    (rows,) = sheets(written("x.xlsx", items))
+    assert rows == [
+        ["a", "b", "c", "d"],
+        ["=1+1", 2, True, None],
+        ["http://example.com/", str(10**20), None, '["x"]'],
+    ]
+    book = load_workbook(io.BytesIO(written("x.xlsx", items)))
+    assert {cell.data_type for cell in book.active["A"]} == {"s"}
+
+
+def test_an_excel_sheet_that_is_full_is_continued_and_long_texts_are_cut_with_a_warning(caplog):
+    file = io.BytesIO()
+    items = [{"n": n} for n in range(5)] + [{"n": "x" * (MAX_TEXT + 1)}]
+    with caplog.at_level(logging.WARNING):
+        write_excel(file, lambda: lines_of(items), (), lambda _: None, max_rows=3)
+    assert sheets(file.getvalue()) == [
+        [["n"], [0], [1]], [["n"], [2], [3]], [["n"], [4], ["x" * MAX_TEXT]],
+    ]  # fmt: skip
+    assert caplog.records[0].args == (1, MAX_TEXT)
+
+
+def test_without_items_an_excel_file_is_valid():
+    assert sheets(written("x.xlsx?fields=a,b", [])) == [[["a", "b"]]]
+
+
+def test_fields_are_chosen_and_ordered_in_every_format():
+    given = "?fields=price,title,absent"
+    assert written("x.csv" + given, ITEMS) == b"price,title,absent\r\n1.5,a < b & 'c',\r\n,,\r\n"
+    assert [json.loads(line) for line in written("x.jsonl" + given, ITEMS).splitlines()] == [
+        {"price": 1.5, "title": "a < b & 'c'"}, {"title": None},
+    ]  # fmt: skip
+    assert json.loads(written("x.json" + given, ITEMS)) == [
+        {"price": 1.5, "title": "a < b & 'c'"},
+        {"title": None},
+    ]
+    root = etree.fromstring(written("x.xml" + given, ITEMS))
+    assert [element.tag for element in root[0]] == ["price", "title"]
+    assert sheets(written("x.xlsx" + given, ITEMS))[0][0] == ["price", "title", "absent"]
+
+
+def test_chosen_columns_are_read_once():
+    reads = []
+    assert (
+        b"".join(csv_chunks(lambda: reads.append(1) or lines_of([{"b": 1}]), ["a", "b"])) == b"a,b\r\n,1\r\n"
+    )
+    assert reads == [1]
+
+
+@pytest.mark.parametrize("suffix", sorted(FORMATS))
+def test_every_suffix_is_a_file(suffix):
+    assert open_output(f"items.{suffix}").path.name == f"items.{suffix}"
