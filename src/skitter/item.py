@@ -111,9 +111,9 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 
 
 def without_surrogates(value: Any) -> Any:
-    """Replace lone surrogates by U+FFFD. JSON texts may contain them, but UTF-8 cannot encode them."""
+    """Replace each lone surrogate by U+FFFD. JSON texts may contain them, but UTF-8 cannot encode them."""
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, (list, tuple)):
         return [without_surrogates(inner) for inner in value]
     if isinstance(value, dict):

@@ -135,8 +135,8 @@ async def test_halves_of_characters_which_utf8_cannot_carry_are_replaced(job):
     await store.close()
     [item] = await job.result()
     name = next(name for name in item if name.startswith("te"))
-    assert (name, item[name]) == ("te\ufffd\ufffd\ufffdxt", "a\ufffd\ufffd\ufffdb")
-    assert item["in"] in (["\ufffd\ufffd\ufffd"], '["\ufffd\ufffd\ufffd"]')
+    assert (name, item[name]) == ("te\ufffdxt", "a\ufffdb")
+    assert item["in"] in (["\ufffd"], '["\ufffd"]')
 
 
 async def test_a_crawl_without_items_gives_an_empty_output(job):

@@ -95,9 +95,9 @@ def test_a_line_break_in_a_value_does_not_break_the_line():
 def test_half_a_character_is_replaced_rather_than_losing_the_item():
     item = {"t": "cut \ud83d", "l": ["\udc00"], "ok\ud800": 1}
     assert json.loads(encode_item(item)) == {
-        "t": "cut \ufffd\ufffd\ufffd",
-        "l": ["\ufffd\ufffd\ufffd"],
-        "ok\ufffd\ufffd\ufffd": 1,
+        "t": "cut \ufffd",
+        "l": ["\ufffd"],
+        "ok\ufffd": 1,
     }
 
 

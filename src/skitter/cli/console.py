@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from skitter._utils.visible import visible, visible_line
+
 
 def say(text: str) -> None:
-    """Print a message."""
-    sys.stderr.write(f"{text}\n")
+    """Print a message. Control and bidirectional characters are printed as escapes."""
+    sys.stderr.write(f"{visible(text)}\n")
     sys.stderr.flush()
 
 
@@ -19,7 +21,8 @@ def complain(message: str, remedy: str = "") -> None:
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()) -> str:
-    """Return rows as lines with aligned columns. The last column is not padded."""
+    """Return rows as lines with aligned columns, with control characters as escapes. The last column is not padded."""
+    rows = [[visible_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(

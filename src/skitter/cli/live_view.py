@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from skitter._utils.visible import visible
 from skitter.cli.tables import TOP_COLUMNS, status_lines, top_row
 from skitter.errors import SkitterError
 from skitter.run.control import JobStatus
@@ -43,7 +44,7 @@ async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
             try:
                 shown = _shown(await look(), detailed=detailed)
             except SkitterError as error:  # it may come back; who watches can leave
-                shown = Text(str(error), style="red")
+                shown = Text(visible(str(error)), style="red")
 
 
 def _shown(jobs: list[JobStatus], *, detailed: bool) -> RenderableType:
@@ -53,7 +54,7 @@ def _shown(jobs: list[JobStatus], *, detailed: bool) -> RenderableType:
     for place, name in enumerate(TOP_COLUMNS):
         table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
     for job in jobs:
-        table.add_row(*top_row(job), style="bold" if job.live else "")
+        table.add_row(*(Text(visible(cell)) for cell in top_row(job)), style="bold" if job.live else "")
     return table
 
 

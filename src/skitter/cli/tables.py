@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from skitter._utils.visible import visible
 from skitter.cli.console import aligned
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus
@@ -19,12 +20,12 @@ from skitter.run.control import JobStatus
 
 def to_json(value: Any) -> str:
     """Return a value as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(value)).decode()
+    return visible(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def to_json_line(value: Any) -> str:
     """Return a value as JSON in one line."""
-    return msgspec.json.encode(value).decode()
+    return visible(msgspec.json.encode(value).decode())
 
 
 def status_lines(job: JobStatus) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from skitter._utils.visible import visible_line
 from skitter.frontier.records import FrontierStatus
 
 
@@ -24,7 +25,7 @@ def errors(counters: Mapping[str, int]) -> dict[str, int]:
 
 def listed(counts: Mapping[str, int]) -> str:
     """Return counts by kind in one line."""
-    return ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
+    return ", ".join(f"{visible_line(kind)} {count:,}" for kind, count in counts.items())
 
 
 def amount(size: int) -> str:

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from skitter._utils.visible import VisibleFormatter, visible
+from skitter.item import without_surrogates
 from skitter.run.log_frames import extra_fields, send_frames
 
 Result = TypeVar("Result")
@@ -57,7 +59,7 @@ def set_up_logging(level: str, form: str, worker: str = "") -> None:
     if form == "json":
         handler.setFormatter(JsonFormatter())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+        handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("skitter")
     logger.handlers[:] = [handler]
     logger.setLevel(level.upper())
@@ -81,4 +83,8 @@ class JsonFormatter(logging.Formatter):
         fields |= extra_fields(record)
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(fields).decode()
+        try:
+            line = msgspec.json.encode(fields)
+        except UnicodeEncodeError:  # a lone surrogate
+            line = msgspec.json.encode(without_surrogates(msgspec.to_builtins(fields)))
+        return visible(line.decode())

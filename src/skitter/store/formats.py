@@ -14,6 +14,8 @@ from xml.sax.saxutils import escape
 import msgspec
 from isal import igzip
 
+from skitter._utils.visible import visible
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -54,12 +56,23 @@ _decode_item = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-def csv_chunks(lines: Callable[[], Iterable[bytes]], fields: Sequence[str] = ()) -> Iterator[bytes]:
+_FORMULA = re.compile("\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]|\t|\r")
+"""How a cell begins that a spreadsheet takes for a formula (OWASP, "CSV Injection"); some accept full-width signs."""
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,:][0-9]+)*(?:[eE][+-]?[0-9]+)?%?")
+
+
+def csv_chunks(
+    lines: Callable[[], Iterable[bytes]], fields: Sequence[str] = (), *, spreadsheet: bool = False
+) -> Iterator[bytes]:
     """Convert JSON lines to UTF-8 CSV. ``lines`` is called once for the columns, unless they are given, and once for the rows.
 
     Columns are the given ``fields``, or all fields in order of first appearance. ``None`` and missing fields are empty
     cells, strings are written as they are, and all other values as JSON text. Without items and ``fields`` the result is
     empty: not even a header is written.
+
+    ``spreadsheet``: write the file for people who open it in a spreadsheet. A text that a spreadsheet would take for a
+    formula begins with an apostrophe, control and bidirectional characters become escapes as in JSON, and the file
+    begins with a byte order mark, without which Excel does not read UTF-8.
     """
     columns = dict.fromkeys(fields)
     if not fields:
@@ -70,11 +83,13 @@ def csv_chunks(lines: Callable[[], Iterable[bytes]], fields: Sequence[str] = ())
         if empty:
             return
     buffer = io.StringIO(newline="")
+    buffer.write("\ufeff" if spreadsheet else "")
     writer = csv.writer(buffer)
-    writer.writerow(columns)
+    writer.writerow(map(_harmless, columns) if spreadsheet else columns)
     for line in lines():
         item = _decode_item(line)
-        writer.writerow([_cell(item[column]) if column in item else "" for column in columns])
+        row = (_cell(item[column]) if column in item else "" for column in columns)
+        writer.writerow(map(_harmless, row) if spreadsheet else row)
         if buffer.tell() > _CHUNK_SIZE:
             yield _take(buffer)
     yield _take(buffer)
@@ -92,6 +107,11 @@ def _cell(value: msgspec.Raw) -> str:
     if text.startswith(b'"'):
         return _decode_text(text)
     return "" if text == b"null" else text.decode()
+
+
+def _harmless(text: str) -> str:
+    text = visible(text)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def select_fields(line: bytes, fields: Sequence[str]) -> bytes:

@@ -38,6 +38,8 @@ class Format(msgspec.Struct, frozen=True):
     compression: Compression = ""
     fields: tuple[str, ...] = ()
     """The fields to write, in order. Empty: all fields."""
+    spreadsheet: bool = False
+    """Whether a CSV file is meant for a spreadsheet; see :func:`~skitter.store.formats.csv_chunks`."""
 
 
 class ItemSource(Protocol):
@@ -157,7 +159,7 @@ def fill(file: BinaryIO, source: ItemSource, file_format: Format, on_chunk: Call
         write_excel(file, lines, file_format.fields, on_chunk)
         return
     if shape == "csv":
-        chunks = csv_chunks(lines, file_format.fields)
+        chunks = csv_chunks(lines, file_format.fields, spreadsheet=file_format.spreadsheet)
     elif shape == "json":
         chunks = json_chunks(lines())
     elif shape == "xml":

@@ -93,9 +93,9 @@ def _suffixes(name: str) -> list[str]:
 
 def _file(file_format: Format) -> OutputFactory:
     def make(address: OutputAddress) -> Output:
-        _refuse_options(address, known=("fields",))
-        _check_format(file_format, address)
-        chosen = msgspec.structs.replace(file_format, fields=_fields(address.options))
+        known = ("fields", _SPREADSHEET) if file_format.shape == "csv" else ("fields",)
+        _refuse_options(address, known)
+        chosen = _with_options(file_format, address, dict(address.options))
         return FileOutput(address.target, Path(address.rest), chosen)
 
     return make
@@ -158,21 +158,33 @@ def _remote(address: OutputAddress) -> Output:
             remedy=f"use a name that ends in one of {', '.join(FORMATS)}",
             field="output",
         )
-    _check_format(file_format, address)
-    file_format = msgspec.structs.replace(file_format, fields=_fields(options))
-    options.pop("fields", None)
+    file_format = _with_options(file_format, address, options)
     return RemoteOutput(RemoteLocation(address.kind, address.rest, file_format, options), buffer_options)
 
 
-def _check_format(file_format: Format, address: OutputAddress) -> None:
+def _with_options(file_format: Format, address: OutputAddress, options: dict[str, str]) -> Format:
+    """Return a format with its options, which are removed from ``options``. Raises StoreError."""
     if file_format.shape == "parquet":
         with needing("parquet", f"output kind {address.kind!r}", StoreError):
             import pyarrow  # noqa: F401, ICN001, PLC0415 - tests whether it is installed
     if file_format.shape == "xlsx":
         with needing("excel", f"output kind {address.kind!r}", StoreError):
             import xlsxwriter  # noqa: F401, PLC0415 - as above
+    file_format = msgspec.structs.replace(file_format, fields=_fields(options))
+    options.pop("fields", None)
+    if file_format.shape != "csv" or (choice := options.pop(_SPREADSHEET, "no")) == "no":
+        return file_format
+    if choice != "yes":
+        raise StoreError(
+            f"option {_SPREADSHEET}={choice} of output {shown_url(address.target)!r}",
+            remedy="write yes or no",
+            field=_SPREADSHEET,
+        )
+    return msgspec.structs.replace(file_format, spreadsheet=True)
 
 
+_SPREADSHEET = "spreadsheet"
+"""Option of CSV files; see :func:`~skitter.store.formats.csv_chunks`."""
 FORMATS = {
     "jsonl": Format(),
     "jsonl.gz": Format(compression="gz"),

@@ -17,7 +17,7 @@ import xxhash
 from skitter._utils.backoff import Backoff
 from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import StoreError
-from skitter.item import encode_item, item_fields
+from skitter.item import encode_item, item_fields, without_surrogates
 from skitter.store.columns import ID_COLUMN, Columns, quoted
 from skitter.store.contract import GroupError, ItemGroup, OutputContext, RangesByPart, StoreContext, item_id
 
@@ -256,7 +256,7 @@ def _text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        return str(without_surrogates(value))
     return value
 
 

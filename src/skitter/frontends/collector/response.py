@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import uuid
-from email.message import Message
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.html.selector import SelectorList
 from skitter.response import Response
+from skitter.web.file_names import file_name_of
 from skitter.web.headers import Headers
-
-_UNSAFE = re.compile(r"[^\w.\- ]+")
 
 
 class CollectorResponse:
@@ -82,14 +78,12 @@ class CollectorResponse:
     def file_name(self) -> str:
         """A file name from ``Content-Disposition`` (RFC 6266) or the URL, without folders.
 
-        Unsafe characters become underscores. The default is ``index``, with ``.html`` for HTML pages.
+        Unsafe characters become underscores. The default is ``index``, with ``.html`` for HTML pages. The name has at most 200
+        bytes; see :func:`skitter.web.file_names.file_name_of`.
         """
-        name = _disposed(self.response.header("content-disposition"))
-        name = name or unquote(urlsplit(self.url).path).rpartition("/")[2]
-        name = _UNSAFE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(". ")
-        if name:
-            return name[-200:]
-        return "index.html" if self.response.is_html else "index"
+        response = self.response
+        default = "index.html" if response.is_html else "index"
+        return file_name_of(self.url, response.header("content-disposition"), default)
 
     async def save(self, path: str | Path) -> None:
         """Write the body to a file atomically."""
@@ -97,14 +91,6 @@ class CollectorResponse:
 
     def __repr__(self) -> str:
         return f"<CollectorResponse {self.status} {self.url}>"
-
-
-def _disposed(header: str) -> str:
-    if not header:
-        return ""
-    message = Message()
-    message["Content-Disposition"] = header
-    return message.get_filename() or ""
 
 
 def _write(path: Path, body: bytes) -> None:

@@ -1,0 +1,50 @@
+"""Makes text from other people's pages harmless to print.
+
+Control characters can move the cursor, change the title of a terminal or run its functions. Bidirectional controls
+reverse the order in which a line is read. Such characters are printed as escapes.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from types import TracebackType
+
+_HIDDEN = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls (Unicode UAX 9)
+    "\u2028\u2029\ufeff\ud800-\udfff]"  # separators of lines, byte order mark, lone surrogates
+)
+_ANY = "\\u%04x"
+
+
+def visible(text: str) -> str:
+    """Return a text with its control and bidirectional characters as escapes. Tabs and line feeds remain.
+
+    The escapes are those of JSON. So the result of a JSON text is JSON with the same value.
+    """
+    return text if text.isascii() and text.isprintable() else _HIDDEN.sub(_escape, text)
+
+
+def visible_line(text: str) -> str:
+    """Return a text in one line: as :func:`visible`, with tabs and line feeds as escapes too."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return _ANY % ord(found[0])
+
+
+class VisibleFormatter(logging.Formatter):
+    """Formats log records for a terminal. Lines after the first are indented, so that no message looks like several."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
+        """Return the line of a record."""
+        return visible(super().formatMessage(record)).replace("\n", "\n    ")
+
+    def formatException(  # noqa: N802 - the name in logging
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        """Return a traceback."""
+        return visible(super().formatException(ei))
