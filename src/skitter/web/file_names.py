@@ -16,8 +16,8 @@ _MAX_BYTES = 200
 def file_name_of(url: str, content_disposition: str = "", default: str = "index") -> str:
     """Return a file name from ``Content-Disposition`` (RFC 6266) or else from the last segment of a URL's path.
 
-    The name contains no folder, no control character and nothing that a shell interprets, is not hidden, is not the
-    name of a device on Windows, and has at most 200 bytes, of which the last ones are kept: its extension.
+    The name contains no folder, no control character and nothing that a shell interprets, is not hidden, and is not
+    the name of a device on Windows. It has at most 200 bytes; a longer name loses its beginning and keeps its extension.
     """
     name = _disposed(content_disposition) or unquote(urlsplit(url).path).rpartition("/")[2]
     name = _UNSAFE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(". ").lstrip("-")
