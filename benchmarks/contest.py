@@ -18,6 +18,9 @@ class Entrant(NamedTuple):
     limit: int = 0
     prepare: Callable[[Path], None] | None = None
     """Called with the empty folder of each run."""
+    frontier: str = ""
+    hosts: str = ""
+    """Hosts to follow links on, besides that of the first page."""
 
 
 class Run(NamedTuple):
@@ -62,7 +65,15 @@ def contest(scenario, entrants, start, truth, *, rounds, served_rate=None):
 
 
 def _run(entrant, folder, start, truth):
-    job = Job(start, folder / "out.jsonl", entrant.concurrency, entrant.workers, entrant.limit)
+    job = Job(
+        start,
+        folder / "out.jsonl",
+        entrant.concurrency,
+        entrant.workers,
+        entrant.limit,
+        entrant.frontier,
+        entrant.hosts,
+    )
     if entrant.prepare is not None:
         entrant.prepare(folder)
     usage = measure(CRAWLERS[entrant.crawler](job), folder)

@@ -1,6 +1,5 @@
 """The crawlers that are compared: how each is started, and what it must have written."""
 
-import importlib.util
 import json
 import sys
 from collections import Counter
@@ -19,6 +18,9 @@ class Job(NamedTuple):
     workers: int = 1
     limit: int = 0
     """Stop after so many pages; 0: at the end."""
+    frontier: str = ""
+    """URL of the frontier; empty: a file."""
+    hosts: str = ""
 
 
 class WrongOutput(Exception):
@@ -36,18 +38,27 @@ def scrapy(job):
 
 def skitter(job):
     command = [str(Path(sys.executable).with_name("skitter")), "run", str(HERE / "skitter_spider.py")]
-    command += ["-a", f"start={job.start}", "-o", str(job.output), "--job", "bench", "--quiet"]
+    command += [
+        "-a",
+        f"start={job.start}",
+        "-a",
+        f"hosts={job.hosts}",
+        "-o",
+        str(job.output),
+        "--job",
+        "bench",
+        "--quiet",
+    ]
     command += ["--no-robots", "--delay", "0", "--workers", str(job.workers)]
     command += ["--concurrency", str(job.concurrency), "--concurrency-per-slot", str(job.concurrency)]
+    if job.frontier:
+        command += ["--frontier", job.frontier]
     return [*command, "--limit", str(job.limit)] if job.limit else command
 
 
 def skitter_of(checkout):
     """Return the crawler of another checkout of skitter, so that two versions can be compared in one run."""
-    spec = importlib.util.spec_from_file_location("other_crawlers", checkout / "benchmarks" / "crawlers.py")
-    other = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(other)
-    return lambda job: ["env", f"PYTHONPATH={checkout / 'src'}", *other.skitter(job)]
+    return lambda job: ["env", f"PYTHONPATH={checkout / 'src'}", *skitter(job)]
 
 
 CRAWLERS = {"plain": plain, "scrapy": scrapy, "skitter": skitter}

@@ -2,19 +2,21 @@
 
 import asyncio
 import contextlib
+import socket
+import subprocess
 import tempfile
+import time
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from contest import Entrant, contest, copier, summarize
 from preload import preload
-from webserver import nginx, site_files
+from webserver import free_port, nginx, site_files
 
 from skitter.testing import GeneratedSite, SiteProcess
 
 FRONTIER_FILE = ".skitter/bench/frontier.db"
-LATENCY = 0.1
-IN_FLIGHT = 64
 _LARGEST = 100_000
 """Pages of the largest site."""
 
@@ -127,28 +129,110 @@ def workers(bench):
     ]
 
 
+class SlowSite(NamedTuple):
+    """A site whose answers take a fixed time, and how it is crawled."""
+
+    pages: int
+    seconds: float = 0.1
+    in_flight: int = 64
+    hosts: int = 1
+    workers: int = 1
+    redis: bool = False
+
+    @property
+    def bound(self):
+        """The highest possible number of pages per second."""
+        return self.in_flight / self.seconds
+
+
+SLOW_SITES = {
+    "100 ms": SlowSite(6_400),
+    "20 ms": SlowSite(6_400, 0.02),
+    "500 ms": SlowSite(1_600, 0.5),
+    "256 in flight": SlowSite(6_400, in_flight=256),
+    "50 hosts": SlowSite(6_400, hosts=50),
+    "2 workers": SlowSite(6_400, workers=2),
+    "Redis": SlowSite(6_400, redis=True),
+    "Redis, 2 workers": SlowSite(6_400, redis=True, workers=2),
+}
+
+
 def latency(bench):
-    """Pages a second, by the server's log, where each answer takes 100 ms and 64 may be in flight."""
-    arguments = {"pages": 6_400}
-    runs = []
-    names = [name for name in bench.crawlers if name != "scrapy"]
-    for _round in range(bench.rounds):
-        for name in names:
-            # A server of its own for each run: its log is that run's alone.
-            with SiteProcess("skitter.testing:GeneratedSite", arguments, delay=LATENCY) as server:
-                truth = titles(GeneratedSite(**arguments), server.origins)
-                entrant = {name: Entrant(name, concurrency=IN_FLIGHT)}
-                runs += contest(
-                    "latency", entrant, server.url, truth, rounds=1, served_rate=lambda: _rate(server.hits())
-                )
-    if "skitter" not in names:
-        return runs, []
-    rate = summarize(runs, "skitter").pages_per_second
-    return runs, [Goal("share of 640 pages/s", rate / (IN_FLIGHT / LATENCY), 0.9, True)]
+    """Pages a second, by the server's log, where each answer takes its time and the number in flight is limited."""
+    runs, goals = [], []
+    for name, slow in SLOW_SITES.items():
+        crawlers = [crawler for crawler in bench.crawlers if crawler != "scrapy"]
+        if slow != SlowSite(slow.pages, slow.seconds, slow.in_flight):
+            crawlers = [crawler for crawler in crawlers if crawler != "plain"]  # one host, one process
+        logs = {crawler: [] for crawler in crawlers}
+        for _round in range(bench.rounds):
+            for crawler in crawlers:
+                hits = []
+                runs += _crawl_slowly(name, slow, crawler, hits)
+                logs[crawler].append(hits)
+        for crawler, rounds in logs.items():
+            in_flight, gap = median(map(mean_in_flight, rounds)), median(_gap(hits, slow) for hits in rounds)
+            print(
+                f"  {name}, {crawler}: {in_flight:.1f} in flight, {gap * 1000:.1f} ms until a place is taken again"
+            )
+            if crawler == "skitter":
+                share = summarize(runs, f"{name}, skitter").pages_per_second / slow.bound
+                goals.append(Goal(f"{name}: share of {slow.bound:.0f} pages/s", share, 0.9, True))
+    return runs, goals
 
 
-def _rate(hits):
-    return len(hits) / (max(hit.ended for hit in hits) - hits[0].received)
+def _crawl_slowly(name, slow, crawler, hits):
+    # A server of its own for each run: its log is that run's alone.
+    arguments = {"pages": slow.pages, "hosts": slow.hosts}
+    with contextlib.ExitStack() as stack:
+        site = SiteProcess("skitter.testing:GeneratedSite", arguments, hosts=slow.hosts, delay=slow.seconds)
+        server = stack.enter_context(site)
+        frontier = f"{stack.enter_context(redis_server())}/0" if slow.redis else ""
+        hosts = ",".join({origin.partition(":")[0] for origin in server.origins})
+        entrant = Entrant(crawler, slow.in_flight, slow.workers, frontier=frontier, hosts=hosts)
+
+        def served_rate():
+            hits.extend(server.hits())
+            return len(hits) / (max(hit.ended for hit in hits) - hits[0].received)
+
+        truth = titles(GeneratedSite(**arguments), server.origins)
+        label = f"{name}, {crawler}"
+        return contest("latency", {label: entrant}, server.url, truth, rounds=1, served_rate=served_rate)
+
+
+def mean_in_flight(hits):
+    """Return the mean number of requests that the server had, in the middle half of a crawl."""
+    first, last = hits[0].received, max(hit.ended for hit in hits)
+    begin, end = first + (last - first) / 4, last - (last - first) / 4
+    return sum(max(0.0, min(hit.ended, end) - max(hit.received, begin)) for hit in hits) / (end - begin)
+
+
+def _gap(hits, slow):
+    """Return the median time from the end of an answer to the request that takes its place."""
+    ended = sorted(hit.ended for hit in hits)
+    return median(
+        hit.received - end
+        for end, hit in zip(
+            ended[len(hits) // 4 :], hits[len(hits) // 4 + slow.in_flight * slow.workers :], strict=False
+        )
+    )
+
+
+@contextlib.contextmanager
+def redis_server():
+    """Run a Redis server without persistence; gives its URL."""
+    port = free_port()
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/tmp"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        while process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            time.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
 
 
 SCENARIOS = {

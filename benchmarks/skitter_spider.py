@@ -6,10 +6,10 @@ from skitter import Spider
 
 
 class Titles(Spider):
-    def __init__(self, start, **kwargs):
+    def __init__(self, start, hosts="", **kwargs):
         super().__init__(**kwargs)
         self.start_urls = [start]
-        self.allowed_domains = [urlsplit(start).hostname]
+        self.allowed_domains = [urlsplit(start).hostname, *filter(None, hosts.split(","))]
 
     def parse(self, response):
         yield {"url": response.url, "title": response.css("title::text").get()}

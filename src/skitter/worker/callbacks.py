@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import time
 import traceback
+from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 from types import GeneratorType
 from typing import Any
@@ -13,6 +16,55 @@ from skitter.item import is_item
 from skitter.links import Links, SkippedLinks
 from skitter.request import Request
 from skitter.spider import Spider
+
+_TURN_SECONDS = 0.001
+"""Time that callbacks may take in one turn of the event loop. A place is taken again after about four turns."""
+
+
+class CallbackPacer:
+    """Spreads the callbacks of a burst of answers over several turns of the event loop.
+
+    If all of them ran in one turn, no socket would be served and no place taken again meanwhile, so that the next answers
+    would come in a burst as well.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_busy = False
+        """Whether callbacks have run in this turn."""
+        self._began = 0.0
+        """When the first callback of this turn was let through."""
+        self._share = 1
+        """Number of waiting callbacks to let through in one turn: as many as fitted before."""
+
+    async def wait(self) -> None:
+        """Wait for the turn in which the next callback may run: this one, unless its time is used up."""
+        if not self._is_busy:
+            self._is_busy = True
+            self._began = time.perf_counter()
+            self._loop.call_soon(self._begin_turn)
+        elif self._waiting or time.perf_counter() - self._began > _TURN_SECONDS:
+            turn = self._loop.create_future()
+            self._waiting.append(turn)
+            await turn
+
+    def _begin_turn(self) -> None:
+        waiting = self._waiting
+        if not waiting:
+            self._is_busy = False
+            return
+        now = time.perf_counter()
+        seconds, self._began = now - self._began, now
+        if seconds > _TURN_SECONDS:
+            self._share = max(1, self._share // 2)
+        elif seconds < _TURN_SECONDS / 2:
+            self._share += 1
+        for _ in range(min(self._share, len(waiting))):
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        self._loop.call_soon(self._begin_turn)
 
 
 def find_method(owner: object, name: str) -> Callable[..., Any] | None:

@@ -30,7 +30,7 @@ _MAX_BATCH = 256
 """Pages of one commit."""
 _MIN_BATCH = 16
 """Pages for which a commit does not wait for more."""
-_BATCH_DELAY = 0.001
+_BATCH_DELAY = 0.005
 """Time in seconds that a smaller batch waits for more pages: ten pages cost hardly more to commit than one."""
 _PARTITION_TIMEOUT = 0.1
 """Time in seconds that commits wait for the slowest partition before the other partitions continue."""

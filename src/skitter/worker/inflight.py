@@ -10,9 +10,9 @@ from skitter.frontier.records import FetchReport, Lease
 from skitter.queues import EVERY_OTHER, QueueQuotas, queue_of
 from skitter.worker import DRAIN_SECONDS
 
-_REPORT_DELAY = 0.002
-"""Time in seconds to collect fetch reports before the frontier is asked for more leases, so that one call serves
-several. It is cut short when a quarter of the concurrency has ended."""
+REPORT_DELAY = 0.002
+"""Time in seconds to collect fetch reports for a frontier that many workers share, so that one call serves several. It is
+cut short when a quarter of the concurrency has ended. A frontier on this machine is asked at once."""
 _UNCOMMITTED_PER_FETCH = 1
 """Pages that may wait for their commit, per concurrent fetch, unless a store buffers more."""
 
@@ -139,8 +139,15 @@ class Inflight:
     waits for an event of it: ``lease_wakeup`` and ``commit_wakeup``.
     """
 
-    def __init__(self, concurrency: int, buffered: int = 0, budget: QueueBudget | None = None) -> None:
-        """``buffered``: number of items that a store collects before it writes them."""
+    def __init__(
+        self,
+        concurrency: int,
+        buffered: int = 0,
+        budget: QueueBudget | None = None,
+        *,
+        report_delay: float = 0.0,
+    ) -> None:
+        """``buffered``: number of items that a store collects before it writes them. ``report_delay``: see :data:`REPORT_DELAY`."""
         self.loop = asyncio.get_running_loop()
         self.concurrency = concurrency
         """Maximum number of concurrent fetches. It may change at any time."""
@@ -169,6 +176,7 @@ class Inflight:
         self._returned: list[int] = []
         """Leases to release."""
         self._reports: list[FetchReport] = []
+        self._report_delay = report_delay
         self._reports_sent = asyncio.Event()
         """Set when the next call for leases has been answered."""
 
@@ -206,10 +214,10 @@ class Inflight:
             self.budget.end(slot)
         self._reports.append(report)
         waiting = len(self._reports)
-        if waiting * 4 >= self.concurrency:
+        if not self._report_delay or waiting * 4 >= self.concurrency:
             self.lease_wakeup.set()
         elif waiting == 1:
-            self.loop.call_later(_REPORT_DELAY, self.lease_wakeup.set)
+            self.loop.call_later(self._report_delay, self.lease_wakeup.set)
 
     def take_reports(self) -> list[FetchReport]:
         """Return the fetch reports to send, and start a new list."""

@@ -405,7 +405,7 @@ class LinkCollector:
         if queue:
             batch.slots = [slot_in(queue, slot) for slot in batch.slots]
             changes["queue"] = "" if queue == DEFAULT_QUEUE else queue
-        request = common.replace(**changes)
+        request = common.replace(url=batch.urls[0], **changes)  # for the message of an error
         _check_schedule(request, base_url)
         return Entry(
             b"", "", "", encode_request(request), request.priority, request.not_before, request.delay

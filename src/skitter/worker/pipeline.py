@@ -22,7 +22,7 @@ from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.web.headers import parse_retry_after
-from skitter.worker.callbacks import describe, find_callback, run_callback
+from skitter.worker.callbacks import CallbackPacer, describe, find_callback, run_callback
 from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
@@ -119,6 +119,7 @@ class RequestPipeline:
             hooks["after_request"],
         )
         self._before_send_hooks, self._on_headers_hooks = hooks["before_send"], hooks["on_headers"]
+        self._pacer = CallbackPacer()
         self._blocked_statuses = fetcher.capabilities.blocked_statuses
 
     async def process(self, inflight: InflightRequest) -> Page | None:
@@ -288,6 +289,7 @@ class RequestPipeline:
 
     async def _parse(self, page: Page, response: Response) -> None:
         callback = find_callback(self._spider, _name(page.request.callback))
+        await self._pacer.wait()
         results = await run_callback(callback, response, **page.request.cb_kwargs)
         await self._collect(page, results, response)
         if page.decision is DONE:

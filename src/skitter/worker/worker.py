@@ -26,7 +26,7 @@ from skitter.worker.committer import Committer
 from skitter.worker.control import CrawlControl
 from skitter.worker.heartbeat import Heartbeat, WorkerReporter
 from skitter.worker.hooks import Hooks, call
-from skitter.worker.inflight import Inflight, make_queue_budget
+from skitter.worker.inflight import REPORT_DELAY, Inflight, make_queue_budget
 from skitter.worker.leaser import LeaseObserver, Leaser
 from skitter.worker.links import LinkCollector
 from skitter.worker.pipeline import RequestPipeline
@@ -79,6 +79,7 @@ class Worker:
             settings.concurrency if concurrency is None else concurrency,
             0 if buffering is None else buffering.items,
             budget,
+            report_delay=REPORT_DELAY if frontier.shared else 0.0,
         )
         self._control = CrawlControl(frontier, self._inflight)
         self._robots = RobotsGate(parts.fetcher, frontier, settings) if settings.robots else None
