@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skitter.fetch.contract import FetcherCapabilities, TimedOut
@@ -19,8 +19,8 @@ from skitter.fetch.robots import (
     fetch_robots,
     origin_of,
     parse_robots,
-    product_token,
 )
+from skitter.fetch.robots_rules import product_token
 from skitter.response import Response
 
 ORIGIN = "http://site.test:8080"
@@ -201,6 +201,176 @@ def test_the_group_of_our_product_token_rules_and_else_that_of_all(text, allowed
     assert allows(text) is allowed
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "Crawl-delay: 5",
+        "Invalid: x",
+        "Sitemap: http://s/",
+        "Host: h",
+        "Request-rate: 1/5",
+        "Noindex: /x",
+        "Clean-param: a /b",
+        "",
+        "# x",
+        "rubbish",
+        "Visit-time: 0400-0845",
+    ],
+)
+def test_other_records_never_end_a_group(other):
+    """RFC 9309, 2.2.4: parsing of other records MUST NOT interfere with the parsing of explicitly defined records."""
+    assert not allows(f"User-agent: skitter\n{other}\nUser-agent: *\nDisallow: /private/")
+    assert not allows(f"User-agent: *\n{other}\nUser-agent: otherbot\nDisallow: /private/")
+    assert not allows(f"User-agent: skitter\nDisallow: /a\n{other}\nDisallow: /private/")
+    assert allows(f"User-agent: skitter\nDisallow: /a\n{other}\nUser-agent: *\nDisallow: /private/")
+
+
+@pytest.mark.parametrize(
+    ("text", "delay"),
+    [
+        ("User-agent: *\nCrawl-delay: 5\nDisallow: /x", 5),
+        ("User-agent: skitter\nCrawl-delay: 5\nUser-agent: *\nCrawl-delay: 7\nDisallow: /x", 5),
+        ("User-agent: otherbot\nCrawl-delay: 5\nUser-agent: skitter\nDisallow: /x", 5),
+        ("User-agent: otherbot\nCrawl-delay: 5\nUser-agent: skitter\nCrawl-delay: 1\nDisallow: /x", 1),
+        ("User-agent: skitter\nUser-agent: *\nCrawl-delay: 2\nDisallow: /x", 2),
+        ("User-agent: skitter\nDisallow: /x\n\nUser-agent: *\nCrawl-delay: 7", None),
+        ("User-agent: skitter\nDisallow: /x\nCrawl-delay: 3\nUser-agent: *\nDisallow: /", 3),
+        ("User-agent: *\nCrawl-delay: soon", None),
+        ("User-agent: *\nCrawl-delay: -1", None),
+        ("User-agent: *\nCrawl-delay: inf", None),
+        ("Crawl-delay: 9\nUser-agent: *\nDisallow: /x", None),
+    ],
+)
+def test_a_crawl_delay_belongs_to_the_user_agents_before_it_and_else_to_its_group(text, delay):
+    assert policy(text).crawl_delay == delay
+
+
+@pytest.mark.parametrize("character", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_only_cr_and_lf_end_a_line(character):
+    """RFC 9309, 2.2: EOL = CR / LF / CRLF."""
+    assert not allows(
+        f"User-agent: *\nDisallow: /private/{character}Allow: /private/x",
+        f"/private/{character}Allow:%20/private/x",
+    )
+    assert allows(f"User-agent: *\n# {character}Disallow: /private/")
+    for end in ("\r", "\n", "\r\n"):
+        assert not allows(f"User-agent: *{end}Disallow: /private/{end}")
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "allowed"),
+    [
+        # the examples of 2.2.2 and 2.2.3
+        ("/foo/bar?baz=quz", "/foo/bar?baz=quz", False),
+        ("/foo/bar?baz=https://foo.bar", "/foo/bar?baz=https://foo.bar", False),
+        ("/foo/bar/\u30c4", "/foo/bar/%E3%83%84", False),
+        ("/foo/bar/%E3%83%84", "/foo/bar/\u30c4", False),
+        ("/foo/bar/%62%61%7A", "/foo/bar/baz", False),
+        ("/path/file-with-a-%2A.html", "/path/file-with-a-*.html", False),
+        ("/path/foo-%24", "/path/foo-$", False),
+        # escapes, case, wildcards
+        ("/a%3cd.html", "/a%3Cd.html", False), ("/a%2fb.html", "/a/b.html", True), ("/%7ejoe/", "/~joe/x", False),
+        ("/PRIVATE", "/private", True), ("/fish*", "/fishheads", False), ("/*.php$", "/x.php?a", True),
+        ("/*.php$", "/a/x.php", False), ("/fish*.php", "/fishheads/catfish.php?x", False), ("/a*b*c", "/axbxx", True),
+        ("*/x", "/y/x", False), ("$", "/", True), ("/$", "/", False), ("/$", "/x", True), ("/a$b", "/a$b", False),
+        ("/a b", "/a%20b", False), ("/caf\xe9".encode("latin-1"), "/caf%E9", False), ("/x" * 9000, "/x" * 8400, False),
+        ("*" * 1000 + "x", "/" + "a" * 5000, True), ("/*a" * 40 + "$", "/" + "a" * 3000 + "b", True),
+    ],
+)  # fmt: skip
+def test_paths_are_compared_octet_by_octet(rule, path, allowed):
+    rule = rule.encode() if isinstance(rule, str) else rule
+    assert allows(b"User-agent: *\nDisallow: " + rule, path) is allowed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\xefUser-agent: *\nDisallow: /private/", "User-agent *\nDisallow /private/", "Useragent: *\nDissalow: /private/",
+        "User-agents: *\nDisallowed: /private/", "User-agent: *\nDisallow\xa0: /private/", "User-agent: *\nDisallow:\xa0/private/",
+        "User-agent: *\nDisallow all: /private/", "User-agent: * and more\nDisallow: /private/",
+        "User-agent: *\nDisallow: /private/\nuser agents are welcome here\nDisallow: /b",
+        "User-agent: *\nuser agents are welcome here\nDisallow: /private/",
+        "User-agent: *\nAllow: /private/x y\nDisallow: /private/", "User-agent: *\nDisallow: /private/\0x",
+    ],
+)  # fmt: skip
+def test_typing_errors_forbid_as_they_do_for_google(text):
+    assert not allows(text if "\xa0" in text else text.encode("latin-1"))
+
+
+class GoogleMatcher:
+    """The decisions of Google's published matcher, for one product token; written anew from its rules."""
+
+    def __init__(self, body, token):
+        self.best = {"own": [0, 0], "all": [0, 0]}
+        self._token, self._agents, self._ended, self.addressed = token.lower(), set(), False, False
+        self._lines = body.decode("latin-1").replace("\r", "\n").split("\n")
+
+    def allows(self, path):
+        for line in self._lines:
+            record = line.partition("#")[0].strip(" \t\v\f")
+            key, colon, value = record.partition(":")
+            if not colon:
+                words = record.split()
+                if len(words) != 2:
+                    continue
+                key, value = words
+            self._take(key.strip().lower(), value.strip(" \t\v\f"), path)
+        disallow, allow = self.best["own"] if self.addressed else self.best["all"]
+        return disallow <= allow
+
+    def _take(self, key, value, path):
+        if key.startswith(("user-agent", "useragent", "user agent")):
+            if self._ended:
+                self._agents, self._ended = set(), False
+            name = value[
+                : len(value) - len(value.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"))
+            ]
+            if value[:1] == "*" and value[1:2].strip() == "":
+                self._agents.add("all")
+            elif name.lower() == self._token:
+                self._agents.add("own")
+                self.addressed = True
+        elif key.startswith(("allow", "disallow", "disalow")) and self._agents:
+            self._ended = True
+            if self._matches(value, path):
+                kind = "own" if "own" in self._agents else "all"
+                side = 1 if key.startswith("allow") else 0
+                self.best[kind][side] = max(self.best[kind][side], len(value))
+
+    def _matches(self, pattern, path):
+        at = {0}
+        for index, character in enumerate(pattern):
+            if character == "$" and index == len(pattern) - 1:
+                return len(path) in at
+            if character == "*":
+                at = set(range(min(at), len(path) + 1)) if at else at
+            else:
+                at = {place + 1 for place in at if path[place : place + 1] == character}
+        return bool(at)
+
+
+_LINES = st.one_of(
+    st.builds(
+        "{}{}{}".format,
+        st.sampled_from(["User-agent", "user-agent", "Disallow", "disallow", "Allow", "Disalow", "Crawl-delay", "Sitemap", "Foo", "Useragent", "User-agents"]),
+        st.sampled_from([":", ": ", " ", " : ", ":\t"]),
+        st.sampled_from(["", "*", "* x", "skitter", "Skitter/2", "skitter-x", "other", "/", "/a", "/a/", "/a/b", "/*b", "/a$", "/*$", "/a/*/b", "5", "*a", "a", "/a b", "x y"]),
+    ),
+    st.sampled_from(["", "# c", "rubbish", "user agents are welcome", "Disallow", ": x", "Disallow all of it", "Disallow /a:b", "Allow /a:b", "Allow all: /a"]),
+)  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(_LINES, max_size=9),
+    st.sampled_from(["\n", "\r", "\r\n"]),
+    st.sampled_from(["/", "/a", "/a/", "/a/b", "/b", "/a/x/b", "/ab", "/a:b", "/c"]),
+)
+def test_no_url_that_google_forbids_is_allowed(lines, end, path):
+    text = end.join(lines).encode()
+    assert GoogleMatcher(text, "skitter").allows(path) or not allows(text, path)
+
+
 def test_a_crawler_without_a_product_token_obeys_the_group_of_all():
     text = "User-agent: 123\nAllow: /\n\nUser-agent: *\nDisallow: /private/"
     assert not allows(text, token="")
@@ -243,6 +413,7 @@ def test_any_bytes_can_be_parsed(body):
         ("Mozilla/5.0 (compatible; Foobot/2.1; +http://foo)", "Foobot"),
         ("Mozilla/5.0 (X11; Linux)", "Mozilla"),
         ("123", ""),
+        ("360Spider/1.0", ""),
         ("", ""),
     ],
 )

@@ -134,3 +134,23 @@ def test_the_time_limit_stops_a_run_gracefully_and_the_next_one_goes_on(serve, t
     second = asyncio.run(Crawl(spec).run())
     assert (second.state, second.status.done) == (JobState.FINISHED, 21)
     assert len((tmp_path / "items.jsonl").read_text().splitlines()) == 21
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_reported"),
+    [
+        ({"user_agent": "360Spider/1.0"}, True),
+        ({"user_agent": "bot/1"}, False),
+        ({"user_agent": "1", "robots": False}, False),
+    ],
+)
+def test_a_user_agent_that_robots_txt_cannot_name_is_reported_at_the_start(
+    serve, tmp_path, caplog, settings, is_reported
+):
+    server = serve(Scripted({"/": []}))
+    spec = JobSpec(
+        job="named", spider=f"{__name__}:Follower", arguments={"url": server.url}, home=str(tmp_path / "jobs"),
+        settings={"delay": 0, **settings},
+    )  # fmt: skip
+    assert asyncio.run(Crawl(spec).run()).status.done == 1
+    assert any("has no product token" in record.getMessage() for record in caplog.records) is is_reported

@@ -7,9 +7,9 @@ import time
 from enum import StrEnum
 
 import msgspec
-from protego import Protego
 
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, ForbiddenAddress, SendPermit
+from skitter.fetch.robots_rules import RobotsRules
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.headers import parse_retry_after, url_in_header
@@ -93,21 +93,20 @@ def decode_record(data: bytes | None) -> RobotsRecord | None:
 
 
 class RobotsPolicy:
-    """The rules of one robots.txt for one crawler."""
+    """What the robots.txt of an origin means for one crawler. ``rules``: ``None`` if there is no such file."""
 
-    __slots__ = ("_rules", "_token", "crawl_delay", "sitemaps")
+    __slots__ = ("_rules", "crawl_delay", "sitemaps")
 
-    def __init__(self, rules: Protego | None, token: str) -> None:
+    def __init__(self, rules: RobotsRules | None) -> None:
         self._rules = rules
-        self._token = token
-        self.crawl_delay: float | None = rules.crawl_delay(token) if rules else None
+        self.crawl_delay: float | None = rules.crawl_delay if rules else None
         """Seconds between two requests; ``None`` if the file does not set a delay."""
-        self.sitemaps: tuple[str, ...] = tuple(rules.sitemaps) if rules else ()
+        self.sitemaps: tuple[str, ...] = rules.sitemaps if rules else ()
         """Absolute URLs, unchanged from the file."""
 
     def allowed(self, url: str) -> bool:
         """Return whether a URL of this origin may be fetched."""
-        return self._rules is None or bool(self._rules.can_fetch(url, self._token))
+        return self._rules is None or self._rules.allowed(url)
 
 
 class Deferred(msgspec.Struct, frozen=True):
@@ -125,23 +124,6 @@ def origin_of(url: str) -> str:
     scheme, _, rest = url.partition("://")
     netloc = re.split(r"[/?#]", rest, maxsplit=1)[0]
     return f"{scheme}://{netloc.rpartition('@')[2]}"
-
-
-_COMPATIBLE = re.compile(r"\(compatible;\s*([A-Za-z_-]+)")
-_LEADING_TOKEN = re.compile(r"[A-Za-z_-]*")
-
-
-def product_token(user_agent: str) -> str:
-    """Return the name of a crawler in robots.txt files (RFC 9309, 2.2.1).
-
-    For example, ``skitter/1.0 (+https://...)`` returns ``skitter``, and so does a browser-like
-    ``Mozilla/5.0 (compatible; skitter/1.0)``.
-    """
-    compatible = _COMPATIBLE.search(user_agent)
-    if compatible:
-        return compatible[1]
-    leading = _LEADING_TOKEN.match(user_agent)
-    return leading[0] if leading else ""
 
 
 async def fetch_robots(
@@ -219,28 +201,5 @@ def parse_robots(
         left = max(0.0, record.fetched_at + record.ttl - now)
         return Deferred(left, record.failures >= settings.max_failures, record.error)
     if record.state is RobotsState.UNAVAILABLE:
-        return RobotsPolicy(None, token)
-    text = record.body.decode("utf-8-sig", "replace")
-    return RobotsPolicy(Protego.parse(_addressed(text, token)), token)
-
-
-_AGENT_LINE = re.compile(r"(?im)^[ \t]*user[- ]?agent(?:[ \t]*:|[ \t])[ \t]*([^\n#]*).*$")
-
-
-def _addressed(text: str, token: str) -> str:
-    """Rewrite the user-agent lines so that only a whole product token matches skitter.
-
-    Protego also matches ``User-agent: ski``, and misses ``User-agent: skitter/1.0``. The RFC compares only the product
-    token, without regard to case. The names of all other crawlers are replaced by one unused name.
-    """
-
-    def rename(line: re.Match[str]) -> str:
-        name = line[1].strip()
-        if name == "*" or name.startswith(("* ", "*\t")):
-            return "User-agent: *"
-        leading = _LEADING_TOKEN.match(name)
-        ours = leading is not None and leading[0] != "" and leading[0].lower() == token.lower()
-        return f"User-agent: {token if ours else '!'}"
-
-    # Protego breaks lines at more characters than a regular expression does.
-    return _AGENT_LINE.sub(rename, "\n".join(text.splitlines()))
+        return RobotsPolicy(None)
+    return RobotsPolicy(RobotsRules(record.body, token))

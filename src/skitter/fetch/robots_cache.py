@@ -18,8 +18,8 @@ from skitter.fetch.robots import (
     fetch_robots,
     origin_of,
     parse_robots,
-    product_token,
 )
+from skitter.fetch.robots_rules import product_token
 
 _KEPT_BEYOND_TTL = 86_400.0
 """Seconds for which an expired record is still shared, for its failure count and its rules."""

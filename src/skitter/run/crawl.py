@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from skitter.errors import SkitterError, UsageError
+from skitter.fetch.robots_rules import product_token
 from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
@@ -25,6 +26,7 @@ from skitter.run.outputs import JobOutputs
 from skitter.run.process import LogOptions
 from skitter.run.supervisor import Supervisor, WorkerCommand
 from skitter.secrets import shown_url
+from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.store.committed import split_by_presence
 from skitter.store.contract import parts_folder
@@ -147,6 +149,7 @@ class Crawl:
                 field="seed_keys",
             )
         await self._outputs.check(fresh=self._fresh)
+        _warn_about_user_agent(self._builder.settings)
         if self._fresh:
             await asyncio.to_thread(folder.empty)
             await frontier.erase()
@@ -349,6 +352,15 @@ async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
 
 _UNSERVED_GRACE = 10.0
 """Seconds before a queue without a worker is logged: a dead worker is replaced, another machine may join."""
+
+
+def _warn_about_user_agent(settings: Settings) -> None:
+    if settings.robots and not product_token(settings.user_agent):
+        log.warning(
+            "user_agent %r has no product token, so sites cannot name it in robots.txt and only rules for * apply: "
+            "start it with a name of letters, - and _, as in mybot/1.0",
+            settings.user_agent,
+        )
 
 
 class UnservedQueues:

@@ -1,0 +1,253 @@
+"""RobotsRules: reads a robots.txt, and decides which URLs it forbids to one crawler (RFC 9309, 2.2).
+
+Where the RFC leaves a choice, the rules are read as by Google's published matcher, with its tolerance for typing
+errors. Where that matcher follows no rule of the RFC, the stricter reading applies.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import Enum
+from typing import NamedTuple
+
+_MAX_LINE = 8 * 2083 - 1
+"""Number of bytes of a line that are read, as by Google."""
+_MARK = re.compile(rb"\A\xef(?:\xbb\xbf?)?")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_COMMENT = re.compile(r"[#\0]")
+_SPACE = " \t\v\f\r\n"
+_NO_BREAK_SPACE = "\xc2\xa0"
+_NAME = re.compile(
+    r"(user[- ]?agent|allow|disallow|dissallow|dissalow|disalow|diasllow|disallaw|crawl[- ]delay|site-?map)[^\s:]*",
+    re.IGNORECASE,
+).match
+_NEVER_IN_URLS = re.compile(r"[\0- \"<>\\^`{|}]").search
+_TOKEN = re.compile(r"[A-Za-z_-]*")
+
+
+_COMPATIBLE = re.compile(r"\(compatible;\s*([A-Za-z_-]+)")
+
+
+def product_token(user_agent: str) -> str:
+    """Return the name of a crawler in robots.txt files (RFC 9309, 2.2.1).
+
+    For example, ``skitter/1.0 (+https://...)`` returns ``skitter``, and so does a browser-like
+    ``Mozilla/5.0 (compatible; skitter/1.0)``.
+    """
+    compatible = _COMPATIBLE.search(user_agent)
+    if compatible:
+        return compatible[1]
+    leading = _TOKEN.match(user_agent)
+    return leading[0] if leading else ""
+
+
+class _Addressee(Enum):
+    """Whom a group addresses."""
+
+    SELF = "this crawler"
+    ALL = "all crawlers"
+
+
+class _Rule(NamedTuple):
+    """A rule, in the order of precedence: the most octets first, and of equal ones the rule that allows (2.2.2)."""
+
+    length: int
+    allows: bool
+    parts: tuple[str, ...]
+    """The pattern, divided at its wildcards."""
+    is_anchored: bool
+    """Whether it has to match to the end."""
+
+    def matches(self, path: str) -> bool:
+        first, *others = self.parts
+        if not path.startswith(first):
+            return False
+        at = len(first)
+        if not others:
+            return at == len(path) or not self.is_anchored
+        *inner, last = others
+        for part in inner:
+            found = path.find(part, at)
+            if found < 0:
+                return False
+            at = found + len(part)
+        if self.is_anchored:
+            return len(path) - len(last) >= at and path.endswith(last)
+        return path.find(last, at) >= 0
+
+
+class RobotsRules:
+    """The rules of a robots.txt for one crawler.
+
+    ``body``
+        The file.
+    ``token``
+        Product token of the crawler. Empty: only the group for all crawlers applies.
+    """
+
+    __slots__ = ("_prefixes", "_rules", "_wildcards", "crawl_delay", "sitemaps")
+
+    def __init__(self, body: bytes, token: str) -> None:
+        groups = _Groups(body, token)
+        addressee = _Addressee.SELF if _Addressee.SELF in groups.rules else _Addressee.ALL
+        self.crawl_delay = groups.delays.get(addressee)
+        self.sitemaps = tuple(groups.sitemaps)
+        self._rules = sorted(groups.rules.get(addressee, ()), reverse=True)
+        plain = [rule for rule in self._rules if len(rule.parts) == 1]
+        self._prefixes = tuple(rule.parts[0] for rule in plain)
+        self._wildcards = [rule for rule in self._rules if len(rule.parts) > 1]
+
+    def allowed(self, url: str) -> bool:
+        """Return whether a URL may be fetched."""
+        if not self._rules:
+            return True
+        path = _path_of(url)
+        # Most URLs match no rule without wildcards, which one compiled call finds out.
+        rules = self._rules if path.startswith(self._prefixes) else self._wildcards
+        for rule in rules:
+            if rule.matches(path):
+                return rule.allows or path == "/robots.txt"
+        return True
+
+
+class _Groups:
+    """The groups of a file that address one crawler or all of them, each merged into one (2.2.1)."""
+
+    def __init__(self, body: bytes, token: str) -> None:
+        self.rules: dict[_Addressee, list[_Rule]] = {}
+        self.delays: dict[_Addressee, float] = {}
+        self.sitemaps: list[str] = []
+        self._token = token.lower()
+        self._group: set[_Addressee] = set()
+        self._without_delay: set[_Addressee] = set()
+        self._delay: float | None = None
+        self._has_agents = self._has_rules = False
+        # One character for each byte: rules are compared by their bytes.
+        for line in _LINE_END.split(_MARK.sub(b"", body).decode("latin-1")):
+            self._read(_COMMENT.split(line[:_MAX_LINE], maxsplit=1)[0])
+        self._end_group()
+
+    def _read(self, line: str) -> None:
+        if not line.isascii():
+            line = line.replace(_NO_BREAK_SPACE, " ")
+        line = line.strip(_SPACE)
+        found = _NAME(line) if line else None
+        if found is None:
+            return
+        name, rest = found[1].lower(), line[found.end() :].lstrip(_SPACE)
+        before, colon, value = rest.partition(":")
+        if not colon:
+            if len(rest.split()) == 1:
+                self._take(name, rest)  # "Disallow /path": the colon was forgotten
+        elif before and name.startswith("site"):
+            self._take(name, rest)  # "Sitemap https://...": likewise
+        else:
+            self._take(name, value.strip(_SPACE))
+            if before and name.startswith("d"):
+                self._take(name, rest)  # "Disallow /a:b": the path may contain the colon
+
+    def _take(self, name: str, value: str) -> None:
+        if name.startswith("user"):
+            self._address(value)
+        elif name.startswith("site"):
+            if value:
+                self.sitemaps.append(value.encode("latin-1").decode("utf-8", "replace"))
+        elif name.startswith("crawl"):
+            self._set_delay(value)
+        else:
+            self._add(value, allows=name == "allow")
+
+    def _address(self, value: str) -> None:
+        # Only rules end the user agents of a group. All other records MUST NOT interfere (2.2.4).
+        if self._has_rules:
+            self._end_group()
+        self._has_agents = True
+        if value[:1] == "*" and (len(value) == 1 or value[1] in _SPACE):
+            addressee = _Addressee.ALL
+        else:
+            leading = _TOKEN.match(value)
+            if not self._token or leading is None or leading[0].lower() != self._token:
+                return
+            addressee = _Addressee.SELF
+        self.rules.setdefault(addressee, [])
+        self._group.add(addressee)
+        self._without_delay.add(addressee)
+
+    def _end_group(self) -> None:
+        if self._delay is not None:
+            self.delays.update(dict.fromkeys(self._without_delay, self._delay))
+        self._group, self._without_delay, self._delay = set(), set(), None
+        self._has_agents = self._has_rules = False
+
+    def _set_delay(self, value: str) -> None:
+        """Give a Crawl-delay to the user agents in front of it. It also applies to those of the group that have none."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            return
+        if not self._has_agents or not math.isfinite(seconds) or seconds < 0:
+            return
+        self.delays.update(dict.fromkeys(self._without_delay or self._group, seconds))
+        self._delay = seconds
+        self._without_delay = set()
+
+    def _add(self, value: str, *, allows: bool) -> None:
+        self._has_rules = True
+        if not value or not self._group or (allows and _NEVER_IN_URLS(value)):
+            return
+        rules = [_rule(value, allows=allows)]
+        folder, slash, file = value.rpartition("/") if allows else ("", "", "")
+        if slash and file.startswith("index.htm"):  # as by Google: the page of a folder
+            rules.append(_rule(f"{folder}/$", allows=True))
+        for addressee in self._group:
+            self.rules[addressee] += rules
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9._~/?&=-]*").fullmatch
+
+
+def _rule(value: str, *, allows: bool) -> _Rule:
+    if _PLAIN(value):
+        return _Rule(len(value), allows, (value,), False)
+    pattern = value.removesuffix("$")
+    length = len(value) if value.isascii() else sum(3 if byte > "\x7f" else 1 for byte in value)
+    if "*" not in pattern:
+        parts: tuple[str, ...] = (_comparable(pattern),)
+    else:
+        parts = tuple(map(_comparable, re.sub(r"\*+", "*", pattern).split("*")))
+    return _Rule(length, allows, parts, len(pattern) < len(value))
+
+
+_OTHER = re.compile(r"%[0-9A-Fa-f]{2}|[^A-Za-z0-9._~/?&=+:;,@!'()\[\]%#-]")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+def _comparable(text: str) -> str:
+    """Return a part of a path in the form in which octets are compared (2.2.2).
+
+    Escaped unreserved characters are decoded, and escapes are in upper case. All other characters are escaped, also ``*``
+    and ``$``, which have a meaning in patterns (2.2.3).
+    """
+    return _OTHER.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    text = found[0]
+    if len(text) > 1:
+        character = chr(int(text[1:], 16))
+        return character if character in _UNRESERVED else text.upper()
+    return f"%{ord(text):02X}"
+
+
+_AFTER_ORIGIN = re.compile(r"[^:/?#]+://[^/?#]*([^#]*)").match
+
+
+def _path_of(url: str) -> str:
+    """Return path and query of a URL in comparable form."""
+    found = _AFTER_ORIGIN(url)
+    path = found[1] if found is not None else ""
+    if not path.isascii():
+        path = path.encode("utf-8", "surrogatepass").decode("latin-1")
+    path = _comparable(path)
+    return path if path.startswith("/") else f"/{path}"
