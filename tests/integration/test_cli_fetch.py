@@ -67,6 +67,14 @@ def test_the_shell_has_the_response_and_fetches_others(serve, tmp_path):
     assert result.stdout.replace(">>> ", "").split("\n")[:3] == ["Käse 200", "404", "b'gone'"]
 
 
+def test_a_page_that_the_shell_cannot_fetch_is_one_line(serve, free_port, tmp_path):
+    commands = f"fetch('http://127.0.0.1:{free_port}/')\nprint('still here')\n"
+    result = skitter("shell", serve(site).url_of("/page"), "--no-robots", cwd=tmp_path, stdin=commands)
+    assert "Traceback" not in result.stderr
+    assert [line for line in result.stderr.splitlines() if line.startswith("skitter: ")]
+    assert "still here" in result.stdout
+
+
 def test_the_shell_shows_the_response_in_a_browser(serve, tmp_path):
     result = skitter(
         "shell", serve(site).url_of("/page"), cwd=tmp_path, stdin="print(view())\n",

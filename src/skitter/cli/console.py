@@ -34,6 +34,21 @@ def aligned(rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(
     return "\n".join(lines)
 
 
+def fitted(rows: Sequence[Sequence[str]], width: int, dropped: Sequence[str]) -> list[list[str]]:
+    """Return rows without the columns that do not fit into ``width`` characters. The first row holds the names.
+
+    ``dropped``: names of the columns to leave out, the first one first. Values are never cut.
+    """
+    kept = list(rows[0])
+    widths = {name: max(len(row[column]) for row in rows) for column, name in enumerate(rows[0])}
+    for name in dropped:
+        if sum(widths[each] + 2 for each in kept) - 2 <= width:
+            break
+        kept.remove(name)
+    columns = [rows[0].index(name) for name in kept]
+    return [[row[column] for column in columns] for row in rows]
+
+
 FAILED = 1
 """The run failed, or there are dead letters and ``--fail-on-errors`` was set."""
 USAGE = 2

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skitter.cli.options import JobOptions, ShowOptions, pairs, with_job_options, with_show_options
+from skitter.cli.options import (
+    JobOptions,
+    ShowOptions,
+    complete_file,
+    pairs,
+    with_job_options,
+    with_show_options,
+)
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +53,7 @@ def crawl(
 
 
 @click.command()
-@click.argument("spider", metavar="FILE.py[:CLASS]|MODULE[:CLASS]|RECIPE.yaml")
+@click.argument("spider", metavar="FILE.py[:CLASS]|MODULE[:CLASS]|RECIPE.yaml", shell_complete=complete_file)
 @with_job_options
 @with_show_options
 def run(spider: str, what: JobOptions, show: ShowOptions) -> int:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skitter._utils.visible import visible
-from skitter.cli.tables import TOP_COLUMNS, status_lines, top_row
+from skitter.cli.tables import fitted_top, status_lines
 from skitter.errors import SkitterError
 from skitter.run.control import JobStatus
 
@@ -31,30 +31,37 @@ async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
 
     Raises :class:`~skitter.errors.SkitterError` if the first look fails.
     """
-    shown: RenderableType = _shown(await look(), detailed=detailed)
+    console = Console()
+    shown: RenderableType = _shown(await look(), console.width, detailed=detailed)
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, enough.set)
-    with _keys(enough), Live(console=Console(), screen=True, auto_refresh=False) as live:
+    with _keys(enough), Live(console=console, screen=True, auto_refresh=False) as live:
         while not enough.is_set():
             live.update(Group(shown, Text(), Text(_HINT, style="dim")), refresh=True)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(enough.wait(), interval)
             try:
-                shown = _shown(await look(), detailed=detailed)
+                shown = _shown(await look(), console.width, detailed=detailed)
             except SkitterError as error:  # it may come back; who watches can leave
                 shown = Text(visible(str(error)), style="red")
 
 
-def _shown(jobs: list[JobStatus], *, detailed: bool) -> RenderableType:
+def _shown(jobs: list[JobStatus], width: int, *, detailed: bool) -> RenderableType:
     if detailed:
-        return Text("\n\n".join(status_lines(job) for job in jobs), no_wrap=True)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for place, name in enumerate(TOP_COLUMNS):
-        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
-    for job in jobs:
-        table.add_row(*(Text(visible(cell)) for cell in top_row(job)), style="bold" if job.live else "")
+        return Text("\n\n".join(status_lines(job, width) for job in jobs), no_wrap=True)
+    header, *rows = fitted_top(jobs, width)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for place, name in enumerate(header):  # a long name of a job is cut, its numbers are not
+        table.add_column(
+            name,
+            justify="left" if place < 2 else "right",
+            no_wrap=True,
+            min_width=12 if place == 0 else len(name),
+        )
+    for job, row in zip(jobs, rows, strict=True):
+        table.add_row(*(Text(visible(cell)) for cell in row), style="bold" if job.live else "")
     return table
 
 

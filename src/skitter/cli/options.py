@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
+from click.shell_completion import CompletionItem
 
 from skitter.errors import UsageError
 
@@ -69,23 +70,50 @@ workers_option = click.option(
     metavar="N",
     help="Number of worker processes on this machine. [default: 1]",
 )
+
+
+def _complete_setting(
+    _context: click.Context, _parameter: click.Parameter, start: str
+) -> list[CompletionItem]:
+    from skitter.settings import Settings, declarations
+
+    found = declarations(Settings).items()
+    return [
+        CompletionItem(f"{name}=", help=one.setting.help) for name, one in found if name.startswith(start)
+    ]
+
+
 setting_option = click.option(
     "--setting",
     "-s",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
+    shell_complete=_complete_setting,
     help="Value of a setting. Repeatable.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-job_argument = click.argument("job")
+
+
+def _complete_job(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    from skitter.run.job import all_jobs
+
+    return [CompletionItem(folder.job) for folder in all_jobs() if folder.job.startswith(start)]
+
+
+def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """Let the shell complete the name of a file."""
+    return [CompletionItem(start, type="file")]
+
+
+job_argument = click.argument("job", shell_complete=_complete_job)
 frontier_option = click.option(
     "--frontier", metavar="URL", help="Frontier of the job, for a job that was not started on this machine."
 )
 
 _JOB_OPTIONS = (
     click.option(
-        "--output", "-o", "outputs", multiple=True, metavar="OUT",
+        "--output", "-o", "outputs", multiple=True, metavar="OUT", shell_complete=complete_file,
         help="Output for items: a file name that ends in .jsonl, .json, .csv or .xml (also .gz, .zst), .parquet, .xlsx or .db, the URL of a database, or"
         " '-' for standard output. Repeatable. [default: JSON lines on standard output]",
     ),

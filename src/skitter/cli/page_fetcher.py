@@ -19,15 +19,16 @@ from skitter.worker.retry import REDIRECTS, RedirectError, redirected
 
 
 class PageFetcher:
-    """Fetches pages within an ``async with`` block."""
+    """Fetches pages within an ``async with`` block, for a job or with settings alone."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        assembly = JobBuilder(
-            JobSpec(job="single", spider="skitter.frontends.page_spider:PageSpider", settings=dict(settings))
-        )
-        self._settings = assembly.settings
-        self._guard = assembly.guard()
-        self._fetcher = assembly.fetcher(guard=self._guard)
+    def __init__(self, job: JobBuilder | Mapping[str, Any]) -> None:
+        if not isinstance(job, JobBuilder):
+            job = JobBuilder(
+                JobSpec(job="single", spider="skitter.frontends.page_spider:PageSpider", settings=dict(job))
+            )
+        self._settings = job.settings
+        self._guard = job.guard()
+        self._fetcher = job.fetcher(guard=self._guard)
         self._robots = RobotsCache(self._fetcher, self._settings.user_agent)
 
     async def __aenter__(self) -> Self:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import code
+import importlib.util
+import sys
 import tempfile
 import threading
 import webbrowser
@@ -12,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from skitter.cli.console import complain
 from skitter.cli.fetch import robots_option, single_settings, url_argument
 from skitter.cli.options import setting_option
+from skitter.errors import SkitterError
 
 if TYPE_CHECKING:
     from skitter.request import Request
@@ -76,13 +80,27 @@ class ShellSession:
     def interact(self) -> None:
         """Open the prompt."""
         banner = _BANNER.format(**self._names)
-        try:
-            from IPython import start_ipython
-        except ImportError:
-            code.interact(banner=banner, local=self._names, exitmsg="")
-        else:
-            print(banner)  # noqa: T201 - before a prompt on the same screen
-            start_ipython(argv=["--no-banner"], user_ns=self._names)
+        if (
+            importlib.util.find_spec("IPython") is None
+        ):  # within an except block, errors would be shown as its sequel
+            _PlainPrompt(self._names).interact(banner, exitmsg="")
+            return
+        from IPython import start_ipython
+
+        print(banner)  # noqa: T201 - before a prompt on the same screen
+        start_ipython(argv=["--no-banner"], user_ns=self._names)
 
     def _wait_for(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class _PlainPrompt(code.InteractiveConsole):
+    """Python's own prompt. It shows an error of skitter as one line."""
+
+    def showtraceback(self) -> None:
+        """Show the error of the last input."""
+        error = sys.exc_info()[1]
+        if isinstance(error, SkitterError):
+            complain(str(error), error.remedy)
+        else:
+            super().showtraceback()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from skitter._utils.visible import visible
-from skitter.cli.console import aligned
+from skitter.cli.console import aligned, fitted
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
@@ -28,8 +28,11 @@ def to_json_line(value: Any) -> str:
     return visible(msgspec.json.encode(value).decode())
 
 
-def status_lines(job: JobStatus) -> str:
-    """Return the status of one job as lines, one figure per line, followed by its workers."""
+def status_lines(job: JobStatus, width: int = 0) -> str:
+    """Return the status of one job as lines, one figure per line, followed by its workers.
+
+    ``width``: leave out columns of the workers that do not fit into this number of characters; 0: show all.
+    """
     rows = [
         ("job", job.job),
         ("state", job.state),
@@ -44,7 +47,7 @@ def status_lines(job: JobStatus) -> str:
     ]
     rows += [("waits", line) for line in unserved_lines(job)]
     text = aligned([row for row in rows if row[1]])
-    return f"{text}\n\n{worker_lines(job.workers)}" if job.workers else text
+    return f"{text}\n\n{worker_lines(job.workers, width)}" if job.workers else text
 
 
 def unserved_lines(job: JobStatus) -> list[str]:
@@ -57,8 +60,8 @@ def unserved_lines(job: JobStatus) -> list[str]:
     ]
 
 
-def worker_lines(workers: Sequence[WorkerStatus]) -> str:
-    """Return the workers of a job as a table."""
+def worker_lines(workers: Sequence[WorkerStatus], width: int = 0) -> str:
+    """Return the workers of a job as a table. ``width``: as in :func:`status_lines`."""
     rows = [["WORKER", "MACHINE", "PID", "AGE", "PAGES/S", "PAGES", "ITEMS", "IN FLIGHT", "LEASES", "HEARD"]]
     for worker in workers:
         report = worker.report
@@ -67,7 +70,9 @@ def worker_lines(workers: Sequence[WorkerStatus]) -> str:
             f"{report.pages:,}", f"{report.items:,}", f"{report.fetching}/{report.concurrency}", f"{report.held}",
             f"{worker.heard:.0f} s ago",
         ])  # fmt: skip
-    return aligned(rows, right=frozenset(range(2, 10)))
+    if width:
+        rows = fitted(rows, width, ("MACHINE", "LEASES", "AGE", "PID", "ITEMS", "HEARD"))
+    return aligned(rows, right=frozenset(range(1, len(rows[0]))))
 
 
 def change_texts(changes: SettingsChanges | dict[str, Any]) -> list[tuple[str, str]]:
@@ -107,6 +112,14 @@ def problem_lines(jobs: Sequence[JobStatus]) -> list[str]:
 TOP_COLUMNS = (
     "JOB", "STATE", "WORKERS", "PAGES/S", "PAGES", "ITEMS", "QUEUED", "IN FLIGHT", "FAILED", "HOSTS", "OLDEST LEASE",
 )  # fmt: skip
+
+
+def fitted_top(jobs: Sequence[JobStatus], width: int) -> list[list[str]]:
+    """Return the rows of :func:`top_lines`, with their header, without the columns that do not fit into ``width``."""
+    rows = [[*TOP_COLUMNS], *(top_row(job) for job in jobs)]
+    return fitted(
+        rows, width, ("OLDEST LEASE", "HOSTS", "WORKERS", "ITEMS", "IN FLIGHT", "PAGES/S", "FAILED")
+    )
 
 
 def top_row(job: JobStatus) -> list[str]:

@@ -89,6 +89,17 @@ def _spiders_in(module: ModuleType) -> dict[str, type[Spider]]:
     return found
 
 
+def spiders_in_file(path: Path) -> dict[str, type[Spider]]:
+    """Return the spiders of a file by name; those that it only imports are left out. A recipe file has one spider.
+
+    Raises as :func:`load_spider_class`.
+    """
+    if path.suffix in RECIPES:
+        spider = load_spider_class(str(path))
+        return {spider.name or path.stem: spider}
+    return _spiders_in(_module_of_file(path))
+
+
 def find_spider(name: str) -> tuple[str, type[Spider]]:
     """Return a spider class and its full name, by which every process of this machine can load it.
 

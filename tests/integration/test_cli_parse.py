@@ -1,0 +1,107 @@
+"""`skitter parse`, which tries one callback on one page, and `skitter list`, which finds spiders."""
+
+import json
+
+import pytest
+
+from cli_command import complaint, skitter
+from skitter.testing import Answer
+
+SPIDERS = '''
+from skitter import Request, Spider
+
+class Books(Spider):
+    """Books of one shop.
+
+    And more.
+    """
+
+    start_urls = ["{url}"]
+    allowed_domains = ["127.0.0.1"]
+
+    def __init__(self, currency="EUR"):
+        self.currency = currency
+
+    def parse(self, response):
+        yield {{"title": response.css("title::text").get(), "currency": self.currency}}
+        yield response.follow_all("a", self.detail)
+        yield Request("http://elsewhere.invalid/", method="POST", body="x")
+
+    async def detail(self, response):
+        return {{"path": response.url}}
+
+    def broken(self, response):
+        return response.nothing
+
+class Other(Spider):
+    def parse(self, response):
+        pass
+'''
+RECIPE = "name: web\nstart: http://127.0.0.1/\npages:\n  p: {items: {fields: {url: {value: '{url}'}}}}\n"
+
+
+@pytest.fixture
+def shop(serve, tmp_path):
+    server = serve(
+        lambda visit: Answer(b'<title>Shop</title><a href="/1">a</a><a href="/2">b</a><a href="/1#x">c</a>')
+    )
+    (tmp_path / "books.py").write_text(SPIDERS.format(url=server.url))
+    return server
+
+
+def test_parse_shows_items_and_requests_with_what_the_crawl_would_refuse(shop, tmp_path):
+    result = skitter("parse", shop.url, "--spider", "books.py:Books", "-a", "currency=USD", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "items: 1, requests: 4\n")
+    item, _, table = result.stdout.partition("}\n")
+    assert json.loads(item + "}") == {"title": "Shop", "currency": "USD"}
+    assert [line.split() for line in table.splitlines()] == [
+        ["CALLBACK", "METHOD", "REFUSED", "URL"],
+        ["detail", "GET", "-", f"{shop.url}1"],
+        ["detail", "GET", "-", f"{shop.url}2"],
+        ["detail", "GET", "duplicate", f"{shop.url}1"],
+        ["parse", "POST", "host", "http://elsewhere.invalid/"],
+    ]
+    assert not (tmp_path / ".skitter").exists()
+
+
+def test_parse_calls_the_callback_that_is_named_and_prints_json(shop, tmp_path):
+    result = skitter("parse", shop.url, "--spider", "books.py:Books", "-c", "detail", "--json", cwd=tmp_path)
+    assert json.loads(result.stdout) == {"items": [{"path": shop.url}], "requests": []}
+
+
+def test_a_callback_that_fails_or_does_not_exist_is_one_line(shop, tmp_path):
+    result = skitter("parse", shop.url, "--spider", "books.py:Books", "-c", "broken", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert "AttributeError" in line
+    assert "books.py" in line
+    assert "no callback" in complaint(
+        "parse", shop.url, "--spider", "books.py:Books", "-c", "detial", cwd=tmp_path
+    )
+
+
+def test_list_finds_the_spiders_below_a_folder(shop, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "web.yaml").write_text(RECIPE)
+    (tmp_path / "sub" / "tools.py").write_text("raise RuntimeError('not a spider')\n")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "x.py").write_text("import skitter\nraise RuntimeError\n")
+    result = skitter("list", "--json", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout) == [
+        {"spider": "books.py:Books", "about": "Books of one shop."},
+        {"spider": "books.py:Other", "about": ""},
+        {"spider": "sub/web.yaml", "about": ""},
+    ]
+    for line in skitter("list", cwd=tmp_path).stdout.splitlines()[1:]:
+        name = line.split()[0]
+        assert "has no" not in skitter("parse", "http://127.0.0.1:9/", "--spider", name, cwd=tmp_path).stderr
+
+
+def test_list_goes_on_after_a_file_that_cannot_be_imported(shop, tmp_path):
+    (tmp_path / "a.py").write_text("import skitter\nimport nowhere_at_all\n")
+    result = skitter("list", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "books.py:Books" in result.stdout
+    (line,) = result.stderr.splitlines()
+    assert "nowhere_at_all" in line

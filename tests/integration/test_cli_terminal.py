@@ -1,0 +1,40 @@
+"""What a terminal shows: tables within its width, and completion of names."""
+
+import pytest
+
+from cli_command import SHOP, skitter
+from skitter.cli.console import aligned, fitted
+from skitter.testing import Answer
+
+ROWS = [["JOB", "PAGES", "HOSTS", "OLD"], ["a-long-name", "1,234,567", "12", "3.0 s"]]
+
+
+@pytest.mark.parametrize("width, columns", [(80, 4), (36, 4), (35, 3), (28, 2), (3, 2)])
+def test_columns_that_do_not_fit_are_left_out_whole(width, columns):
+    rows = fitted(ROWS, width, ["OLD", "HOSTS"])
+    assert len(rows[0]) == columns
+    if columns > 2:
+        assert max(map(len, aligned(rows).splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    "words, found",
+    [
+        ("skitter sta", {"plain,status", "plain,stats"}),
+        ("skitter resume sh", {"plain,shop"}),
+        ("skitter pause x", {""}),
+        ("skitter run bo", {"file,bo"}),
+        ("skitter run shop.py -s concurrency", {"plain,concurrency=", "plain,concurrency_per_slot="}),
+    ],
+)
+def test_completion_offers_commands_jobs_settings_and_files(serve, tmp_path, words, found):
+    site = serve(lambda _visit: Answer(b"x"))
+    (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
+    assert skitter("run", "shop.py", "--job", "shop", "--quiet", cwd=tmp_path).returncode == 0
+    environment = {
+        "_SKITTER_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    result = skitter(cwd=tmp_path, environment=environment)
+    assert set(result.stdout.splitlines()) == found
