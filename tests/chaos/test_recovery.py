@@ -69,9 +69,9 @@ def test_a_machine_that_starts_again_takes_its_leases_back_at_once(machine, site
 
 
 def test_another_machine_takes_the_leases_of_a_dead_one_when_its_heartbeats_end(machine, site, truth):
-    dead, alive = machine("dead").start(), machine("alive").start()
-    for _ in at_moments(dead, site, [PAGES // 2]):
-        assert alive.wait_for(alive.workers, "a worker")
+    dead, alive = machine("dead").start(), machine("alive")
+    for _ in at_moments(dead, site, [PAGES // 4]):  # the dead one holds leases: it is alone so far
+        assert alive.start().wait_for(alive.workers, "a worker")
         dead.kill_all()
     assert alive.wait() == 0, alive.errors
     assert "is silent: took back" in alive.errors
