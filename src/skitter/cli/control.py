@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -91,10 +92,15 @@ async def _pause(folder: JobFolder) -> None:
 @job_argument
 @frontier_option
 @workers_option
+@click.option(
+    "--spider", metavar="SPIDER", help="Continue with this spider, for example if its file was moved."
+)
 @with_show_options
-def resume(job: str, frontier: str | None, workers: int | None, show: ShowOptions) -> int:
+def resume(job: str, frontier: str | None, workers: int | None, spider: str | None, show: ShowOptions) -> int:
     """Resume a job: end its pause or, if it is not running, continue it here."""
     from skitter.cli.running import run_job
+    from skitter.run.job import is_file, split_reference
+    from skitter.run.loader import find_spider
 
     folder = folder_of(job, frontier)
     if asyncio.run(_end_pause(folder)):
@@ -109,6 +115,16 @@ def resume(job: str, frontier: str | None, workers: int | None, show: ShowOption
         raise UsageError(
             f"job {job!r} was started with passwords in {' and '.join(spec.left_out)}, which are not stored",
             remedy="repeat the command that started the job, or use -s proxies=file:PATH to keep passwords out of the settings",
+        )
+    place, _ = split_reference(spec.spider)
+    if spider is not None:
+        spec.spider, _ = find_spider(spider)
+        folder.write(spec)
+    elif is_file(place) and not Path(place).exists():
+        raise UsageError(
+            f"the spider of job {job!r} is no longer in {place}",
+            remedy=f"name its new place: `skitter resume {job} --spider FILE.py`",
+            field="spider",
         )
     if workers is not None:
         spec.workers = workers

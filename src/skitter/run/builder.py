@@ -120,7 +120,11 @@ class JobBuilder:
         """Return the context for a frontier backend. ``joining``: other processes work on the job already."""
         settings = self.settings
         return FrontierContext(
-            self.spec.job, str(self.folder.path), settings.politeness(), frontier_options(settings), joining
+            self.spec.created_as,
+            str(self.folder.path),
+            settings.politeness(),
+            frontier_options(settings),
+            joining,
         )
 
     def guard(self, notes: Notes | None = None) -> AddressGuard:
@@ -214,7 +218,7 @@ class JobBuilder:
         return None
 
     def _store_context(self, worker: str) -> StoreContext:
-        return StoreContext(self.spec.job, worker, str(self.folder.path), self.settings.durability)
+        return StoreContext(self.spec.created_as, worker, str(self.folder.path), self.settings.durability)
 
 
 def _entries(links: LinkCollector, requests: Iterable[Request]) -> Iterator[Entry]:

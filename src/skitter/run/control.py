@@ -187,7 +187,7 @@ def _shared_frontier(folder: JobFolder) -> Frontier | None:
     if spec.frontier.partition(":")[0] in _EMBEDDED:
         return None
     # Attach: reading a job must not change its settings to those that this machine stored.
-    context = FrontierContext(spec.job, str(folder.path), Politeness(), attach=True)
+    context = FrontierContext(spec.created_as, str(folder.path), Politeness(), attach=True)
     frontier = make_frontier(spec.frontier, context)
     return frontier if frontier.shared else None
 

@@ -134,6 +134,7 @@ class Crawl:
         lock = self._builder.folder.lock()
         await asyncio.to_thread(lock.acquire)
         try:
+            await asyncio.to_thread(self._builder.folder.adopt, self.spec)
             return await self._run()
         finally:
             await asyncio.to_thread(lock.release)

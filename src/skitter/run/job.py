@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -17,6 +18,8 @@ from skitter.errors import FrontierError, UsageError
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.secrets import without_secrets
 
+log = logging.getLogger("skitter.crawl")
+
 HOME = ".skitter"
 """Folder of all jobs, in the working directory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -24,6 +27,8 @@ _PROXIES = ("proxy", "proxies")
 _LOGIN = re.compile(r"^([^\s:/@]+:\d{1,5}):[^\s:]+:\S+$")
 """``HOST:PORT:USER:PASSWORD``, as proxy vendors write it."""
 _FORMAT = 1
+RECIPES = (".yaml", ".yml", ".toml")
+"""Suffixes of recipe files."""
 _MAX_SOCKET_PATH = 100
 """Bytes; the kernels allow 104 (macOS) to 108 (Linux)."""
 
@@ -32,6 +37,8 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """The specification of a job: everything that a process needs to work on it."""
 
     job: str
+    origin: str = ""
+    """The name under which the job was created, if its folder was renamed since. Empty: ``job``."""
     spider: str
     """``FILE.py:Class`` or ``package.module:Class``. A class is replaced by its name."""
     arguments: dict[str, Any] = {}
@@ -54,11 +61,27 @@ class JobSpec(msgspec.Struct, kw_only=True):
         if isinstance(spider, type):
             self.spider = f"{spider.__module__}:{spider.__qualname__}"
 
+    @property
+    def created_as(self) -> str:
+        """The name of the job in the ids of its items and on servers. It stays the same when the folder is renamed."""
+        return self.origin or self.job
+
     def teams(self) -> list[list[str]]:
         """Return the queues that each worker process serves; empty: all."""
         common = [queue for queue, processes in self.queues.items() if not processes]
         teams = [common] * self.workers if common or not self.queues else []
         return teams + [[queue] for queue, processes in self.queues.items() for _ in range(processes)]
+
+
+def split_reference(spider: str) -> tuple[str, str]:
+    """Split ``PLACE:Class`` into place and class, which may be empty."""
+    place, colon, name = spider.rpartition(":")
+    return (place, name) if colon and name.isidentifier() else (spider, "")
+
+
+def is_file(place: str) -> bool:
+    """Return whether the place of a spider is a file: a Python file or a recipe. Otherwise it is a module."""
+    return place.endswith((".py", *RECIPES))
 
 
 def is_job_name(name: str) -> bool:
@@ -122,8 +145,13 @@ class JobFolder:
             ) from None
         except (OSError, msgspec.MsgspecError) as error:
             raise UsageError(
-                f"{self.note} cannot be read: {error}", remedy="start the job again with --fresh"
+                f"{self.note} cannot be read: {error}",
+                remedy="delete this file and repeat the command that started the job, which writes it again",
             ) from error
+        if spec.job != self.job:
+            spec.origin, spec.job = spec.created_as, self.job
+        spec.home = str(self.path.parent)
+        spec.spider = self._absolute(spec.spider, self._base)
         if spec.format != _FORMAT:
             raise UsageError(
                 f"job {self.job!r} has format {spec.format}; this version of skitter reads format {_FORMAT}",
@@ -136,7 +164,7 @@ class JobFolder:
 
         Raises :class:`~skitter.errors.UsageError` if the folder cannot be written.
         """
-        kept = _kept(spec)
+        kept = msgspec.structs.replace(_kept(spec), spider=self._portable(spec.spider))
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             draft = self.note.with_suffix(".tmp")
@@ -175,20 +203,64 @@ class JobFolder:
     def check(self, spec: JobSpec) -> None:
         """Check whether a run may continue the job.
 
-        Raises :class:`~skitter.errors.UsageError` if the job was started with another spider, other arguments or
-        another frontier: the run would mix two crawls.
+        A spider of the same name continues the job if the file of the old one no longer exists: it was moved. Raises
+        :class:`~skitter.errors.UsageError` if the job was started with another spider, other arguments or another
+        frontier: the run would mix two crawls.
         """
+        if not self.exists():
+            return
+        # Older versions of skitter stored secrets.
+        before, now = _kept(self.read()), _kept(spec)
+        spider = self._absolute(spec.spider, Path.cwd())
+        if before.spider != spider:
+            self._check_moved(before.spider, spider)
+        for what, remedy in (
+            ("arguments", f"continue it with these by `skitter resume {self.job}`"),
+            ("frontier", "write --frontier as before"),
+        ):
+            if getattr(before, what) != getattr(now, what):
+                raise UsageError(
+                    f"job {self.job!r} was started with another {what.rstrip('s')}: {getattr(before, what)!r:.200}",
+                    remedy=f"{remedy}, or choose another name with --job to start another job",
+                    field=what,
+                )
+
+    def _check_moved(self, before: str, now: str) -> None:
+        """Check whether the spider ``now`` is the spider ``before`` in another place."""
+        (old_place, old_class), (_, new_class) = split_reference(before), split_reference(now)
+        if old_class == new_class and is_file(old_place) and not Path(old_place).exists():
+            log.info("the spider of job %s has moved from %s to %s", self.job, before, now)
+            return
+        raise UsageError(
+            f"job {self.job!r} was started with another spider: {before}",
+            remedy=f"if this spider should continue it, run `skitter resume {self.job} --spider {now}`;"
+            " to start another job, choose another name with --job",
+            field="spider",
+        )
+
+    def adopt(self, spec: JobSpec) -> None:
+        """Give a specification the name under which the job of this folder was created."""
         if self.exists():
-            # Older versions of skitter stored secrets.
-            before, now = _kept(self.read()), _kept(spec)
-            for what in ("spider", "arguments", "frontier"):
-                if getattr(before, what) != getattr(now, what):
-                    raise UsageError(
-                        f"job {self.job!r} was started with another {what.rstrip('s')}:"
-                        f" {getattr(before, what)!r:.200}",
-                        remedy="choose another name with --job, or start again with --fresh",
-                        field=what,
-                    )
+            spec.origin = self.read().origin
+
+    @property
+    def _base(self) -> Path:
+        """The folder that moves together with the job: the one that contains the home of the job."""
+        return self.path.parent.resolve().parent
+
+    def _portable(self, spider: str) -> str:
+        """Return a spider as it is stored: relative to the folder that moves together with the job."""
+        place, name = split_reference(self._absolute(spider, Path.cwd()))
+        if is_file(place) and Path(place).is_relative_to(self._base):
+            place = str(Path(place).relative_to(self._base))
+        return f"{place}:{name}" if name else place
+
+    @staticmethod
+    def _absolute(spider: str, base: Path) -> str:
+        place, name = split_reference(spider)
+        if is_file(place):
+            place = str((base / place).resolve())
+        return f"{place}:{name}" if name else place
 
 
 def _kept(spec: JobSpec) -> JobSpec:

@@ -16,11 +16,10 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from skitter.errors import SkitterError, SpiderError
+from skitter.run.job import RECIPES, is_file, split_reference
 from skitter.spider import Spider
 from skitter.worker.callbacks import describe
 
-RECIPES = (".yaml", ".yml", ".toml")
-"""Suffixes of recipe files."""
 _MODULE_PREFIX = "skitter_spider_"
 """Prefix of the names of modules that were loaded from a file."""
 _loads = Counter[int]()
@@ -47,7 +46,7 @@ def load_spider_class(name: str) -> type[Spider]:
     Raises :class:`~skitter.errors.SpiderError` if the file, module or class does not exist, if importing it fails, or
     if the name has no class and the file contains several spiders.
     """
-    place, class_name = _split(name)
+    place, class_name = split_reference(name)
     if place.endswith(RECIPES):
         from skitter.frontends.recipe.spider import recipe_class  # noqa: PLC0415 - a spider in Python needs none of it
 
@@ -106,15 +105,10 @@ def find_spider(name: str) -> tuple[str, type[Spider]]:
     Raises as :func:`load_spider_class`.
     """
     spider = load_spider_class(name)
-    place, _ = _split(name)
-    if place.endswith((".py", *RECIPES)):
+    place, _ = split_reference(name)
+    if is_file(place):
         place = str(Path(place).resolve())
     return f"{place}:{spider.__name__}", spider
-
-
-def _split(name: str) -> tuple[str, str]:
-    place, colon, class_name = name.rpartition(":")
-    return (place, class_name) if colon and class_name.isidentifier() else (name, "")
 
 
 def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place: str) -> type[Spider]:

@@ -153,4 +153,4 @@ class JobOutputs:
     def _context(self, target: str) -> OutputContext:
         folder, durability = self._builder.folder, self._builder.settings.durability
         sections = tuple(self._sections[self._locations[target]])
-        return OutputContext(self._spec.job, str(folder.path), durability, sections)
+        return OutputContext(self._spec.created_as, str(folder.path), durability, sections)

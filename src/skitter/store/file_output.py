@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from skitter.store.committed import CommittedRanges
+from skitter.store.committed import CHUNK, CommittedRanges
 from skitter.store.contract import OutputContext, RangesByPart, parts_folder
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.merge import Format, check_target, merge
@@ -77,42 +77,68 @@ class _InodeRecord(msgspec.Struct, array_like=True, frozen=True):
     inode: int
     size: int
     modified_ns: int
+    digest: str = ""
+    """Hash of the content. It recognises a copy, which has another inode and time."""
 
 
 _decode = msgspec.json.Decoder(list[_InodeRecord]).decode
 
 
 class FileIdentity:
-    """Records the identity of one merged file in the job's folder: device, inode, size and modification time."""
+    """Records the identity of one merged file in the job's folder: device, inode, size, modification time and content."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def knows(self, file: Path) -> bool:
-        """Whether the file is unchanged since this job wrote it."""
+        """Whether the job wrote this file, and it is unchanged since. It may have been moved or copied with the job.
+
+        Reads the whole file only if it may be a copy.
+        """
+        return self._record_of(file) is not None
+
+    def _record_of(self, file: Path) -> _InodeRecord | None:
         try:
-            return _identity(file) in self._known()
+            identity = _identity(file)
         except FileNotFoundError:
-            return False
+            return None
+        # All records: the name of a record depends on the path, and the file may have another one now.
+        known = [record for path in self._path.parent.glob("*.json") for record in _read(path)]
+        for record in known:
+            if msgspec.structs.replace(record, digest="") == identity:
+                return record
+        digests = {record.digest for record in known if record.size == identity.size} - {""}
+        if digests and (digest := _digest(file)) in digests:
+            return msgspec.structs.replace(identity, digest=digest)
+        return None
 
     def expect(self, file: Path, instead_of: Path) -> None:
         """Record that ``file`` is about to be renamed to ``instead_of``.
 
         Both identities stay valid until the next call, because the process may be killed before or after the renaming.
         """
-        identities = [_identity(file)]
-        if self.knows(instead_of):
-            identities.append(_identity(instead_of))
+        identities = [msgspec.structs.replace(_identity(file), digest=_digest(file))]
+        if (replaced := self._record_of(instead_of)) is not None:
+            identities.append(replaced)
         self._path.parent.mkdir(exist_ok=True)
         draft = self._path.with_suffix(".tmp")
         draft.write_bytes(msgspec.json.encode(identities))
         draft.replace(self._path)
 
-    def _known(self) -> list[_InodeRecord]:
-        try:
-            return _decode(self._path.read_bytes())
-        except (FileNotFoundError, msgspec.DecodeError):
-            return []
+
+def _read(path: Path) -> list[_InodeRecord]:
+    try:
+        return _decode(path.read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
+        return []
+
+
+def _digest(file: Path) -> str:
+    state = xxhash.xxh3_128()
+    with file.open("rb") as content:
+        while chunk := content.read(CHUNK):
+            state.update(chunk)
+    return state.hexdigest()
 
 
 def _identity(file: Path) -> _InodeRecord:
