@@ -154,7 +154,8 @@ def list_spiders(places: tuple[Path, ...], as_json: bool) -> int:
     [default: the current folder]
     """
     from skitter.cli.tables import to_json
-    from skitter.run.loader import RECIPES, spiders_in_file
+    from skitter.run.job import RECIPES
+    from skitter.run.loader import spiders_in_file
 
     found: list[dict[str, str]] = []
     broken = False
