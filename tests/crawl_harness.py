@@ -13,7 +13,8 @@ from skitter.run.job import JobSpec
 from skitter.store.contract import GroupError
 from skitter.testing import Answer
 
-QUICK = {"robots": False, "delay": 0, "retry_delay": 0.01, "connect_timeout": 2, "timeout": 5}
+QUICK = {"retry_delay": 0.01, "connect_timeout": 2, "timeout": 5}
+"""Crawls in tests use the default settings, robots.txt and the adaptive delay included, but wait less for failures."""
 
 
 class Scripted:
@@ -26,9 +27,11 @@ class Scripted:
     def __init__(self, pages):
         self._pages = pages
         self.visits = []
-        """All visits, as they came."""
+        """All visits, as they came, but not those of a robots.txt that the site does not have."""
 
     def __call__(self, visit):
+        if visit.target == "/robots.txt" and visit.target not in self._pages:
+            return Answer(b"", status=404)
         self.visits.append(visit)
         step = self._pages.get(visit.target, Answer(b"<title>Not found</title>", status=404))
         if isinstance(step, tuple):

@@ -4,8 +4,7 @@ import sys
 
 from skitter import Collector
 
-# An unreachable host has no robots.txt either, which skitter would retry for minutes; this example skips it.
-crawler = Collector(ignore_robots_txt=True, settings={"max_retries": 1, "retry_delay": 0.1})
+crawler = Collector(settings={"max_retries": 1, "retry_delay": 0.1})
 
 
 @crawler.on_error

@@ -257,7 +257,8 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
 
     # fmt: off
     concurrency: Annotated[int, Setting(
-        "Number of concurrent fetches in each worker process.",
+        "Number of concurrent fetches in each worker process. Requests to hosts that have not answered for a second do not"
+        " count.",
         section="Concurrency and politeness", above=0, cli="--concurrency N", live=True, api=True,
     )] = 32
     concurrency_per_slot: Annotated[int, Setting(
@@ -316,7 +317,9 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         "Reuse connections. `False`: open a new connection for each request.", api=True,
     )] = True
     max_connections: Annotated[int | None, Setting(
-        "Maximum number of open connections of a worker, busy and idle. `None`: twice `concurrency`, at least 64.", above=0,
+        "Maximum number of open connections of a worker, busy and idle. `None`: twice `concurrency`, at least 64, and those to"
+        " hosts that have not answered yet.",
+        above=0,
     )] = None
     idle_timeout: Annotated[float, Setting(
         "Time after which an unused connection is not reused.", unit="s", above=0,
@@ -337,7 +340,19 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     seeds_open_networks: Annotated[bool, Setting(
         "Whether a seed in a private or loopback network opens this network to the job.",
     )] = True
-    dns_cache_ttl: Annotated[float, Setting("Time for which a resolved name is cached.", unit="s", min=0)] = 60.0
+    client_cert: Annotated[str, Setting(
+        "PEM file of the client certificate, shown to each https server that asks for one. It may contain the key.",
+    )] = ""
+    client_key: Annotated[str, Setting("PEM file of the key of `client_cert`, without a passphrase.")] = ""
+    unverified_hosts: Annotated[tuple[str, ...], Setting(
+        "Hosts whose certificates are not verified: names, or patterns such as `*.example.com`.",
+    )] = ()
+    dns_servers: Annotated[tuple[str, ...], Setting(
+        "Name servers: addresses, with a port if it is not 53, such as `127.0.0.1:5353`. Empty: those of the system.",
+    )] = ()
+    dns_cache_ttl: Annotated[float, Setting(
+        "Maximum time for which a resolved name is cached. A shorter TTL of the answer applies.", unit="s", min=0,
+    )] = 60.0
     fetcher: Annotated[Any, Setting(
         "Fetcher: a name, `package.module:Name`, or an object. See `skitter.fetch.contract`.",
     )] = "http"
@@ -383,6 +398,15 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     max_retries: Annotated[int, Setting(
         "Maximum number of retries after a temporary failure (5xx, time-out, broken connection).", min=0, api=True,
     )] = 3
+    unreachable_timeout: Annotated[float, Setting(
+        "Time after which a host is given up that has never answered in this job: its name does not resolve, or it accepts"
+        " no connection.",
+        unit="s", min=0, api=True,
+    )] = 15.0
+    outage_timeout: Annotated[float, Setting(
+        "Time for which the requests of a host wait that has answered before, and cannot be reached now.",
+        unit="s", min=0, api=True,
+    )] = 150.0
     max_throttled: Annotated[int, Setting("Maximum number of retries after 429 and 503.", min=0, api=True)] = 10
     retry_delay: Annotated[float, Setting(
         "Delay before the first retry. Doubles with each retry; jitter is added.", unit="s", min=0, api=True,
@@ -423,6 +447,11 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     )] = None
 
     # fmt: on
+
+    def max_first_contacts(self) -> int:
+        """Return how many requests to origins that have not answered yet may run beside ``concurrency`` others."""
+        wanted = max(64, 4 * self.concurrency)
+        return wanted if self.max_connections is None else max(0, min(wanted, self.max_connections - self.concurrency))
 
     def politeness(self) -> Politeness:
         """Return the politeness rules. Raises :class:`~skitter.errors.SettingsError`."""

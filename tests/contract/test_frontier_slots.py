@@ -49,6 +49,28 @@ async def test_landings_of_unknown_or_ended_leases_are_harmless(start):
     assert len(await job.lease()) == 1
 
 
+@pytest.mark.parametrize(
+    "limits", [HostLimits(delay=10.0), HostLimits(rates=("2/10s",)), HostLimits(delay=10.0, jitter=5.0)]
+)
+async def test_a_request_that_was_not_sent_gives_its_turn_to_another(start, limits):
+    job = await start(limits)
+    await job.add("a", "b", "c", "d")
+    if limits.rates:
+        await job.one()
+    unsent = await job.one()
+    assert await job.lease() == []
+    (_,) = await job.lease(landed=[FetchReport(unsent.id, sent=False)])
+    assert await job.lease() == []
+
+
+async def test_only_the_last_lease_of_a_slot_gives_its_turn_back(start):
+    job = await start(HostLimits(delay=1.0, concurrency_per_slot=3))
+    await job.add("a", "b", "c")
+    first = await job.one()
+    await job.wait_for_one()
+    assert await job.lease(landed=[FetchReport(first.id, sent=False)]) == []
+
+
 @pytest.mark.parametrize("end", ["done", "retry", "fail", "release", "abandon", "expire"])
 async def test_the_end_of_a_lease_that_never_landed_frees_its_place(start, end):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=1), lease_seconds=10.0)

@@ -39,6 +39,7 @@ def run(serve, tmp_path):
         server = serve(site)
         if "proxies" in settings:
             settings["reuse_connections"] = False  # the test's proxy carries one request a connection
+        settings.setdefault("robots", False)  # the tests count every request
         bench = CrawlHarness(spider_class(url=server.url), tmp_path, frontier=frontier, **settings)
         ran = await bench.run(workers)
         ran.site, ran.server = site, server

@@ -184,7 +184,7 @@ async def test_of_the_addresses_of_a_name_only_the_allowed_ones_are_dialled(targ
 async def test_a_refused_connection_to_an_allowed_address_is_not_a_forbidden_one(fetcher_of):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    fetcher = await fetcher_of(AddressGuard(["127.0.0.1"]), ResolvingFetcher)
+    fetcher = await fetcher_of(AddressGuard(["127.0.0.1"]), ResolvingFetcher, dns_cache_ttl=0)
     ResolvingTransfer.names = {f"mixed.test:{port}": "127.0.0.2,127.0.0.1"}
     with pytest.raises(ConnectError):
         await fetcher.fetch(Request(f"http://mixed.test:{port}/"))
@@ -227,7 +227,7 @@ async def test_a_host_that_the_environment_excepts_from_the_proxy_is_checked(tar
     async with Proxy() as proxy:
         monkeypatch.setenv("http_proxy", proxy.http)
         monkeypatch.setenv("no_proxy", "excepted.test")
-        fetcher = await fetcher_of(AddressGuard(), ResolvingFetcher, proxy=None)
+        fetcher = await fetcher_of(AddressGuard(), ResolvingFetcher, proxy=None, dns_cache_ttl=0)
         ResolvingTransfer.names = {f"excepted.test:{target.port}": "127.0.0.1"}
         before = len(target.dialled)
         with pytest.raises(ForbiddenAddress):

@@ -1,6 +1,8 @@
 """HttpFetcher over TLS: who is trusted, and which HTTP is spoken."""
 
 import asyncio
+import ssl
+from pathlib import Path
 
 import pytest
 import trustme
@@ -8,7 +10,8 @@ import trustme
 from servers.fetch_h2 import Http2Server
 from servers.fetch_raw import RawServer, page
 from servers.tls import server_side
-from skitter.fetch.contract import ConnectError, TlsError
+from skitter.errors import UsageError
+from skitter.fetch.contract import ConnectError, FetchError, TlsError
 from skitter.fetch.http import HttpFetcher
 from skitter.request import Request
 from skitter.settings import Settings
@@ -46,7 +49,7 @@ async def test_an_unknown_authority_is_refused_and_not_worth_a_retry(authority):
         with pytest.raises(TlsError) as caught:
             await fetch_all([server.url()])
     assert not caught.value.retryable
-    assert "verify_tls" in caught.value.remedy
+    assert "unverified_hosts" in caught.value.remedy
     assert server.asked == []
 
 
@@ -111,3 +114,65 @@ async def test_without_keep_alive_http2_requests_share_no_connection(authority, 
     async with Http2Server(server_side(authority)) as server:
         await fetch_all([f"{server.origin}/{n}" for n in range(3)], ca_file=ca_file, reuse_connections=False)
     assert server.connections == 3
+
+
+async def test_only_the_hosts_that_are_named_may_show_any_certificate(authority):
+    async with RawServer({"/": page(b"whatever")}, tls=server_side(authority)) as server:
+        for patterns in (("127.0.0.1",), ("*.test", "127.*")):
+            (response,) = await fetch_all([server.url()], unverified_hosts=patterns)
+            assert response.body == b"whatever"
+        with pytest.raises(TlsError):
+            await fetch_all([server.url()], unverified_hosts=("other.test",))
+
+
+async def test_a_connection_without_verification_is_not_used_for_a_verified_host(authority):
+    """The name decides, although both names lead to the same server."""
+    async with RawServer({"/": page(b"x")}, tls=server_side(authority)) as server:
+        port = server.port
+        fetcher = HttpFetcher(Settings(unverified_hosts=("127.0.0.1",)))
+        await fetcher.open()
+        try:
+            await fetcher.fetch(Request(f"https://127.0.0.1:{port}/"))
+            with pytest.raises(TlsError):
+                await fetcher.fetch(Request(f"https://localhost:{port}/"))
+        finally:
+            await fetcher.close()
+
+
+@pytest.fixture
+def client_files(authority, tmp_path):
+    made = authority.issue_cert("client@example.test")
+    cert, key = tmp_path / "client.pem", tmp_path / "client.key"
+    made.cert_chain_pems[0].write_to_path(str(cert))
+    made.private_key_pem.write_to_path(str(key))
+    return str(cert), str(key)
+
+
+@pytest.fixture
+def client_bundle(client_files, tmp_path):
+    path = tmp_path / "both.pem"
+    path.write_text("".join(Path(name).read_text() for name in client_files))
+    return str(path), ""
+
+
+@pytest.mark.parametrize("files", ["client_files", "client_bundle"])
+async def test_a_server_that_asks_for_it_sees_the_client_certificate(authority, ca_file, files, request):
+    tls = server_side(authority)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(tls)
+    cert, key = request.getfixturevalue(files)
+    async with RawServer({"/": page(b"known")}, tls=tls) as server:
+        (response,) = await fetch_all([server.url()], ca_file=ca_file, client_cert=cert, client_key=key)
+        assert response.body == b"known"
+        with pytest.raises(FetchError):
+            await fetch_all([server.url()], ca_file=ca_file)
+
+
+@pytest.mark.parametrize("field", ["ca_file", "client_cert", "client_key"])
+async def test_a_certificate_file_that_cannot_be_used_is_reported_before_the_first_request(field, tmp_path):
+    path = tmp_path / "bad.pem"
+    path.write_text("not a certificate")
+    for name in (str(path), str(tmp_path / "missing.pem")):
+        with pytest.raises(UsageError) as caught:
+            await fetch_all([], **{field: name})
+        assert caught.value.field == field

@@ -158,7 +158,7 @@ async def test_a_robots_txt_that_cannot_be_had_is_told_while_its_pages_wait(serv
     )
     await crawl.start(serve(Scripted({"/robots.txt": Answer(status=503)})).url)
     error = await anext(crawl.errors())
-    assert (error.component, error.message.partition(":")[0]) == (ModuleKind.DOWNLOADER, "robots")
+    assert (error.component, error.kind) == (ModuleKind.DOWNLOADER, "RobotsUnavailable")
     assert not await crawl.idle()
     await crawl.stop()
 

@@ -239,7 +239,7 @@ async def test_downloaders_share_the_requests_and_work_at_once(crawled):
     """The seed downloads one page at a time however many downloaders it has; here two answer only together."""
     log, gate = Counter(), asyncio.Event()
     downloaders = [Downloader(lambda context: Local(log, PAGE, gate)) for _ in range(2)]
-    _, result, items, site = await crawled({}, downloaders=downloaders)
+    _, result, items, site = await crawled({}, {"robots": False}, downloaders=downloaders)
     assert (len(items), result.status.done, site.counts) == (5, 5, {})
     assert sum(module.counts.completed for module in downloaders) == 5
     assert min(module.counts.completed for module in downloaders) >= 1
@@ -250,7 +250,7 @@ async def test_downloaders_share_the_requests_and_work_at_once(crawled):
 async def test_a_fetcher_lives_for_a_run_and_its_downloader_for_all(crawled):
     log = Counter()
     downloader = Downloader(lambda context: Local(log, PAGE))
-    crawl, *_ = await crawled({}, downloaders=[downloader])
+    crawl, *_ = await crawled({}, {"robots": False}, downloaders=[downloader])
     await crawl.start()
     await crawl.wait()
     assert (log["opened"], log["closed"], downloader.counts.called) == (2, 2, 10)
@@ -290,7 +290,7 @@ async def test_modules_come_and_go_in_the_middle_of_a_run(tmp_path):
 
     await crawl.initialize(
         CrawlArguments(
-            job="change", analyzers=[Analyzer(parse)], settings=QUICK, home=str(tmp_path),
+            job="change", analyzers=[Analyzer(parse)], settings={**QUICK, "robots": False}, home=str(tmp_path),
             downloaders=[Downloader(lambda context: Second(log, PAGE), id="early")],
         )
     )  # fmt: skip

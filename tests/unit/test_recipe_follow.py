@@ -22,6 +22,8 @@ class Numbered:
         self.asked = []
 
     def __call__(self, visit):
+        if visit.target == "/robots.txt":
+            return Answer(b"", status=404)
         pairs = urlsplit(visit.target).query if visit.method == "GET" else visit.body.decode()
         words = {name: int(values[0]) for name, values in parse_qs(pairs).items() if values[0].isdigit()}
         self.asked.append(words)

@@ -17,7 +17,6 @@ from skitter.fetch.robots import (
     decode_record,
     encode_record,
     fetch_robots,
-    origin_of,
     parse_robots,
 )
 from skitter.fetch.robots_rules import product_token
@@ -88,12 +87,22 @@ async def test_where_there_is_no_file_all_is_allowed(status):
 async def test_a_server_in_trouble_defers_its_host(status):
     record = await record_of(status)
     verdict = parse_robots(record, "skitter", SETTINGS, record.fetched_at)
-    assert verdict == Deferred(30, exhausted=False, error=f"http: robots.txt answered {status}")
+    assert verdict == Deferred(
+        30, exhausted=False, error=f"robots.txt answered {status}", throttled=status in (429, 503)
+    )
 
 
-async def test_a_network_error_defers_its_host_and_keeps_its_kind():
-    fetcher = ScriptedFetcher({f"{ORIGIN}/robots.txt": TimedOut("too slow")})
-    record = await fetch_robots(fetcher, ORIGIN, SETTINGS)
+async def test_a_network_error_is_no_answer_of_the_origin():
+    with pytest.raises(TimedOut):
+        await fetch_robots(ScriptedFetcher({f"{ORIGIN}/robots.txt": TimedOut("too slow")}), ORIGIN, SETTINGS)
+
+
+async def test_a_network_error_after_a_redirect_is_an_answer_without_a_file():
+    answers = {
+        f"{ORIGIN}/robots.txt": (301, {"Location": "http://other.test/robots.txt"}, b""),
+        "http://other.test/robots.txt": TimedOut("too slow"),
+    }
+    record = await fetch_robots(ScriptedFetcher(answers), ORIGIN, SETTINGS)
     assert record.state is RobotsState.UNREACHABLE
     assert record.error == "timeout: too slow"
 
@@ -419,20 +428,6 @@ def test_any_bytes_can_be_parsed(body):
 )
 def test_the_product_token_of_a_user_agent(user_agent, token):
     assert product_token(user_agent) == token
-
-
-@pytest.mark.parametrize(
-    ("url", "origin"),
-    [
-        ("http://a.test/x/y?z", "http://a.test"),
-        ("https://a.test:8443", "https://a.test:8443"),
-        ("http://u:p@a.test:81/x@y", "http://a.test:81"),
-        ("http://a.test?x=/b", "http://a.test"),
-        ("http://[::1]:8/", "http://[::1]:8"),
-    ],
-)
-def test_the_origin_of_a_url(url, origin):
-    assert origin_of(url) == origin
 
 
 def test_a_record_survives_the_way_through_the_frontier():

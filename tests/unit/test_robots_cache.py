@@ -24,8 +24,9 @@ RULES = b"User-agent: *\nDisallow: /private/"
 class GatedFetcher:
     """Counts fetches; each waits until the gate is open."""
 
-    def __init__(self, answer=RULES):
+    def __init__(self, answer=RULES, status=200):
         self.answer = answer
+        self.status = status
         self.asked = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -43,7 +44,7 @@ class GatedFetcher:
         await self.gate.wait()
         if isinstance(self.answer, Exception):
             raise self.answer
-        return Response(request.url, 200, body=self.answer, request=request)
+        return Response(request.url, self.status, body=self.answer, request=request)
 
 
 class Notes(dict):
@@ -113,14 +114,23 @@ async def test_workers_share_what_one_of_them_fetched():
 
 
 async def test_failures_are_counted_over_all_workers_and_over_expiry():
-    notes, fetcher = Notes(), GatedFetcher(ConnectError("refused"))
+    notes, fetcher = Notes(), GatedFetcher(status=500)
     for failures in (1, 2, 3):
         robots = desk(fetcher, notes, first_deferral=0.000001, max_failures=3)
         verdict = await robots.verdict(URL)
         assert isinstance(verdict, Deferred)
         assert verdict.exhausted is (failures == 3)
-        assert verdict.error == "connect: refused"
+        assert verdict.error == "robots.txt answered 500"
     assert len(fetcher.asked) == 3
+
+
+async def test_an_origin_that_does_not_answer_is_an_error_for_all_who_wait_and_is_not_shared():
+    notes, fetcher = Notes(), GatedFetcher(ConnectError("refused"))
+    robots = desk(fetcher, notes)
+    errors = await asyncio.gather(robots.verdict(URL), robots.verdict(URL), return_exceptions=True)
+    assert errors == [fetcher.answer] * 2
+    assert len(fetcher.asked) == 1
+    assert (robots.known(URL), notes) == (None, {})
 
 
 async def test_while_a_host_is_deferred_it_is_not_asked_and_the_rest_of_the_pause_is_told():

@@ -36,6 +36,7 @@ steps = st.lists(
         st.tuples(st.just("take"), st.floats(0.0, 1.0)),
         st.tuples(st.just("take"), st.sampled_from([0.0, 1.0])),
         st.tuples(st.just("end_fetch"), st.sampled_from(sorted(LANDINGS))),
+        st.tuples(st.just("give_up"), st.just(0.0)),
         st.tuples(st.just("min_delay"), st.sampled_from([0.0, 0.1, 0.7])),
         st.tuples(st.just("pause"), st.sampled_from([0.1, 2.0])),
     ),
@@ -83,6 +84,14 @@ class OneHost:
             self.table.reschedule(self.slot)
             if landing.refused:
                 self.paused_until = max(self.paused_until, self.now + landing.retry_after)
+
+    def give_up(self, _):
+        """The worker reports that it has not sent the request that was taken last."""
+        if self.in_flight:
+            granted, sent = self.in_flight.pop()
+            self.log.remove(next(entry for entry in reversed(self.log) if entry[0] == sent))
+            self.slot.end_fetch(self.now, granted, FetchReport(1, sent=False))
+            self.table.reschedule(self.slot)
 
     def min_delay(self, seconds):
         self.table.set_min_delay(self.slot, seconds, self.now)

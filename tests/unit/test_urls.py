@@ -16,6 +16,7 @@ from skitter.web.urls import (
     host_of,
     join_all,
     normalize,
+    origin_of,
     registered_domain,
     scheme_of,
     upa_parser,
@@ -282,3 +283,17 @@ def test_registered_domain(host, domain):
 
 def test_scheme_of():
     assert [scheme_of(url) for url in ("https://h/", "mailto:a@b:c")] == ["https", "mailto"]
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("http://a.test/x/y?z", "http://a.test"),
+        ("https://a.test:8443", "https://a.test:8443"),
+        ("http://u:p@a.test:81/x@y", "http://a.test:81"),
+        ("http://a.test?x=/b", "http://a.test"),
+        ("http://[::1]:8/", "http://[::1]:8"),
+    ],
+)
+def test_the_origin_of_a_url(url, origin):
+    assert origin_of(url) == origin

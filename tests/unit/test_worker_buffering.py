@@ -49,7 +49,7 @@ def bench(serve, tmp_path):
 
 
 async def test_pages_are_gathered_up_to_the_size_of_the_buffer_and_the_last_do_not_wait(bench):
-    crawl = bench(concurrency=4)
+    crawl = bench(concurrency=4, delay=0)
     crawl.store = Buffered(crawl.groups)
     ran = await asyncio.wait_for(crawl.run(), FOR_EVER / 2)
     assert (ran.state, len(ran.items)) == (JobState.FINISHED, 101)

@@ -47,7 +47,7 @@ class Watched(EmbeddedFrontier):
 def bench(serve, tmp_path):
     def make(pages, **settings):
         site = Scripted(pages)
-        made = CrawlHarness(Follower(url=serve(site).url), tmp_path, **settings)
+        made = CrawlHarness(Follower(url=serve(site).url), tmp_path, **{"delay": 0, **settings})
         context = made.frontier_context()
         made.frontier = Watched(context.politeness, context.options)
         made.site = site

@@ -20,6 +20,8 @@ class FetchError(SkitterError):
     """Whether the same request may succeed later."""
     free = False
     """Whether the attempt does not count, because it failed before it reached the server."""
+    unreachable = False
+    """Whether no connection to the origin could be opened, so that its other requests would fail too. A fetcher sets it."""
     module = ""
     """Id of the downloader, if there are several."""
 
@@ -34,6 +36,7 @@ class UnresolvedHost(FetchError):
     """The host name does not resolve."""
 
     kind = "dns"
+    unreachable = True
 
 
 class ForbiddenAddress(FetchError):
@@ -48,6 +51,7 @@ class TlsError(FetchError):
 
     kind = "tls"
     retryable = False
+    unreachable = True
 
 
 class TimedOut(FetchError):

@@ -32,14 +32,16 @@ _CODES: dict[type[FetchError], tuple[int, ...]] = {
 _CLASS_OF = {code: error for error, codes in _CODES.items() for code in codes}
 
 _REMEDIES: dict[type[FetchError], str] = {
-    TlsError: "check the certificate, or set verify_tls to false to trust this host without one",
+    TlsError: "correct the certificate, name its authority in ca_file, or name the host in unverified_hosts",
     BodyTooLarge: "raise max_body to accept larger bodies",
     ProxyError: "check the proxy's address and password",
     BehindProxy: "check whether the proxy can reach the server",
     UnsendableRequest: "correct the request's URL, method or headers",
 }
 
+_COULD_NOT_CONNECT = 7
 _TLS_CONNECT = 35
+_CONNECT_TIME_OUTS = ("Connection timed out", "SSL connection timeout")
 _BROKEN_HANDSHAKES = ("SSL_ERROR_SYSCALL", "unexpected eof", "Connection reset")
 
 
@@ -91,8 +93,13 @@ def fetch_error(
     elif code == _TLS_CONNECT and any(sign in message for sign in _BROKEN_HANDSHAKES):
         # The network failed during the handshake, not the certificate, so a retry may succeed.
         kind = ConnectError
+    elif kind is TimedOut and message.startswith("Resolving timed out"):
+        kind = UnresolvedHost
+    unreachable = code in (_COULD_NOT_CONNECT, _TLS_CONNECT) or message.startswith(_CONNECT_TIME_OUTS)
     if by_proxy and (kind is ConnectError or (kind is TimedOut and not connected)):
         kind = ProxyError
     if kind is ProxyError and works:
         kind = BehindProxy
-    return kind(f"{message or kind.__doc__} (curl {code})", remedy=_REMEDIES.get(kind, ""))
+    error = kind(f"{message or kind.__doc__} (curl {code})", remedy=_REMEDIES.get(kind, ""))
+    error.unreachable = error.unreachable or (unreachable and not issubclass(kind, ProxyError))
+    return error

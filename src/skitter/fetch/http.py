@@ -30,12 +30,14 @@ from skitter.fetch.decoding import decode_body
 from skitter.fetch.header_gate import HeaderGate
 from skitter.fetch.multi import Multi
 from skitter.fetch.proxy_routes import ProxyRoutes
+from skitter.fetch.resolver import Resolver, make_resolver
 from skitter.fetch.stall import StallWatch
+from skitter.fetch.tls import check_certificate_files
 from skitter.fetch.transfer import Transfer, base_headers
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.web.urls import normalize, registered_domain
+from skitter.web.urls import normalize, origin_of, registered_domain
 
 _MIN_LIBCURL = (8, 4)
 _MAX_POOLED = 256
@@ -76,6 +78,8 @@ class HttpFetcher:
         self._ca_file = self.settings.ca_file
         self._suffixes_read = False
         self._multi: Multi | None = None
+        self._resolver: Resolver | None = None
+        """``None``: libcurl resolves names."""
         self._idle: list[Transfer] = []
         self._running: dict[Transfer, asyncio.Future[None]] = {}
         self._watch = StallWatch(self._running, self.settings.read_timeout)
@@ -83,7 +87,8 @@ class HttpFetcher:
     async def open(self) -> None:
         """Create the connection pool.
 
-        Raises :class:`~skitter.errors.UsageError` if libcurl is too old to limit the size of bodies.
+        Raises :class:`~skitter.errors.UsageError` if libcurl is too old to limit the size of bodies, or for a file of
+        certificates that cannot be used.
         """
         found = pycurl.version_info()[1]
         if tuple(int(part) for part in found.split(".")[:2]) < _MIN_LIBCURL:
@@ -93,9 +98,13 @@ class HttpFetcher:
             )
         if not self._ca_file:
             self._ca_file = await asyncio.to_thread(certifi.where)
+        await asyncio.to_thread(check_certificate_files, self.settings)
+        self._resolver = make_resolver(self.settings)
         multi = Multi()
         connections = self.settings.max_connections or max(_FEWEST_CONNECTIONS, 2 * self.settings.concurrency)
         multi.setopt(pycurl.M_MAXCONNECTS, connections)
+        if self.settings.max_connections is None:
+            connections += self.settings.max_first_contacts()
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections)
         self._multi = multi
 
@@ -121,6 +130,10 @@ class HttpFetcher:
             transfer.prepare(request, url, cookie, proxy)
             if permit.expires:
                 transfer.check_before_sending(permit)
+            if self._resolver is not None and not proxy:
+                origin = origin_of(url)
+                if not self._resolver.knows(origin):
+                    transfer.use_addresses(await self._resolver.look_up(origin))
             try:
                 await self._run(transfer, request, on_headers)
             except _OnlyDeadConnections:
@@ -144,6 +157,9 @@ class HttpFetcher:
         """Abort running transfers and close all connections. Safe to call twice."""
         multi, self._multi = self._multi, None
         self._watch.stop()
+        resolver, self._resolver = self._resolver, None
+        if resolver is not None:
+            await resolver.close()
         if multi is not None:
             multi.close()
         while self._idle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from enum import StrEnum
 
@@ -25,14 +24,14 @@ RECORD_VERSION = 1
 
 
 class RobotsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long robots.txt files are kept, and how long a host is paused while its robots.txt is unavailable."""
+    """How long robots.txt files are kept, and how long an origin waits while its robots.txt is unavailable."""
 
     ttl: float = 86_400.0
     """Time in seconds for which a robots.txt is kept; at most a day (RFC 9309, 2.4)."""
     first_deferral: float = 30.0
-    """Seconds to pause a host after the first failure. Doubles with each further failure."""
+    """Seconds to wait after the first failure. Doubles with each further failure."""
     longest_deferral: float = 3_600.0
-    """Maximum pause in seconds."""
+    """Maximum wait in seconds."""
     max_failures: int = 8
     """Number of failures in a row after which the waiting requests fail. With the other defaults, this takes about two and
     a half hours. The RFC permits unrestricted crawling after 30 days; skitter never does it."""
@@ -48,7 +47,7 @@ class RobotsState(StrEnum):
     UNAVAILABLE = "unavailable"
     """The host has no robots.txt (4xx, or an endless redirect): everything is allowed (RFC 9309, 2.3.1.3)."""
     UNREACHABLE = "unreachable"
-    """A server error, 429 or no answer: nothing is allowed for now (RFC 9309, 2.3.1.4)."""
+    """A server error, or 429: nothing is allowed for now (RFC 9309, 2.3.1.4)."""
 
 
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -58,13 +57,15 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     fetched_at: float
     """Unix time."""
     ttl: float
-    """Seconds for which the record is valid. For ``UNREACHABLE``: seconds to pause the host."""
+    """Seconds for which the record is valid. For ``UNREACHABLE``: seconds to wait."""
     body: bytes = b""
     failures: int = 0
     """Number of failed attempts in a row."""
     error: str = ""
     """Error of the last failed attempt, starting with its kind."""
     version: int = RECORD_VERSION
+    throttled: bool = False
+    """Whether the server asked for fewer requests (429 or 503). It concerns the whole host."""
 
     def holds(self, now: float) -> bool:
         """Return whether the record is still valid at a Unix time."""
@@ -110,20 +111,15 @@ class RobotsPolicy:
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """The robots.txt is unavailable for now: pause the host."""
+    """The robots.txt is unavailable for now: nothing of this origin may be fetched."""
 
     seconds: float
     """From now."""
     exhausted: bool
     """Whether it failed too often, so that the waiting requests fail."""
     error: str
-
-
-def origin_of(url: str) -> str:
-    """Return the scheme, host and port of an absolute URL. Each combination has its own robots.txt."""
-    scheme, _, rest = url.partition("://")
-    netloc = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    return f"{scheme}://{netloc.rpartition('@')[2]}"
+    throttled: bool = False
+    """Whether the server asked for fewer requests (429 or 503)."""
 
 
 async def fetch_robots(
@@ -133,6 +129,7 @@ async def fetch_robots(
     previous: RobotsRecord | None = None,
     *,
     permit: SendPermit = UNCONDITIONAL,
+    timeout: float | None = None,
 ) -> RobotsRecord:
     """Fetch the robots.txt of an origin, and return the result as a record.
 
@@ -141,15 +138,18 @@ async def fetch_robots(
         force while the host does not answer (RFC 9309, 2.4).
     ``permit``
         The permit of the first request. Redirects need no further permit.
+    ``timeout``
+        Time limit of the first request in seconds. ``None``: as for any request.
 
-    Raises only a :class:`~skitter.fetch.contract.FetchError` that is ``free``,
-    :class:`~skitter.fetch.contract.ForbiddenAddress`, and programming errors.
+    Raises :class:`~skitter.fetch.contract.FetchError` if the origin does not answer and ``previous`` has no rules, or if
+    the address is forbidden.
     """
     url = f"{origin}/robots.txt"
+    has_answered = False
     try:
         for _ in range(MAX_REDIRECTS + 1):
-            response = await fetcher.fetch(Request(url), permit=permit)
-            permit = UNCONDITIONAL
+            response = await fetcher.fetch(Request(url, timeout=timeout), permit=permit)
+            permit, timeout, has_answered = UNCONDITIONAL, None, True
             target = _redirect_target(response)
             if target is None:
                 return _judge(response, settings, previous)
@@ -157,8 +157,9 @@ async def fetch_robots(
     except ForbiddenAddress:
         raise  # waiting does not help
     except FetchError as error:
-        if error.free:
-            raise  # it never came to the host
+        has_rules = previous is not None and previous.state is RobotsState.RULES
+        if error.free or not (has_answered or has_rules):
+            raise
         return _unreachable(f"{error.kind}: {error}", settings, previous)
     return RobotsRecord(RobotsState.UNAVAILABLE, time.time(), settings.ttl)
 
@@ -178,7 +179,8 @@ def _judge(response: Response, settings: RobotsSettings, previous: RobotsRecord 
     if 300 <= status < 500 and status != 429:
         return RobotsRecord(RobotsState.UNAVAILABLE, now, settings.ttl)
     wish = parse_retry_after(response.headers.get("Retry-After"), now) or 0.0
-    return _unreachable(f"http: robots.txt answered {status}", settings, previous, wish)
+    record = _unreachable(f"robots.txt answered {status}", settings, previous, wish)
+    return msgspec.structs.replace(record, throttled=status in (429, 503))
 
 
 def _unreachable(
@@ -199,7 +201,7 @@ def parse_robots(
     """Return the policy of a record for the crawler with this product token, at a Unix time."""
     if record.state is RobotsState.UNREACHABLE:
         left = max(0.0, record.fetched_at + record.ttl - now)
-        return Deferred(left, record.failures >= settings.max_failures, record.error)
+        return Deferred(left, record.failures >= settings.max_failures, record.error, record.throttled)
     if record.state is RobotsState.UNAVAILABLE:
         return RobotsPolicy(None)
     return RobotsPolicy(RobotsRules(record.body, token))

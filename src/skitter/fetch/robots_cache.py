@@ -16,10 +16,10 @@ from skitter.fetch.robots import (
     decode_record,
     encode_record,
     fetch_robots,
-    origin_of,
     parse_robots,
 )
 from skitter.fetch.robots_rules import product_token
+from skitter.web.urls import origin_of
 
 _KEPT_BEYOND_TTL = 86_400.0
 """Seconds for which an expired record is still shared, for its failure count and its rules."""
@@ -61,15 +61,22 @@ class RobotsCache:
             return parse_robots(record, self._token, self._settings, now)
         return verdict
 
-    async def verdict(self, url: str, permit: SendPermit = UNCONDITIONAL) -> RobotsPolicy | Deferred:
-        """Return the rules for a URL, or the time to wait. Fetches robots.txt if necessary, within ``permit``."""
+    async def verdict(
+        self, url: str, permit: SendPermit = UNCONDITIONAL, timeout: float | None = None
+    ) -> RobotsPolicy | Deferred:
+        """Return the rules for a URL, or the time to wait.
+
+        Fetches robots.txt if necessary, within ``permit`` and ``timeout`` seconds. Raises
+        :class:`~skitter.fetch.contract.FetchError` if the origin does not answer; all callers that wait for the same
+        fetch get the same error.
+        """
         known = self.known(url)
         if known is not None:
             return known
         origin = origin_of(url)
         task = self._under_way.get(origin)
         if task is None:
-            task = asyncio.create_task(self._find(origin, permit))
+            task = asyncio.create_task(self._find(origin, permit, timeout))
             self._under_way[origin] = task
             task.add_done_callback(lambda _: self._under_way.pop(origin, None))
         # A waiter that is cancelled must not take the file from the others.
@@ -83,7 +90,7 @@ class RobotsCache:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _find(self, origin: str, permit: SendPermit) -> RobotsRecord:
+    async def _find(self, origin: str, permit: SendPermit, timeout: float | None) -> RobotsRecord:
         key = f"robots:{origin}"
         entry = self._known.get(origin)
         previous = entry[0] if entry else None
@@ -92,7 +99,9 @@ class RobotsCache:
             if shared.holds(time.time()):
                 return shared
             previous = shared
-        record = await fetch_robots(self._fetcher, origin, self._settings, previous, permit=permit)
+        record = await fetch_robots(
+            self._fetcher, origin, self._settings, previous, permit=permit, timeout=timeout
+        )
         if self._notes is not None:
             await self._notes.put(key, encode_record(record), record.ttl + _KEPT_BEYOND_TTL)
         return record

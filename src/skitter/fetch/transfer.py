@@ -13,6 +13,7 @@ import pycurl
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import Disconnected, SendPermit, UnsendableRequest
 from skitter.fetch.decoding import ACCEPT_ENCODING
+from skitter.fetch.tls import is_unverified
 from skitter.request import Request
 from skitter.settings import Settings
 
@@ -113,9 +114,11 @@ class Transfer:
             pycurl.CURL_HTTP_VERSION_2TLS if settings.http2 else pycurl.CURL_HTTP_VERSION_1_1,
         )
         setopt(pycurl.CAINFO, self._ca_file)
+        if settings.client_cert:
+            setopt(pycurl.SSLCERT, settings.client_cert)
+            setopt(pycurl.SSLKEY, settings.client_key or settings.client_cert)
         if not settings.verify_tls:
-            setopt(pycurl.SSL_VERIFYPEER, 0)
-            setopt(pycurl.SSL_VERIFYHOST, 0)
+            self._trust_any_certificate()
         if not settings.reuse_connections:
             # FORBID_REUSE alone would still let HTTP/2 requests share a busy connection.
             setopt(pycurl.FORBID_REUSE, 1)
@@ -146,6 +149,9 @@ class Transfer:
             setopt(pycurl.HTTPHEADER, _header_lines(self._base_headers, request, with_body=bool(with_body)))
         if with_body or request.method != "GET":
             self._prepare_method(request, with_body=bool(with_body))
+        if self._settings.unverified_hosts and is_unverified(url, self._settings.unverified_hosts):
+            self._unusual = True
+            self._trust_any_certificate()
         if proxy != self._proxy:
             self._proxy = proxy
             setopt(pycurl.PROXY, proxy)
@@ -164,6 +170,16 @@ class Transfer:
     def refused(self) -> str:
         """The address that the guard refused, if there was no other to connect to."""
         return "" if self._dialled else self._refused
+
+    def _trust_any_certificate(self) -> None:
+        self.curl.setopt(pycurl.SSL_VERIFYPEER, 0)
+        self.curl.setopt(pycurl.SSL_VERIFYHOST, 0)
+
+    def use_addresses(self, lines: list[str]) -> None:
+        """Give libcurl the addresses of a host, as lines of ``CURLOPT_RESOLVE``."""
+        if lines:
+            self._extra = True
+            self.curl.setopt(pycurl.RESOLVE, lines)
 
     def connect_afresh(self) -> None:
         """Open a new connection for this request."""
@@ -258,6 +274,7 @@ class Transfer:
             self._configure()
         elif self._extra:
             self.curl.unsetopt(pycurl.COOKIE)
+            self.curl.unsetopt(pycurl.RESOLVE)
             self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.timeout))
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
         if self._permit is not None:

@@ -77,6 +77,8 @@ class FetchReport(msgspec.Struct, array_like=True, frozen=True):
     """Seconds from the ``Retry-After`` header, if the response had one."""
     connecting: float = 0.0
     """Seconds to open the connection, if the slot promises a delay and a new connection was needed."""
+    sent: bool = True
+    """Whether the host was contacted. If not, the slot gives the turn of the lease to another request."""
 
 
 class LeaseResult(msgspec.Struct, array_like=True, frozen=True):

@@ -270,6 +270,19 @@ def may_carry_cookies(source: str, target: str) -> bool:
     return host_of(source) == host_of(target) and scheme_of(target) in {scheme_of(source), "https"}
 
 
+_END_OF_AUTHORITY = re.compile(r"[/?#]")
+
+
+def origin_of(url: str) -> str:
+    """Return the scheme, host and port of an absolute URL, such as ``http://example.com:8080``."""
+    origin = url[: url.find("/", 8)]
+    if "?" in origin or "@" in origin or "#" in origin or len(origin) + 1 >= len(url):
+        scheme, _, rest = url.partition("://")
+        authority = _END_OF_AUTHORITY.split(rest, maxsplit=1)[0]
+        return f"{scheme}://{authority.rpartition('@')[2]}"
+    return origin
+
+
 @lru_cache(maxsize=65_536)
 def registered_domain(host: str) -> str:
     """Return the registered domain of a host by the Public Suffix List.

@@ -61,7 +61,7 @@ POINTS = (
     When the items are durable, before the request is committed.
 ``on_error(request, error)``
     After each failed attempt, before the retry rules. The result is ignored for errors whose outcome is fixed: an
-    unreadable record, robots.txt, an invalid redirect, an item that a store rejects.
+    unreadable record, an unavailable robots.txt, an invalid redirect, an item that a store rejects.
 ``on_start(worker)``, ``on_stop(worker)``
     At the start and the end of a worker process. The result is ignored.
 """

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from skitter.frontier.records import FetchReport, Lease
 from skitter.queues import EVERY_OTHER, QueueQuotas, queue_of
 from skitter.worker import DRAIN_SECONDS
+from skitter.worker.origins import CONTACT_GRACE
 
 REPORT_DELAY = 0.002
 """Time in seconds to collect fetch reports for a frontier that many workers share, so that one call serves several. It is
 cut short when a quarter of the concurrency has ended. A frontier on this machine is asked at once."""
+_BUSY_SHARE = 8
+"""One such request for this many concurrent fetches makes the next ones not count from the start."""
 _UNCOMMITTED_PER_FETCH = 1
 """Pages that may wait for their commit, per concurrent fetch, unless a store buffers more."""
 
@@ -94,7 +97,7 @@ def make_queue_budget(served: Sequence[str], sizes: Mapping[str, int]) -> QueueB
 class InflightRequest:
     """A leased request that this worker processes. It is also the permit to send the request."""
 
-    __slots__ = ("_connecting", "_inflight", "expires", "fetched", "lease", "leased_at")
+    __slots__ = ("_connecting", "_grace", "_inflight", "expires", "fetched", "is_aside", "lease", "leased_at")
 
     def __init__(self, inflight: Inflight, lease: Lease, leased_at: float) -> None:
         self._inflight = inflight
@@ -106,6 +109,9 @@ class InflightRequest:
         self.fetched = False
         """Whether the fetch has ended and was reported."""
         self._connecting = 0.0
+        self._grace: asyncio.TimerHandle | None = None
+        self.is_aside = False
+        """Whether the fetch does not count as one of the concurrent fetches, because its origin may never answer."""
 
     def may_send(self) -> bool:
         """Return whether the request may be sent now.
@@ -122,14 +128,55 @@ class InflightRequest:
         if not self.fetched:
             self._connecting = max(self._connecting, seconds)
 
+    def begin_contact(self) -> bool:
+        """Prepare for a request to an origin that has not answered yet, and may never.
+
+        After a second without an answer it no longer counts as one of the concurrent fetches; at once if there are
+        several such requests. Return ``False`` if there are too many: the request must wait.
+        """
+        inflight = self._inflight
+        if not inflight.max_aside or self.is_aside or self._grace is not None:
+            return True
+        if inflight.aside >= inflight.max_aside:
+            return False
+        if inflight.aside * _BUSY_SHARE >= inflight.concurrency:
+            self._set_aside()
+        else:
+            self._grace = inflight.loop.call_later(CONTACT_GRACE, self._set_aside)
+        return True
+
+    def _set_aside(self) -> None:
+        if not self.fetched:
+            self.is_aside = True
+            self._inflight.set_aside(self.lease.slot)
+
+    def end_contact(self) -> bool:
+        """Record that the origin has answered. Return whether the request may continue now: too many others may run."""
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+        if self.is_aside and self._inflight.take_back(self.lease.slot):
+            self.is_aside = False
+        return not self.is_aside
+
     def finish_fetch(
-        self, latency: float | None = None, *, refused: bool = False, retry_after: float | None = None
+        self,
+        latency: float | None = None,
+        *,
+        refused: bool = False,
+        retry_after: float | None = None,
+        sent: bool = True,
     ) -> None:
-        """Record the end of the fetch, successful or not. Only the first call has an effect."""
+        """Record the end of the fetch, successful or not. Only the first call has an effect.
+
+        ``sent``: whether anything was sent, or at least tried. If not, the slot may grant its turn again.
+        """
         if not self.fetched:
             self.fetched = True
-            report = FetchReport(self.lease.id, latency, refused, retry_after, self._connecting)
-            self._inflight.finish_fetch(self.lease.slot, report)
+            if self._grace is not None:
+                self._grace.cancel()
+            report = FetchReport(self.lease.id, latency, refused, retry_after, self._connecting, sent)
+            self._inflight.finish_fetch(self.lease.slot, report, was_aside=self.is_aside)
 
 
 class Inflight:
@@ -145,6 +192,7 @@ class Inflight:
         buffered: int = 0,
         budget: QueueBudget | None = None,
         *,
+        max_aside: int = 0,
         report_delay: float = 0.0,
     ) -> None:
         """``buffered``: number of items that a store collects before it writes them. ``report_delay``: see :data:`REPORT_DELAY`."""
@@ -156,7 +204,11 @@ class Inflight:
         self.capacity = QueueCapacity()
         """How many new requests the frontier accepts."""
         self.fetching = 0
-        """Number of running fetches."""
+        """Number of running fetches, without those that are set aside."""
+        self.max_aside = max_aside
+        """Maximum number of fetches that are set aside."""
+        self.aside = 0
+        """Number of running requests to origins that have not answered yet, and that do not count as fetches."""
         self.draining = False
         """Whether the worker leases nothing more."""
         self.wants_more = True
@@ -196,7 +248,7 @@ class Inflight:
         """Return how many leases the worker can take now."""
         if self.draining:
             return 0
-        most = self.concurrency + self._backlog
+        most = self.concurrency + self._backlog + self.aside
         return max(0, min(self.concurrency - self.fetching, most - len(self._held)))
 
     def add(self, lease: Lease, task: asyncio.Task[None]) -> None:
@@ -207,11 +259,33 @@ class Inflight:
         if self.budget is not None:
             self.budget.begin(lease.slot)
 
-    def finish_fetch(self, slot: str, report: FetchReport) -> None:
-        """Record the end of a fetch: another one may start."""
+    def set_aside(self, slot: str) -> None:
+        """Stop counting a running fetch: another one may start."""
+        self.aside += 1
+        self._end_fetch(slot)
+        self.lease_wakeup.set()
+
+    def take_back(self, slot: str) -> bool:
+        """Count a fetch again that was set aside. Return ``False`` if too many are running."""
+        if self.fetching >= self.concurrency:
+            return False
+        self.aside -= 1
+        self.fetching += 1
+        if self.budget is not None:
+            self.budget.begin(slot)
+        return True
+
+    def _end_fetch(self, slot: str) -> None:
         self.fetching -= 1
         if self.budget is not None:
             self.budget.end(slot)
+
+    def finish_fetch(self, slot: str, report: FetchReport, *, was_aside: bool) -> None:
+        """Record the end of a fetch: another one may start."""
+        if was_aside:
+            self.aside -= 1
+        else:
+            self._end_fetch(slot)
         self._reports.append(report)
         waiting = len(self._reports)
         if not self._report_delay or waiting * 4 >= self.concurrency:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from skitter.errors import DeferRequest, RetryRequest, SkitterError, UndecodableRecord
-from skitter.fetch.contract import Aborted, Fetcher, FetchError, fetch_with_hook
+from skitter.fetch.contract import Aborted, Fetcher, FetchError, ProxyError, fetch_with_hook
 from skitter.frontier.records import Entry, Lease, Resolution
 from skitter.item import item_fields
 from skitter.request import Request, decode_request
@@ -22,11 +23,13 @@ from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.web.headers import parse_retry_after
+from skitter.web.urls import origin_of
 from skitter.worker.callbacks import CallbackPacer, describe, find_callback, run_callback
 from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
 from skitter.worker.links import LinkBatch, LinkCollector
+from skitter.worker.origins import CONTACT_GRACE, Origins, Standing
 from skitter.worker.retry import (
     DONE,
     REDIRECTS,
@@ -38,22 +41,29 @@ from skitter.worker.retry import (
     decide_after_status,
     redirected,
 )
-from skitter.worker.robots import RobotsDecision, RobotsGate
+from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
 
 log = logging.getLogger("skitter.crawl")
+
+_HOLD_BACK_INTERVAL = 0.2
+"""Time in seconds for which a slot is paused when a request of an unavailable origin was put back."""
 
 
 class Page:
     """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
 
     __slots__ = (
-        "batches", "counters", "decision", "entries", "items", "lease", "request", "response",
+        "batches", "began", "counters", "decision", "entries", "items", "lease", "origin", "request", "response",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, request: Request) -> None:
         self.lease = lease
         self.request = request
         """As it was queued. The fetched request differs if a hook replaced it."""
+        self.began = 0.0
+        """When the fetch began (:func:`time.monotonic`)."""
+        self.origin = ""
+        """Origin of the fetched request, as soon as the fetch begins."""
         self.response: Response | None = None
         self.decision: RetryDecision = DONE
         self.items: list[Any] = []
@@ -107,6 +117,7 @@ class RequestPipeline:
         links: LinkCollector,
         control: CrawlControl,
     ) -> None:
+        self._origins = Origins(settings)
         self._spider = spider
         self._settings = settings
         self._fetcher = fetcher
@@ -166,8 +177,15 @@ class RequestPipeline:
         if error.free:
             page.count(f"free/{error.kind}")
             page.finish(RetryDecision(Resolution.RETRY, text, free=True))
+        elif error.unreachable:
+            await self._unreachable(page, error)
         else:
             await self._failed(page, error, self._decide_failure(page, text, retryable=error.retryable))
+
+    async def _unreachable(self, page: Page, error: FetchError) -> None:
+        """Finish a request whose origin does not answer."""
+        decision = self._origins.failed(page.origin, page.request, error, page.began)
+        await self._failed(page, error, decision)
 
     async def _before_request(self, page: Page) -> Request | None:
         try:
@@ -185,8 +203,33 @@ class RequestPipeline:
     # --- fetch -----------------------------------------------------------------------------------------
 
     async def _fetch(self, page: Page, request: Request, inflight: InflightRequest) -> Response | None:
-        """Return the response; ``None`` if robots.txt does not allow the request."""
-        if self._robots is not None and not await self._is_allowed(self._robots, page, request, inflight):
+        """Return the response; ``None`` if the request must not be sent now."""
+        origins = self._origins
+        origin = page.origin = origin_of(request.url)
+        if refusal := origins.refusal(origin, page.request):
+            await self._hold_back(page, *refusal, inflight)
+            return None
+        page.began = time.monotonic()
+        if origins.has_answered(origin):
+            return await self._send(page, request, inflight, Standing.KNOWN)
+        standing = origins.begin_contact(origin)
+        if standing is Standing.REFUSED:
+            self._wait_for_contacts(page, inflight)
+            return None
+        try:
+            if not inflight.begin_contact():
+                self._wait_for_contacts(page, inflight)
+                return None
+            return await self._send(page, request, inflight, standing)
+        finally:
+            origins.end_contact(origin)
+
+    async def _send(
+        self, page: Page, request: Request, inflight: InflightRequest, standing: Standing
+    ) -> Response | None:
+        if self._robots is not None and not await self._is_allowed(
+            self._robots, page, request, inflight, standing
+        ):
             return None
         if not inflight.may_send():
             raise _ReleaseLease
@@ -195,6 +238,7 @@ class RequestPipeline:
         else:
             response = await self._fetcher.fetch(request, permit=inflight)
         status = response.status
+        self._origins.answered(page.origin)
         inflight.finish_fetch(
             response.latency, refused=status in THROTTLED, retry_after=_retry_after(response)
         )
@@ -222,25 +266,75 @@ class RequestPipeline:
         except Aborted:
             raise _Decided from None
 
-    async def _is_allowed(
-        self, robots: RobotsGate, page: Page, request: Request, inflight: InflightRequest
-    ) -> bool:
-        answer = await robots.check(request.url, inflight)
-        decision = answer.decision
-        if decision is RobotsDecision.ALLOWED:
-            return True
-        inflight.finish_fetch()
-        if decision is RobotsDecision.LATER:
-            raise _ReleaseLease
-        if decision is RobotsDecision.FORBIDDEN:
-            page.count("refused/robots")
-        elif decision is RobotsDecision.DEFERRED:
-            page.finish(RetryDecision(Resolution.RETRY, f"robots: {answer.error}", answer.seconds, free=True))
+    async def _hold_back(
+        self, page: Page, error: FetchError, decision: RetryDecision, inflight: InflightRequest
+    ) -> None:
+        """Finish a request whose origin is not to be contacted now."""
+        inflight.finish_fetch(sent=False)
+        if decision.resolution is Resolution.FAILED:
+            await self._failed(page, error, decision)
         else:
-            page.finish(RetryDecision(Resolution.FAILED, f"robots: {answer.error}"))
-        if answer.error:
-            await self._report_error(page, FetchError(f"robots: {answer.error}"))
+            page.finish(decision)
+            await self._slow_down(page)
+
+    async def _slow_down(self, page: Page) -> None:
+        """Pause the slot shortly, so that its requests do not all come and go at once, unless it has others to serve."""
+        if self._origins.is_alone(page.origin):
+            await self._control.pause_slot(page.lease.slot, _HOLD_BACK_INTERVAL)
+
+    def _wait_for_contacts(self, page: Page, inflight: InflightRequest) -> None:
+        """Put a request back while others wait for the first answer of its origin, or of too many origins."""
+        inflight.finish_fetch(sent=False)
+        text = "connect: the origin has not answered yet"
+        page.finish(RetryDecision(Resolution.RETRY, text, random.uniform(0.5, 2.0), free=True))
+
+    async def _is_allowed(
+        self, robots: RobotsGate, page: Page, request: Request, inflight: InflightRequest, standing: Standing
+    ) -> bool:
+        """Return whether robots.txt allows the request; if not, finish it."""
+        is_first = standing is not Standing.KNOWN
+        timeout = self._settings.unreachable_timeout if is_first else None
+        # Several requests wait for the same robots.txt, but not for long, because they take the places of their slot.
+        patience = CONTACT_GRACE if standing is Standing.FOLLOWS else None
+        try:
+            async with asyncio.timeout(patience):
+                answer = await robots.check(request.url, inflight, timeout)
+        except TimeoutError:
+            self._wait_for_contacts(page, inflight)
+            return False
+        except FetchError as error:
+            # An error of a proxy says nothing about the origin.
+            if error.free or isinstance(error, ProxyError) or not (is_first or error.unreachable):
+                raise
+            inflight.finish_fetch()
+            await self._unreachable(page, error)
+            return False
+        if is_first and robots.knows(request.url):
+            self._origins.answered(page.origin)
+            if not inflight.end_contact():
+                raise _ReleaseLease
+        if answer.decision is RobotsDecision.ALLOWED:
+            return True
+        if answer.decision is RobotsDecision.LATER:
+            raise _ReleaseLease
+        if answer.decision is RobotsDecision.FORBIDDEN:
+            inflight.finish_fetch()
+            page.count("refused/robots")
+        else:
+            inflight.finish_fetch(sent=answer.is_new)
+            await self._robots_unavailable(page, answer)
         return False
+
+    async def _robots_unavailable(self, page: Page, answer: RobotsCheck) -> None:
+        error = RobotsUnavailable(answer.error)
+        text = f"{error.kind}: {error}"
+        if answer.decision is RobotsDecision.FAILED:
+            await self._failed(page, error, RetryDecision(Resolution.FAILED, text), is_settled=True)
+            return
+        if answer.is_new:
+            await self._report_error(page, error)
+        page.finish(RetryDecision(Resolution.RETRY, text, answer.seconds, free=True))
+        await self._slow_down(page)
 
     # --- response --------------------------------------------------------------------------------------
 
@@ -277,8 +371,7 @@ class RequestPipeline:
         try:
             request = redirected(page.request, response, self._settings.max_redirects)
         except RedirectError as error:
-            page.finish(RetryDecision(Resolution.FAILED, str(error)))
-            await self._report_error(page, error)
+            await self._failed(page, error, RetryDecision(Resolution.FAILED, str(error)), is_settled=True)
             return
         page.count("redirects")
         entry = self._links.entry(request)
@@ -335,13 +428,15 @@ class RequestPipeline:
             self._settings, page.request, page.lease.attempt, error, retryable=retryable
         )
 
-    async def _failed(self, page: Page, error: BaseException, decision: RetryDecision) -> bool:
+    async def _failed(
+        self, page: Page, error: BaseException, decision: RetryDecision, *, is_settled: bool = False
+    ) -> bool:
         """Finish a failed request by its decision, unless ``on_error`` or the errback decides otherwise.
 
-        Return whether to run the callback nevertheless.
+        ``is_settled``: ``on_error`` decides nothing. Return whether to run the callback nevertheless.
         """
         try:
-            return await self._retry_or_give_up(page, error, decision)
+            return await self._retry_or_give_up(page, error, decision, is_settled=is_settled)
         except _ReleaseLease:
             page.finish(RetryDecision(Resolution.RETRY, decision.error, free=True))
         except RetryRequest:  # an errback may retry a request that the rules would give up
@@ -351,13 +446,17 @@ class RequestPipeline:
             page.finish(RetryDecision(Resolution.FAILED, f"{decision.error}; then {describe(second)}"))
         return False
 
-    async def _report_error(self, page: Page, error: Exception) -> None:
+    async def _report_error(self, page: Page, error: BaseException) -> None:
         """Report an error to ``on_error`` whose decision stands."""
         if self._hooks["on_error"]:
             await self._hooks.tell(page.request, error)
 
-    async def _retry_or_give_up(self, page: Page, error: BaseException, decision: RetryDecision) -> bool:
-        if self._hooks["on_error"]:
+    async def _retry_or_give_up(
+        self, page: Page, error: BaseException, decision: RetryDecision, *, is_settled: bool
+    ) -> bool:
+        if is_settled:
+            await self._report_error(page, error)
+        elif self._hooks["on_error"]:
             action = await self._hooks.ask("on_error", page.request, error)
             if action is HookAction.IGNORE:
                 page.drop()

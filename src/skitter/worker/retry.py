@@ -46,12 +46,16 @@ class RetryDecision(msgspec.Struct, frozen=True):
 DONE = RetryDecision(Resolution.DONE)
 
 
+def allowed_retries(settings: Settings, request: Request) -> int:
+    """Return how often a request may be retried after a transient failure."""
+    return settings.max_retries if request.max_retries is None else request.max_retries
+
+
 def decide_after_failure(
     settings: Settings, request: Request, attempt: int, error: str, *, retryable: bool
 ) -> RetryDecision:
     """Retry a transient failure, as often as the request or the settings allow."""
-    allowed = settings.max_retries if request.max_retries is None else request.max_retries
-    if retryable and attempt < allowed:
+    if retryable and attempt < allowed_retries(settings, request):
         return RetryDecision(Resolution.RETRY, error, backoff(settings, attempt))
     return RetryDecision(Resolution.FAILED, error)
 

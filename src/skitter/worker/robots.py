@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from enum import StrEnum
 
 import msgspec
 
-from skitter.fetch.contract import Fetcher, UnresolvedHost
+from skitter.fetch.contract import Fetcher, FetchError
 from skitter.fetch.robots import Deferred, RobotsPolicy, RobotsSettings
 from skitter.fetch.robots_cache import RobotsCache
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import Lease
 from skitter.settings import Settings
+from skitter.web.urls import origin_of
 from skitter.worker.inflight import InflightRequest
 
 log = logging.getLogger("skitter.crawl")
 
 _FIRST_DEFERRAL = 10.0
-"""Seconds to wait after the first failure to fetch robots.txt. Doubles with each further failure."""
+"""Seconds to wait after the first answer with a server error. Doubles with each further one."""
 _MAX_FAILURES = 5
-"""Failures in a row to fetch robots.txt, after which the pages of the host are given up (to the dead letters)."""
-_MAX_UNRESOLVED = 2
-"""Failures to resolve the host name, after which the pages of the host are given up."""
+"""Server errors in a row, after which the pages of the origin are given up (to the dead letters)."""
+
+
+class RobotsUnavailable(FetchError):
+    """The server answers, but not with its robots.txt, so that nothing may be fetched (RFC 9309, 2.3.1.4)."""
+
+    kind = "robots"
 
 
 class RobotsDecision(StrEnum):
@@ -34,7 +38,7 @@ class RobotsDecision(StrEnum):
     LATER = "later"
     """The fetch of robots.txt has used the time slot of the lease: the page waits for another lease."""
     DEFERRED = "deferred"
-    """robots.txt is unavailable for now; the host is paused."""
+    """robots.txt is unavailable for now: the page waits."""
     FAILED = "failed"
     """robots.txt was unavailable too often, so the page is given up."""
 
@@ -46,6 +50,8 @@ class RobotsCheck(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     """Time to wait if the decision is ``DEFERRED``."""
     error: str = ""
+    is_new: bool = False
+    """Whether robots.txt was fetched, or read from another worker, for this decision."""
 
 
 _ALLOWED = RobotsCheck(RobotsDecision.ALLOWED)
@@ -68,37 +74,41 @@ class RobotsGate:
             frontier.notes,
         )
         self._delays: dict[str, float] = {}
-        self._unresolved: Counter[str] = Counter()
-        """Failures to resolve the host name, by slot."""
 
-    async def check(self, url: str, inflight: InflightRequest) -> RobotsCheck:
-        """Decide whether a URL may be fetched with this lease. Fetches robots.txt if necessary."""
+    async def check(self, url: str, inflight: InflightRequest, timeout: float | None = None) -> RobotsCheck:
+        """Decide whether a URL may be fetched with this lease.
+
+        Fetches robots.txt if necessary, within ``timeout`` seconds. Raises
+        :class:`~skitter.fetch.contract.FetchError` if the origin does not answer.
+        """
         lease = inflight.lease
         verdict = self._cache.known(url)
         is_new = verdict is None
         if verdict is None:
             if not inflight.may_send():
                 return _LATER
-            verdict = await self._cache.verdict(url, inflight)
+            verdict = await self._cache.verdict(url, inflight, timeout)
         if isinstance(verdict, Deferred):
-            return await self._defer(verdict, lease, is_new=is_new)
+            return await self._defer(verdict, url, lease, is_new=is_new)
         if verdict.crawl_delay and await self._slow_down(verdict, lease):
             return _LATER
         if not verdict.allowed(url):
             return _FORBIDDEN
         return _LATER if is_new and inflight.expires else _ALLOWED
 
-    async def _defer(self, verdict: Deferred, lease: Lease, *, is_new: bool) -> RobotsCheck:
-        """Pause the host, unless robots.txt was unavailable too often or the host name does not resolve."""
+    def knows(self, url: str) -> bool:
+        """Return whether the origin of a URL has answered the request for its robots.txt, here or to another worker."""
+        return self._cache.known(url) is not None
+
+    async def _defer(self, verdict: Deferred, url: str, lease: Lease, *, is_new: bool) -> RobotsCheck:
+        """Let the requests of the origin wait. A server that asks for fewer requests means its whole host."""
         if is_new:
-            text = "%s: robots.txt is unavailable (%s); the host is paused for %.0f s"
-            log.warning(text, lease.slot, verdict.error, verdict.seconds)
-            if verdict.error.startswith(UnresolvedHost.kind):
-                self._unresolved[lease.slot] += 1
-        if verdict.exhausted or self._unresolved[lease.slot] >= _MAX_UNRESOLVED:
-            return RobotsCheck(RobotsDecision.FAILED, error=verdict.error)
-        await self._frontier.control.pause_slot(lease.slot, verdict.seconds)
-        return RobotsCheck(RobotsDecision.DEFERRED, verdict.seconds, verdict.error)
+            text = "%s: robots.txt is unavailable (%s); its pages wait for %.0f s"
+            log.warning(text, origin_of(url), verdict.error, verdict.seconds)
+            if verdict.throttled:
+                await self._frontier.control.pause_slot(lease.slot, verdict.seconds)
+        decision = RobotsDecision.FAILED if verdict.exhausted else RobotsDecision.DEFERRED
+        return RobotsCheck(decision, verdict.seconds, verdict.error, is_new)
 
     async def _slow_down(self, policy: RobotsPolicy, lease: Lease) -> bool:
         """Report a Crawl-delay to the frontier. Return whether the lease was granted without a delay."""

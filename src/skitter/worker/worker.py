@@ -79,6 +79,7 @@ class Worker:
             settings.concurrency if concurrency is None else concurrency,
             0 if buffering is None else buffering.items,
             budget,
+            max_aside=settings.max_first_contacts(),
             report_delay=REPORT_DELAY if frontier.shared else 0.0,
         )
         self._control = CrawlControl(frontier, self._inflight)

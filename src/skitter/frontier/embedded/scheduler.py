@@ -38,7 +38,7 @@ class Slot:
     """One unit of politeness and its waiting requests."""
 
     __slots__ = (
-        "adapted_delay", "backoff", "concurrency", "connect_time", "grants", "head_end", "in_flight", "jitter", "key",
+        "adapted_delay", "backoff", "concurrency", "connect_time", "granted_at", "grants", "head_end", "in_flight", "jitter", "key",
         "min_delay", "next_at", "on_disk", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
@@ -54,6 +54,8 @@ class Slot:
         """Rank and sequence number of the last request in memory; ``None`` if none is only in the file."""
         self.in_flight = 0
         self.next_at = 0.0
+        self.granted_at = 0.0
+        """When the lease was granted that ``next_at`` results from; 0 if it does not result from a lease alone."""
         self.paused_until = 0.0
         self.min_delay = 0.0
         """Minimum delay, from robots.txt."""
@@ -75,6 +77,7 @@ class Slot:
         self.grants = [deque(history, maxlen=rate.count) for rate in self.rates]
         again = now + self.delay + self.jitter + (self.start_within or 0.0)
         self.next_at = max(self.next_at, again) if self.delay > before else min(self.next_at, again)
+        self.granted_at = 0.0
 
     @property
     def queued(self) -> int:
@@ -138,6 +141,7 @@ class Slot:
     def grant(self, now: float) -> None:
         """Count one fetch that may start now."""
         self.in_flight += 1
+        self.granted_at = now
         sent_by = now + (self.start_within or 0.0)
         distance = self.delay
         if distance or self.jitter:
@@ -151,6 +155,8 @@ class Slot:
     def end_fetch(self, now: float, granted_at: float, report: FetchReport) -> None:
         """Free the place of a fetch, adapt the delay, and back off if the server requested it."""
         self.free_place()
+        if not report.sent and granted_at == self.granted_at:
+            self._take_turn_back(granted_at)
         latency = report.latency
         if report.refused:
             self._back_off(now, granted_at, report.retry_after)
@@ -166,6 +172,13 @@ class Slot:
         if not self.in_flight and not self.jitter and (self.policy.delay or self.min_delay):
             # All granted requests have been sent by now, so the rest of the last grace is not needed.
             self.next_at = min(self.next_at, now + self.delay)
+
+    def _take_turn_back(self, granted_at: float) -> None:
+        """Undo the last grant: its request was not sent, and another one may be sent in its place."""
+        self.next_at = granted_at
+        for grants in self.grants:
+            if grants:
+                grants.pop()
 
     def free_place(self) -> None:
         """Free the place of a fetch without a report."""
@@ -318,6 +331,7 @@ class SlotScheduler:
         if seconds > slot.min_delay:
             slot.min_delay = seconds
             slot.next_at = max(slot.next_at, now + seconds + (slot.start_within or 0.0))
+            slot.granted_at = 0.0
         slot.min_delay = seconds
         self.reschedule(slot)
 

@@ -186,9 +186,10 @@ def packed_ids(lease_ids: Sequence[int]) -> Iterator[bytes]:
 def write_report(report: FetchReport) -> tuple[Any, ...]:
     """Return a fetch report for the scripts, without its trailing fields if they are empty, as after most fetches."""
     lease_id = text(id_bytes(report.lease_id))
-    if not report.refused and not report.connecting:
+    if report.sent and not report.refused and not report.connecting:
         return (lease_id, report.latency)
-    return (lease_id, report.latency, report.refused, report.retry_after, report.connecting)
+    is_unsent = not report.sent
+    return (lease_id, report.latency, report.refused, report.retry_after, report.connecting, is_unsent)
 
 
 def _read_request(data: bytes, start: int) -> tuple[bytes, str, str, bytes, int, int]:

@@ -1,6 +1,6 @@
 -- lease: record which fetches have ended, then lease requests that may be fetched now.
 -- ARGV: 5 worker, 6 number of leases wanted, 7 first 6 bytes of the new ids, 8 '1' if this call is repeated,
---       9 fetch reports (id, latency and, unless empty, refused, retry-after, connecting),
+--       9 fetch reports (id, latency and, unless empty, refused, retry-after, connecting, whether nothing was sent),
 --       10 quotas: maximum number of leases by queue ('': no maximum), 11 slots to lease from (absent: all ready slots)
 -- With ARGV[11], the last element of the answer is {whether more could be leased, the decision for each slot}.
 begin(false)
@@ -10,7 +10,7 @@ for _, fetch in ipairs(decode(ARGV[9])) do
   if lease and not lease.landed then
     lease.landed = true
     write_lease(lease)
-    end_fetch(slot_of((split(lease.request))), lease.granted_at, unpack(fetch, 2, 5))
+    end_fetch(slot_of((split(lease.request))), lease.granted_at, unpack(fetch, 2, 6))
   end
 end
 local more = queue_due()

@@ -6,6 +6,7 @@ local was = slot.min_delay
 slot.min_delay = seconds
 if seconds > was then
   slot.next_at = max(slot.next_at, now + seconds + (start_within(slot) or 0))
+  slot.granted_at = 0
 end
 slot.touched = true
 return finish('')

@@ -56,13 +56,13 @@ local function slot_of(name, policy)
       slot = {
         name = name, policy = v[1], next_at = v[2], paused_until = v[3], min_delay = v[4], adapted = v[5],
         backoff = v[6], refused_at = v[7], in_flight = v[8], queued = v[9], leased = v[10], head = v[11],
-        armed = v[12], armed_at = v[13], connecting = v[14] or 0,
+        armed = v[12], armed_at = v[13], connecting = v[14] or 0, granted_at = v[15] or 0,
       }
     else
       slot = {
         name = name, policy = policy_of_queue(name), next_at = 0, paused_until = 0, min_delay = 0, adapted = 0,
         backoff = 0, refused_at = 0, in_flight = 0, queued = 0, leased = 0, head = '',
-        armed = '', armed_at = 0, connecting = 0,
+        armed = '', armed_at = 0, connecting = 0, granted_at = 0,
       }
     end
     slots[name] = slot
@@ -78,7 +78,7 @@ end
 local function packed_slot(s)
   return cmsgpack.pack({
     s.policy, s.next_at, s.paused_until, s.min_delay, s.adapted, s.backoff, s.refused_at, s.in_flight, s.queued,
-    s.leased, s.head, s.armed, s.armed_at, s.connecting,
+    s.leased, s.head, s.armed, s.armed_at, s.connecting, s.granted_at,
   })
 end
 
@@ -169,6 +169,7 @@ end
 local function grant(slot)
   slot.in_flight = slot.in_flight + 1
   slot.leased = slot.leased + 1
+  slot.granted_at = now
   local distance, jitter = delay_of(slot), slot.limits.jitter
   local sent_by = now + (start_within(slot) or 0)
   slot.next_at = now
@@ -195,10 +196,22 @@ local function back_off(slot, granted_at, retry_after)
   slot.paused_until = max(slot.paused_until, now + max(slot.backoff, retry_after or 0))
 end
 
+-- Undo the last grant: its request was not sent, and another one may be sent in its place.
+local function take_turn_back(slot, granted_at)
+  slot.next_at = granted_at
+  if #slot.limits.rates > 0 then
+    slot.grants = sub(grants_of(slot), 1, -9)
+    slot.has_granted = true
+  end
+end
+
 -- Record the end of a fetch: free its place, adapt the delay, back off.
-local function end_fetch(slot, granted_at, latency, refused, retry_after, connecting)
+local function end_fetch(slot, granted_at, latency, refused, retry_after, connecting, is_unsent)
   slot.in_flight = slot.in_flight - 1
   slot.touched = true
+  if is_unsent and granted_at == slot.granted_at then
+    take_turn_back(slot, granted_at)
+  end
   if refused then
     back_off(slot, granted_at, retry_after)
   elseif latency then

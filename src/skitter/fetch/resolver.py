@@ -1,0 +1,104 @@
+"""Resolver: looks up host names for libcurl, so that names without an answer do not delay the others.
+
+libcurl resolves names in a pool of 20 threads. Twenty names whose name servers are silent would delay all others. c-ares
+asks for any number of names at a time, and reports how long an answer is valid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import aiodns
+
+from skitter.fetch.contract import UnresolvedHost
+from skitter.settings import Settings
+
+_TRIES = 3
+"""Number of times that each name server is asked."""
+_FRESHNESS_MARGIN = 0.5
+"""Time in seconds by which a name is looked up before libcurl discards it."""
+_MIN_TTL = 1.0
+_MAX_KNOWN = 50_000
+"""Number of origins whose expiry is remembered."""
+_SYSTEM_SUFFIXES = (".local", ".localhost")
+"""Names that only the system resolves (RFC 6762, RFC 6761)."""
+_PORTS = {"http": "80", "https": "443"}
+
+
+class Resolver:
+    """Looks up names with c-ares.
+
+    ``servers``: the name servers to ask; empty: those of the system.
+    ``max_ttl``: maximum time in seconds for which an answer is used.
+    ``timeout``: time limit of a look-up in seconds.
+    """
+
+    def __init__(self, servers: Sequence[str], max_ttl: float, timeout: float) -> None:
+        self._dns = aiodns.DNSResolver(
+            nameservers=list(servers) or None, timeout=timeout / (_TRIES + 1), tries=_TRIES
+        )
+        self._all_names = bool(servers)
+        self._max_ttl = max_ttl
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._valid_until: dict[str, float] = {}
+        """Event loop time until which libcurl knows the addresses of an origin."""
+
+    def knows(self, origin: str) -> bool:
+        """Return whether libcurl has valid addresses of an origin."""
+        return self._valid_until.get(origin, 0.0) > self._loop.time()
+
+    async def look_up(self, origin: str) -> list[str]:
+        """Return the value of ``CURLOPT_RESOLVE`` for an origin; empty if libcurl does not need it.
+
+        Raises :class:`~skitter.fetch.contract.UnresolvedHost`.
+        """
+        scheme, _, rest = origin.partition("://")
+        name, colon, port = rest.rpartition(":")
+        if not colon or not port.isdigit():
+            name, port = rest, _PORTS.get(scheme, "")
+        addresses, ttl = await self._addresses(name) if self._is_ours(name) else ([], self._max_ttl)
+        if len(self._valid_until) >= _MAX_KNOWN:
+            self._valid_until.clear()
+        self._valid_until[origin] = self._loop.time() + ttl
+        return [f"+{name}:{port}:{','.join(addresses)}"] if addresses else []
+
+    def _is_ours(self, name: str) -> bool:
+        plain = name.rstrip(".")
+        last = plain.rpartition(".")[2]
+        if not last or last[0].isdigit() or name[0] == "[" or "%" in name or plain == "localhost":
+            return False  # an address, in whatever spelling (WHATWG URL, "ends in a number")
+        return self._all_names or (last != plain and not plain.endswith(_SYSTEM_SUFFIXES))
+
+    async def _addresses(self, name: str) -> tuple[list[str], float]:
+        """Return the addresses of a name, and the seconds for which they are valid."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                result = await self._dns.getaddrinfo(name)
+        except TimeoutError:
+            raise UnresolvedHost(f"could not resolve {name}: the name servers did not answer") from None
+        except aiodns.error.DNSError as error:
+            code, message = error.args[0], error.args[1]
+            if code == aiodns.error.ARES_ECONNREFUSED and not self._all_names:
+                return [], self._max_ttl  # the system may know another way
+            raise UnresolvedHost(f"could not resolve {name}: {message}") from None
+        found = dict.fromkeys(_text(node.addr[0]) for node in result.nodes)
+        ttl = min((node.ttl for node in result.nodes), default=0)
+        return list(found), max(_MIN_TTL, min(ttl, self._max_ttl) - _FRESHNESS_MARGIN)
+
+    async def close(self) -> None:
+        """Cancel all look-ups."""
+        await self._dns.close()
+
+
+def make_resolver(settings: Settings) -> Resolver | None:
+    """Return the resolver of a job; ``None`` if names are not to be cached, so that libcurl resolves each connection."""
+    if not settings.dns_cache_ttl:
+        return None
+    return Resolver(settings.dns_servers, settings.dns_cache_ttl, settings.connect_timeout)
+
+
+def _text(address: bytes | str) -> str:
+    text = address.decode() if isinstance(address, bytes) else address
+    return f"[{text}]" if ":" in text else text

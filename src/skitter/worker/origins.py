@@ -1,0 +1,183 @@
+"""Origins: which origins answer, and what happens to the requests of one that does not.
+
+Availability is judged per origin (scheme, host and port), not per slot: a closed port must not hold up the other ports
+of its host. ``docs/design/politeness.md`` gives the reasons.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import OrderedDict
+from enum import Enum
+
+from skitter.fetch.contract import FetchError
+from skitter.frontier.records import Resolution
+from skitter.request import Request
+from skitter.settings import Settings
+from skitter.worker.retry import RetryDecision, allowed_retries, backoff
+
+CONTACT_GRACE = 1.0
+"""Time in seconds after which a first answer is late, so that other requests no longer wait for it."""
+
+log = logging.getLogger("skitter.crawl")
+
+_LONGEST_PAUSE = 30.0
+"""Maximum time in seconds between two attempts to reach an origin."""
+_GIVEN_UP_FOR = 60.0
+"""Time in seconds for which the requests of an origin that was given up fail without an attempt."""
+_SPREAD = 1.1
+"""Maximum factor of a wait, so that the requests of an origin do not all come back at once."""
+_MAX_KNOWN = 100_000
+"""Number of origins that answered, and of origins that did not, which one worker remembers."""
+
+
+class _Outage:
+    """An origin that does not answer."""
+
+    __slots__ = ("began", "error", "failed_at", "failures", "given_up", "retry_at")
+
+    def __init__(self, began: float, error: FetchError) -> None:
+        self.began = began
+        self.error = error
+        """The last one."""
+        self.failed_at = 0.0
+        self.failures = 0
+        """Failed attempts in a row."""
+        self.retry_at = 0.0
+        """Nothing is sent to the origin before this time."""
+        self.given_up = False
+
+
+class Standing(Enum):
+    """What is known of the origin of a request that is about to be sent."""
+
+    KNOWN = "known"
+    """It has answered before."""
+    FIRST = "first"
+    """It has not answered yet; this request is the first one."""
+    FOLLOWS = "follows"
+    """It has not answered yet, and another request waits for its first answer."""
+    REFUSED = "refused"
+    """It has not answered yet, and no further request may wait for its host."""
+
+
+class Origins:
+    """The origins that one worker has met.
+
+    An origin that has answered in this job is waited for until ``outage_timeout``, because a short outage must not lose
+    its pages. Any other one is given up after ``max_retries`` retries, and at the latest after ``unreachable_timeout``.
+    All times are seconds of a monotonic clock.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._answered: OrderedDict[str, None] = OrderedDict()
+        """The origins that have answered; the oldest first."""
+        self._siblings: dict[str, set[str]] = {}
+        """The same origins by host name."""
+        self._contacts: dict[str, list[tuple[float, str]]] = {}
+        """Requests that wait for the first answer of their origin, with the time of their start, by host name."""
+        self._outages: OrderedDict[str, _Outage] = OrderedDict()
+
+    def has_answered(self, origin: str) -> bool:
+        """Return whether an origin has answered this worker before."""
+        return origin in self._answered
+
+    def answered(self, origin: str) -> None:
+        """Record an answer, whatever its status."""
+        if self._outages and (outage := self._outages.pop(origin, None)) is not None and outage.given_up:
+            log.info("%s answers again", origin)
+        if origin in self._answered:
+            return
+        self._answered[origin] = None
+        self._siblings.setdefault(_name_of(origin), set()).add(origin)
+        if len(self._answered) > _MAX_KNOWN:
+            oldest, _ = self._answered.popitem(last=False)
+            siblings = self._siblings[_name_of(oldest)]
+            siblings.remove(oldest)
+            if not siblings:
+                del self._siblings[_name_of(oldest)]
+
+    def begin_contact(self, origin: str) -> Standing:
+        """Record a request to an origin that has not answered yet, unless it is refused.
+
+        Such requests must not take all places of a slot whose host has other origins that answer: then only one is sent
+        at a time. Otherwise, others may join as long as the first one is not late.
+        """
+        name, now = _name_of(origin), time.monotonic()
+        contacts = self._contacts.get(name, [])
+        if contacts and (not self.is_alone(origin) or now - contacts[0][0] >= CONTACT_GRACE):
+            return Standing.REFUSED
+        is_first = all(other != origin for _, other in contacts)
+        self._contacts.setdefault(name, []).append((now, origin))
+        return Standing.FIRST if is_first else Standing.FOLLOWS
+
+    def end_contact(self, origin: str) -> None:
+        """Record the end of a request for which :meth:`begin_contact` was called, and not refused."""
+        name = _name_of(origin)
+        contacts = self._contacts[name]
+        contacts.remove(next(contact for contact in contacts if contact[1] == origin))
+        if not contacts:
+            del self._contacts[name]
+
+    def is_alone(self, origin: str) -> bool:
+        """Return whether no other origin of the same host is known to answer."""
+        others = self._siblings.get(_name_of(origin), ())
+        return not any(other != origin and other not in self._outages for other in others)
+
+    def refusal(self, origin: str, request: Request) -> tuple[FetchError, RetryDecision] | None:
+        """Return how the lease of a request ends whose origin must not be contacted now, and why."""
+        outage = self._outages.get(origin) if self._outages else None
+        if outage is None or time.monotonic() >= outage.retry_at:
+            return None
+        decision = self._decide(outage, origin, request, free=True)
+        return outage.error.with_traceback(None), decision
+
+    def failed(self, origin: str, request: Request, error: FetchError, began: float) -> RetryDecision:
+        """Record a failed attempt to reach an origin. Return how the lease of the request ends.
+
+        ``began``: start of the attempt.
+        """
+        outage = self._outages.get(origin)
+        if outage is None:
+            outage = self._outages[origin] = _Outage(began, error)
+            if len(self._outages) > _MAX_KNOWN:
+                self._outages.popitem(last=False)
+        if began >= outage.failed_at:  # else it is the same failure, seen by concurrent requests
+            self._record(outage, origin, error, began)
+        return self._decide(outage, origin, request, free=self.has_answered(origin))
+
+    def _record(self, outage: _Outage, origin: str, error: FetchError, began: float) -> None:
+        settings, now = self._settings, time.monotonic()
+        known = self.has_answered(origin)
+        patience = settings.outage_timeout if known else settings.unreachable_timeout
+        pause = min(backoff(settings, outage.failures), _LONGEST_PAUSE)
+        outage.failures += 1
+        outage.failed_at, outage.error = now, error
+        # The next attempt may take as long as this one.
+        ends = not error.retryable or now + pause * _SPREAD + (now - began) > outage.began + patience
+        if ends:
+            pause = _GIVEN_UP_FOR
+            if not outage.given_up:
+                log.warning("%s is given up: %s: %s", origin, error.kind, error)
+        elif known and outage.failures == 1:
+            log.warning("%s does not answer any more (%s: %s); its requests wait", origin, error.kind, error)
+        outage.given_up = ends
+        outage.retry_at = now + pause
+
+    def _decide(self, outage: _Outage, origin: str, request: Request, *, free: bool) -> RetryDecision:
+        text = f"{outage.error.kind}: {outage.error}"
+        allowed = allowed_retries(self._settings, request)
+        exhausted = allowed == 0 if self.has_answered(origin) else outage.failures > allowed
+        if outage.given_up or exhausted:
+            return RetryDecision(Resolution.FAILED, text)
+        left = max(0.0, outage.retry_at - time.monotonic()) * random.uniform(1.0, _SPREAD)
+        return RetryDecision(Resolution.RETRY, text, left, free=free)
+
+
+def _name_of(origin: str) -> str:
+    host = origin.partition("://")[2]
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
