@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from skitter.frontends.collector import Collector
     from skitter.frontends.tasks.spider import TaskSpider
     from skitter.frontends.tasks.task import Task
+    from skitter.link_extractor import Link, LinkExtractor, Rule
     from skitter.links import Links, SkippedLinks
     from skitter.politeness import HostLimits, LimitRule
     from skitter.request import Request
@@ -27,9 +28,12 @@ __all__ = [
     "HostLimits",
     "JobSpec",
     "LimitRule",
+    "Link",
+    "LinkExtractor",
     "Links",
     "Request",
     "Response",
+    "Rule",
     "RunResult",
     "Settings",
     "SkippedLinks",
@@ -48,10 +52,13 @@ _HOMES = {
     "HostLimits": "politeness",
     "JobSpec": "run.job",
     "LimitRule": "politeness",
+    "Link": "link_extractor",
+    "LinkExtractor": "link_extractor",
     "Links": "links",
     "SkippedLinks": "links",
     "Request": "request",
     "Response": "response",
+    "Rule": "link_extractor",
     "RunResult": "run.crawl",
     "Settings": "settings",
     "HookAction": "worker.hooks",

@@ -11,6 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from skitter.errors import RequestError, UsageError
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
+from skitter.link_extractor import Patterns, Words, select_hrefs
 from skitter.links import Links
 from skitter.request import Request
 from skitter.web import media_types
@@ -327,6 +328,10 @@ class Response:
         *,
         css: str | None = None,
         xpath: str | None = None,
+        allow: Patterns = (),
+        deny: Patterns = (),
+        domains: Words = (),
+        extensions: Words = (),
         **request_fields: Any,
     ) -> Links:
         """Return all these links as one batch to yield, the fastest way to follow them.
@@ -335,29 +340,50 @@ class Response:
         replace ``links``. Elements without a link are skipped if a query has found them. Iterating over the batch yields its
         requests.
 
-        Raises :class:`~skitter.errors.UsageError` unless exactly one of the three arguments is given.
+        ``allow`` and ``deny`` (regular expressions, searched in the URL), ``domains`` and ``extensions`` (of the path,
+        without the dot) select among these links, or among all ``a`` elements; see
+        :class:`~skitter.link_extractor.LinkFilter`. ``request_fields`` are the fields of
+        :class:`~skitter.request.Request`.
+
+        Raises :class:`~skitter.errors.UsageError` if more than one of the first three is given, or nothing at all.
         """
-        if (links is not None) + (css is not None) + (xpath is not None) != 1:
+        selects = bool(allow or deny or domains or extensions)
+        sources = (links is not None) + (css is not None) + (xpath is not None)
+        if sources == 0 and selects:
+            css = "a"
+        elif sources != 1:
             raise UsageError(
                 "follow_all takes one of: links, css, xpath", remedy='for all links write follow_all("a")'
             )
         if callback is not None:
             request_fields["callback"] = callback
+        hrefs = self._hrefs_of(links, css, xpath)
+        if not hrefs:
+            return Links(self.url, (), request_fields)
+        encoded = self.encode_queries(hrefs)
+        if selects:
+            encoded = select_hrefs(
+                self.base_url, encoded, allow=allow, deny=deny, domains=domains, extensions=extensions
+            )
+        return Links(self.base_url, encoded, request_fields)
+
+    def _hrefs_of(
+        self,
+        links: str | Iterable[str | Selector | parsel.Selector] | None,
+        css: str | None,
+        xpath: str | None,
+    ) -> list[str]:
         if isinstance(links, str):
             css = links
         if css is not None:
-            hrefs = self.hrefs(css)
-        elif xpath is not None:
-            hrefs = self.xpath(xpath).links()
-        elif isinstance(links, SelectorList):
+            return self.hrefs(css)
+        if xpath is not None:
+            return self.xpath(xpath).links()
+        if isinstance(links, SelectorList):
             hrefs = links.links()
-            if len(hrefs) < len(links):  # the error names the element without a link
-                hrefs = [_href_of(link) for link in links]
-        else:
-            hrefs = [_href_of(link) for link in links or ()]
-        if not hrefs:
-            return Links(self.url, (), request_fields)
-        return Links(self.base_url, self.encode_queries(hrefs), request_fields)
+            if len(hrefs) == len(links):
+                return hrefs
+        return [_href_of(link) for link in links or ()]  # the error names the element without a link
 
     def __repr__(self) -> str:
         return f"<Response {self.status} {self.url}>"

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
 from skitter.errors import NoSeeds
+from skitter.link_extractor import Rule
 from skitter.request import Request
 
 
@@ -29,6 +30,9 @@ class Spider:
     """Default outputs of the items. The option ``-o`` replaces them."""
     custom_settings: ClassVar[dict[str, Any]] = {}
     """Settings of the spider; see :class:`~skitter.settings.Settings`."""
+    rules: Sequence[Rule] = ()
+    """Rules that follow links of each page; see :class:`~skitter.link_extractor.Rule`. They apply to the pages of ``parse``,
+    or to all start pages of a spider without ``parse``, and to the pages of rules that follow."""
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 

@@ -8,13 +8,16 @@ import time
 import traceback
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
+from functools import partial
 from types import GeneratorType
 from typing import Any
 
 from skitter.errors import SkitterError, SpiderError
 from skitter.item import is_item
+from skitter.link_extractor import RULES, follow_rules
 from skitter.links import Links, SkippedLinks
 from skitter.request import Request
+from skitter.response import Response
 from skitter.spider import Spider
 
 _TURN_SECONDS = 0.001
@@ -79,8 +82,19 @@ def callable_name(function: Callable[..., Any]) -> str:
 
 
 def find_callback(spider: Spider, name: str | None) -> Callable[..., Any]:
-    """Return the callback of a spider by its name (default ``parse``). Raises :class:`~skitter.errors.SpiderError`."""
-    callback = find_method(spider, name or "parse")
+    """Return the callback of a spider by its stored name (default ``parse``).
+
+    The rules of a spider apply after ``parse``, which may be missing then, and after a callback with such a name (see
+    :data:`~skitter.link_extractor.RULES`). Raises :class:`~skitter.errors.SpiderError`.
+    """
+    if name is not None and name.startswith(RULES):
+        name, rules = name.removeprefix(RULES), spider.rules
+    else:
+        name = name or "parse"
+        rules = spider.rules if name == "parse" else ()
+    callback = find_method(spider, name) if name else None
+    if rules and (callback is not None or name in {"", "parse"}):
+        return partial(_with_rules, spider, callback)
     if callback is None:
         raise SpiderError(
             f"spider {spider.name!r} has no callback {name or 'parse'!r}",
@@ -88,6 +102,13 @@ def find_callback(spider: Spider, name: str | None) -> Callable[..., Any]:
             field="callback",
         )
     return callback
+
+
+async def _with_rules(
+    spider: Spider, callback: Callable[..., Any] | None, response: Response, **named: Any
+) -> list[Any]:
+    results = [] if callback is None else await run_callback(callback, response, **named)
+    return [*results, *follow_rules(spider, response)]
 
 
 async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:

@@ -15,10 +15,10 @@ from skitter.frontends.recipe.model import Follow, Paginate
 from skitter.frontends.recipe.page_context import PageContext, PageError, Template
 from skitter.frontends.recipe.request_data import batches, combinations, fields_for
 from skitter.html.selector import Selector
+from skitter.link_extractor import LinkFilter
 from skitter.links import Links
 from skitter.plugins import need
 from skitter.request import Request
-from skitter.web.urls import join_all
 
 
 class LinkRule:
@@ -29,8 +29,11 @@ class LinkRule:
         self.page = compile_context.page(follow.page)
         self._finder = Finder(follow, compile_context)
         self._each = None if follow.each is None else Finder(follow.each, compile_context.at("each"))
-        self._match = compile_context.patterns(follow.match, "match")
-        self._skip = compile_context.patterns(follow.skip, "skip")
+        match, skip = (
+            compile_context.patterns(follow.match, "match"),
+            compile_context.patterns(follow.skip, "skip"),
+        )
+        self._filter = LinkFilter(allow=match, deny=skip) if match or skip else None
         self._url = None if follow.url is None else Template(follow.url)
         self._data = ObjectReader(follow.data, compile_context.at("data")) if follow.data else None
         self._selects = any((follow.css, follow.xpath, follow.json))
@@ -91,17 +94,10 @@ class LinkRule:
         return [href for one in found if (href := _href(one))]
 
     def _admitted(self, context: PageContext, hrefs: list[str], left: int | None = None) -> list[str]:
-        if self._match or self._skip:
-            response = context.response
-            urls = join_all(response.base_url, response.encode_queries(hrefs))
-            hrefs = [href for href, url in zip(hrefs, urls, strict=True) if url and self._admits(url)]
+        if self._filter is not None:
+            hrefs = self._filter.select(context.response.base_url, context.response.encode_queries(hrefs))
         limit = self._follow.first if left is None else left
         return hrefs if limit is None else list(dict.fromkeys(hrefs))[:limit]
-
-    def _admits(self, url: str) -> bool:
-        if self._match and not any(pattern.search(url) for pattern in self._match):
-            return False
-        return not any(pattern.search(url) for pattern in self._skip)
 
     def _forms(self, context: PageContext) -> Iterator[Request]:
         form = self._follow.form
