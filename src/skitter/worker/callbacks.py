@@ -10,15 +10,17 @@ from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 from functools import partial
 from types import GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError, SpiderError
 from skitter.item import is_item
 from skitter.link_extractor import RULES, follow_rules
 from skitter.links import Links, SkippedLinks
 from skitter.request import Request
-from skitter.response import Response
 from skitter.spider import Spider
+
+if TYPE_CHECKING:
+    from skitter.response import Response
 
 _TURN_SECONDS = 0.001
 """Time that callbacks may take in one turn of the event loop. A place is taken again after about four turns."""
