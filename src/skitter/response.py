@@ -16,8 +16,8 @@ from skitter.links import Links
 from skitter.request import Request
 from skitter.web import media_types
 from skitter.web.encoding import decode, detect, detect_json, encode_queries
-from skitter.web.headers import Headers, find_header, parse_headers
-from skitter.web.urls import UrlBase, normalize
+from skitter.web.headers import Headers, find_header, parse_headers, parse_refresh, url_in_header
+from skitter.web.urls import UrlBase, normalize, resolve
 
 if TYPE_CHECKING:
     import parsel
@@ -244,22 +244,49 @@ class Response:
 
     @property
     def base_url(self) -> str:
-        """Base URL of relative links: the ``<base href>`` of the page, or else its URL."""
+        """Base URL of relative links: the first ``<base href>`` of the page, or else its URL.
+
+        A ``<base>`` with an invalid, ``data:`` or ``javascript:`` URL is ignored, and so is one inside a ``<template>`` or an
+        SVG image (WHATWG HTML, 4.2.3).
+        """
         return self._link_base().url
 
     def _link_base(self) -> UrlBase:
         if self._base is None:
-            bases = self.selector.attribute_on_page("base", "href") if self.is_html else []
-            base = normalize(self.encode_query(bases[0]), self.url) if bases else None
+            href = self._base_href() if self.is_html else None
+            base = None if href is None else normalize(self.encode_query(href), self.url)
+            if base is not None and base.startswith(("data:", "javascript:")):
+                base = None
             self._base = UrlBase(base or self.url)
         return self._base
 
+    def _base_href(self) -> str | None:
+        bases: Iterable[Selector] = self.css("base[href]")
+        if bases and self.css("template base, svg base, math base"):
+            bases = (base for base in bases if not base.xpath(_IN_OTHER_TREE))
+        return next((base.attrib["href"] for base in bases), None)
+
+    @property
+    def refresh(self) -> tuple[float, str] | None:
+        """Delay in seconds and absolute URL of the page that a browser opens next; ``None`` if there is none.
+
+        It comes from the ``Refresh`` header, or else from the first valid ``<meta http-equiv="refresh">``. WHATWG HTML,
+        4.2.5.3. The setting ``refresh_delay_cap`` decides whether a crawl follows it.
+        """
+        values = [url_in_header(self.header("refresh"))]
+        if not values[0] and self.is_html:
+            metas = (meta.attrib for meta in self.css("meta[http-equiv]"))
+            values = [meta.get("content", "") for meta in metas if meta["http-equiv"].lower() == "refresh"]
+        found = next((found for value in values if (found := parse_refresh(value)) is not None), None)
+        url = None if found is None else self._join(found.url)
+        return None if found is None or url is None else (found.seconds, url)
+
     def urljoin(self, href: str) -> str:
-        """Return the absolute URL of a link of this page, normalized and without its fragment.
+        """Return the absolute URL of a link of this page, normalized, with its fragment.
 
         The query is encoded as in :meth:`encode_queries`. Raises :class:`~skitter.errors.RequestError` for an invalid URL.
         """
-        url = self._join(href)
+        url = resolve(self.encode_query(href), self.base_url) if "#" in href else self._join(href)
         if url is None:
             raise self._invalid(href)
         return url
@@ -337,8 +364,8 @@ class Response:
         """Return all these links as one batch to yield, the fastest way to follow them.
 
         ``links`` is a CSS query (``"a"``), or a list of values for :meth:`follow`. ``css`` and ``xpath`` are queries and
-        replace ``links``. Elements without a link are skipped if a query has found them. Iterating over the batch yields its
-        requests.
+        replace ``links``. Elements without a link are skipped. Iterating over the batch yields
+        its requests.
 
         ``allow`` and ``deny`` (regular expressions, searched in the URL), ``domains`` and ``extensions`` (of the path,
         without the dot) select among these links, or among all ``a`` elements; see
@@ -380,25 +407,37 @@ class Response:
         if xpath is not None:
             return self.xpath(xpath).links()
         if isinstance(links, SelectorList):
-            hrefs = links.links()
-            if len(hrefs) == len(links):
-                return hrefs
-        return [_href_of(link) for link in links or ()]  # the error names the element without a link
+            return links.links()
+        return [href for link in links or () if (href := _found_href(link)) is not None]
 
     def __repr__(self) -> str:
         return f"<Response {self.status} {self.url}>"
 
 
-def _href_of(link: str | Selector | parsel.Selector) -> str:
+_IN_OTHER_TREE = "ancestor::template | ancestor::svg | ancestor::math"
+"""Ancestors whose content belongs to another tree."""
+
+
+def _found_href(link: str | Selector | parsel.Selector) -> str | None:
+    """Return a link, or ``None`` for an element without one."""
     if isinstance(link, Selector):
-        href = link.link
-    elif isinstance(link, str):
+        return link.link
+    if isinstance(link, str):
         return link
-    else:
-        href = from_parsel(link).link if is_parsel(link) else None
+    if is_parsel(link):
+        return from_parsel(link).link
+    raise _no_link(link)
+
+
+def _href_of(link: str | Selector | parsel.Selector) -> str:
+    href = _found_href(link)
     if href is None:
-        raise RequestError(
-            f"{link!r} has no link to follow",
-            remedy="follow a URL, an element with href or src, or an attribute value",
-        )
+        raise _no_link(link)
     return href
+
+
+def _no_link(link: object) -> RequestError:
+    return RequestError(
+        f"{link!r} has no link to follow",
+        remedy="follow a URL, an element with href or src, or an attribute value",
+    )

@@ -392,6 +392,10 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     max_redirects: Annotated[int, Setting(
         "Maximum number of redirects in a chain.", section="Responses and retries", min=0, api=True,
     )] = 20
+    refresh_delay_cap: Annotated[float | None, Setting(
+        "Maximum delay of a `Refresh` header or a `<meta http-equiv=refresh>` that is followed like a link."
+        " Empty: none is followed. `skitter crawl` sets `10`.", unit="s", min=0, api=True,
+    )] = None
     allowed_statuses: Annotated[tuple[int, ...], Setting(
         "Statuses outside 2xx whose responses are passed to the callback.", api=True,
     )] = ()

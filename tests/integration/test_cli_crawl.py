@@ -311,3 +311,27 @@ def test_where_nobody_watches_the_library_for_screens_is_not_loaded(serve, tmp_p
         "        yield {'rich': 'rich' in sys.modules}\n"
     )
     assert json.loads(skitter("run", "looking.py", cwd=tmp_path).stdout) == {"rich": False}
+
+
+@pytest.mark.parametrize(("options", "embedded"), [([], set()), (["--iframes"], {"/embedded"})])
+def test_a_crawl_follows_areas_frames_and_refreshes_and_iframes_if_asked_to(
+    serve, tmp_path, options, embedded
+):
+    def site(visit):
+        pages = {
+            "/": b"<frameset><frame src=/menu><frame src=/main></frameset>",
+            "/menu": b"<map><area href=/area></map>",
+            "/main": b'<meta http-equiv=refresh content="3; url=/moved">',
+            "/area": b"<iframe src=/embedded></iframe><a>no link</a>",
+        }
+        return Answer(b"<!doctype html><title>x</title>" + pages.get(visit.target, b""))
+
+    server = serve(site)
+    result = skitter("crawl", server.url, "--delay", 0, *options, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    items = {
+        item["url"][len(server.url) - 1 :]: item["links"]
+        for item in map(json.loads, result.stdout.splitlines())
+    }
+    assert set(items) == {"/", "/menu", "/main", "/area", "/moved"} | embedded
+    assert (items["/"], items["/menu"], items["/area"]) == (2, 1, len(embedded))

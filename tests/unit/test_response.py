@@ -230,7 +230,7 @@ def test_links_of_a_page_in_a_legacy_encoding_are_encoded_as_by_browsers():
         for rest in ("d/s?q=%F5%EB%E5%E1", "%D1%85%D0%BB%D0%B5%D0%B1", "d/t?q=%D1%85", "d/?%26%2326085%3B")
     ]
     assert response.links() == [request.url for request in response.follow_all("a")] == urls
-    assert [response.urljoin(href) for href in response.hrefs()] == urls
+    assert [response.urljoin(href).partition("#")[0] for href in response.hrefs()] == urls
     assert response.follow(response.css("a")[0]).url == urls[0]
     assert [request.url for request in response.follow_all(["s?q=хлеб"])] == urls[:1]
     assert response.base_url == "http://h.example/d/?x=%FF"
@@ -307,6 +307,14 @@ def test_hrefs_of_any_query(query, hrefs):
         ("<base target=_top><base href=//b.example/>", "http://b.example/"),
         ("<base href='http://['>", URL),
         ("<!-- <base href=/no/> -->", URL),
+        # a base that is ignored (WHATWG HTML, 4.2.3); the second one does not take its place
+        ("<base href='javascript:void(0)'>", URL),
+        ("<base href='JavaScript:x'><base href=/no/>", URL),
+        ("<base href='data:text/html,x'>", URL),
+        ("<template><base href=/no/></template>", URL),
+        ("<svg><base href=/no/></svg>", URL),
+        ("<template><base href=/no/></template><base href='/other/'>", "http://h.example/other/"),
+        ("<svg><g><base href=/no/></g></svg><div><base href='/other/'></div>", "http://h.example/other/"),
     ],
 )
 def test_the_base_element_is_honoured(head, base):
@@ -315,6 +323,42 @@ def test_the_base_element_is_honoured(head, base):
     joined = base.rpartition("/")[0] + "/x"
     assert response.urljoin("x") == response.follow("x").url == response.links()[0] == joined
     assert [request.url for request in response.follow_all("a")] == [joined]
+
+
+def test_urljoin_keeps_the_fragment_and_requests_do_not():
+    page = html("<base href=/b/x?y>")
+    assert page.urljoin("#id") == "http://h.example/b/x?y#id"
+    assert page.urljoin("z#a#b c") == "http://h.example/b/z#a#b%20c"
+    assert page.urljoin("z") == page.follow("z#a").url == "http://h.example/b/z"
+
+
+REFRESH = [
+    ("5; url=/next", (5, "/next")), ("0;URL='/next'", (0, "/next")), ('0; url="/next"ignored', (0, "/next")), ("  3 , /next", (3, "/next")),
+    ("1 /next", (1, "/next")), ("2.9; url = /next", (2, "/next")), (".5; /next", (0, "/next")), ("0; uri=/next", (0, "/dir/uri=/next")),
+    ("4", (4, "/dir/page.html?x=1")), ("4;", (4, "/dir/page.html?x=1")), ("0; url=", (0, "/dir/page.html?x=1")), ("0;url='/next", (0, "/next")),
+    ("0; url=http://h.example/next#part", (0, "/next")), ("0;;/next", (0, "/dir/;/next")),
+    ("", None), ("; url=/next", None), ("x; url=/next", None), ("-1; /next", None), ("5x; /next", None), ("5u/next", None), ("0; url=http://[", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "found"), REFRESH)
+def test_a_refresh_is_read_as_by_browsers(value, found):
+    """WHATWG HTML, 4.2.5.3, "shared declarative refresh steps"."""
+    expected = None if found is None else (found[0], f"http://h.example{found[1]}")
+    content = value.replace('"', "&quot;")
+    assert html(f'<META HTTP-EQUIV="Refresh" CONTENT="{content}">').refresh == expected
+    assert Response(URL, headers={"Refresh": value, "content-type": "text/html"}).refresh == expected
+
+
+def test_the_header_and_else_the_first_valid_element_refreshes():
+    page = '<meta http-equiv=refresh><meta http-equiv=refresh content=x><meta http-equiv=refresh content="1;a"><meta http-equiv=refresh content="1;b">'
+    assert html(page).refresh == (1, "http://h.example/dir/a")
+    both = Response(URL, headers={"Refresh": "2;c", "content-type": "text/html"}, body=page.encode())
+    assert both.refresh == (2, "http://h.example/dir/c")
+    raw = Response(URL, headers="Refresh: 0; url=/хлеб\r\n\r\n".encode())
+    assert raw.refresh == (0, "http://h.example/%D1%85%D0%BB%D0%B5%D0%B1")
+    assert html("<p>x</p>").refresh is None
+    assert Response(URL, headers={"content-type": "image/png"}, body=b"x").refresh is None
 
 
 def test_urljoin_refuses_what_is_no_url():
@@ -363,22 +407,27 @@ def test_follow_all_takes_queries_and_lists():
     assert len(response.follow_all([])) == len(response.follow_all("nope")) == 0
 
 
-def test_follow_all_names_an_element_without_a_link_in_a_list():
-    with pytest.raises(RequestError, match="top"):
-        page = html("<a href=1></a><a name=top></a>")
-        page.follow_all(page.css("a"))
+def test_follow_all_skips_elements_without_a_link():
+    page = html("<a href=1></a><a name=top></a><p></p><img src=2>")
+    for links in (
+        page.css("a, p, img"), list(page.css("a, p, img")), page.xpath("//a | //p | //img"),
+        parsel.Selector(text=page.text).css("a, p, img"),
+    ):  # fmt: skip
+        assert [request.url[-1] for request in page.follow_all(links)] == ["1", "2"]
+    assert len(page.follow_all(page.css("p"))) == 0
+
+
+@pytest.mark.parametrize("link", [None, 5, b"/x"])
+def test_follow_all_refuses_a_listed_value_that_is_no_link(link):
+    with pytest.raises(RequestError) as caught:
+        html().follow_all(["/x", link])
+    assert caught.value.remedy
 
 
 def test_follow_all_gives_every_request_the_same_fields():
     links = html("<a href=1></a><a href=2></a>").follow_all("a", "parse_x", priority=3, meta={"a": 1})
     assert links.fields == {"callback": "parse_x", "priority": 3, "meta": {"a": 1}}
     assert all(request == Request(request.url, "parse_x", priority=3, meta={"a": 1}) for request in links)
-
-
-def test_follow_all_refuses_a_listed_element_that_leads_nowhere():
-    response = html("<a>none</a>")
-    with pytest.raises(RequestError):
-        response.follow_all(response.css("a"))
 
 
 @pytest.mark.parametrize("given", [{}, {"css": "a", "xpath": "//a"}, {"links": "a", "css": "a"}])

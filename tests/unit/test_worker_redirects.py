@@ -275,3 +275,58 @@ async def test_304_and_300_are_no_redirects(run):
     assert {path: error.partition(":")[0] for path, error in ran.letters.items()} == {
         "/a": "status/304", "/b": "status/300",
     }  # fmt: skip
+
+
+def refresh_to(content):
+    return Answer(f'<title>x</title><meta http-equiv="refresh" content="{content}">'.encode())
+
+
+async def test_a_refresh_is_followed_at_the_depth_of_its_page_which_is_kept(run):
+    pages = {
+        "/": refresh_to("0; url=/a"), "/a": Answer(b"<a href=/l>", headers={"Refresh": "9; /b"}), "/b": refresh_to("11; /late"),
+        "/l": refresh_to("5"), "/late": [],
+    }  # fmt: skip
+    ran = await run(pages, refresh_delay_cap=10)
+    assert {(item["url"][len(ran.server.url) - 1 :], item["depth"]) for item in ran.items} == {
+        ("/", 0), ("/a", 0), ("/b", 0), ("/l", 1),
+    }  # fmt: skip
+    assert (ran.counters["refreshes"], ran.counters["pages"], ran.letters) == (2, 4, {})
+    assert "redirects" not in ran.counters
+
+
+async def test_a_refresh_is_not_followed_unless_it_is_asked_for(run):
+    ran = await run({"/": refresh_to("0; url=/a"), "/a": []})
+    assert ran.site.counts == {"/": 1}
+
+
+async def test_a_refresh_never_fails_its_page(run):
+    pages = {
+        "/": ["/1", "/2", "/3"],
+        "/1": refresh_to("0; /2"),
+        "/2": refresh_to("0; /1"),
+        "/3": refresh_to("0; ftp://h/"),
+    }
+    ran = await run(pages, refresh_delay_cap=0, deny=["never"])
+    assert (len(ran.items), ran.letters) == (4, {})
+    assert ran.counters["refused/redirect/scheme"] == 1
+
+
+async def test_a_chain_of_refreshes_ends_at_the_limit_of_redirects(run):
+    pages = {f"/{number or ''}": refresh_to(f"0; /{number + 1}") for number in range(9)}
+    ran = await run(pages, refresh_delay_cap=0, max_redirects=3)
+    assert (len(ran.items), ran.counters["refused/redirect/limit"], ran.letters) == (4, 1, {})
+
+
+async def test_a_refresh_out_of_scope_is_counted(run):
+    ran = await run({"/": refresh_to("0; http://127.0.0.9:1/x")}, refresh_delay_cap=0, deny=[":1/"])
+    assert (ran.counters["refused/pattern"], len(ran.items)) == (1, 1)
+
+
+async def test_another_host_never_sees_the_credentials_after_a_refresh(run):
+    ran = await run(
+        lambda server: {"/": refresh_to(f"0; {server.url_of('/x', 1)}"), "/x": []},
+        hosts=2,
+        refresh_delay_cap=0,
+    )
+    seen = {visit.target: visit.headers.get("authorization") for visit in ran.site.visits}
+    assert seen == {"/": "secret", "/x": None}

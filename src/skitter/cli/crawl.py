@@ -23,16 +23,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
+@click.option("--iframes", is_flag=True, help="Follow the pages in iframe elements as well.")
 @with_job_options
 @with_show_options
 def crawl(
     urls: tuple[str, ...],
     what: JobOptions,
     show: ShowOptions,
+    *,
+    iframes: bool,
 ) -> int:
     """Crawl from URLs without writing code. Each page becomes one item.
 
-    An item has url, status, title, depth, links (number of a[href]), content_type, size and fetched_at.
+    An item has url, status, title, depth, links (their number), content_type, size and fetched_at.
+    Links are those of a, area and frame elements. A refresh of at most 10 seconds is followed as well.
     Repeat the command to resume the crawl. The job is named after the host of its first URL.
     """
     from skitter.cli.running import run_job
@@ -42,8 +46,8 @@ def crawl(
     spec = JobSpec(
         job=_name_of_host(seeds[0]) if what.job is None else what.job,
         spider="skitter.frontends.page_spider:PageSpider",
-        arguments={"urls": seeds, **pairs("-a", what.arguments)},
-        settings={"scope": "host", **what.all_settings()},
+        arguments={"urls": seeds, **({"iframes": True} if iframes else {}), **pairs("-a", what.arguments)},
+        settings={"scope": "host", "refresh_delay_cap": 10.0, **what.all_settings()},
         outputs=what.all_outputs(),
         frontier=what.frontier,
         workers=what.workers,

@@ -7,6 +7,7 @@ import re
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -62,6 +63,40 @@ def url_in_header(value: str) -> str:
     except UnicodeEncodeError:  # not received, but given as text
         return value
     return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in data)
+
+
+class Refresh(NamedTuple):
+    """A page that a browser opens after some time."""
+
+    seconds: float
+    url: str
+    """As in the page. Empty: the page itself."""
+
+
+_REFRESH = re.compile(
+    r"[\t\n\f\r ]*(?P<seconds>\d+|(?=\.))[\d.]*(?:$|(?=[;,\t\n\f\r ])[\t\n\f\r ]*[;,]?[\t\n\f\r ]*(?P<rest>.*))",
+    re.DOTALL | re.ASCII,
+).fullmatch
+_REFRESH_URL = re.compile(
+    r"(?:[Uu][Rr][Ll][\t\n\f\r ]*=[\t\n\f\r ]*)?(?:(?P<quote>[\"'])(?P<quoted>.*)|(?P<plain>.*))", re.DOTALL
+)
+
+
+def parse_refresh(value: str) -> Refresh | None:
+    """Parse a ``Refresh`` header, or the content of a ``<meta http-equiv=refresh>``. ``None`` for an invalid value.
+
+    WHATWG HTML, 4.2.5.3, "shared declarative refresh steps".
+    """
+    found = _REFRESH(value)
+    if found is None:
+        return None
+    seconds = min(float(found["seconds"] or 0), MAX_RETRY_AFTER)
+    target = _REFRESH_URL.match(found["rest"] or "")
+    if target is None:
+        return Refresh(seconds, "")
+    if target["quote"]:
+        return Refresh(seconds, target["quoted"].partition(target["quote"])[0])
+    return Refresh(seconds, target["plain"])
 
 
 MAX_RETRY_AFTER = 86_400.0

@@ -154,6 +154,11 @@ class UrlBase:
         return urls
 
 
+def resolve(url: str, base: str) -> str | None:
+    """Return the absolute form of a URL with its fragment, or ``None`` if the URL is invalid."""
+    return _parse(url, base)
+
+
 def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
     """Resolve raw ``href`` values of one page. Return normalised URLs in the same order, ``None`` for an invalid one.
 

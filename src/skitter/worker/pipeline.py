@@ -40,6 +40,7 @@ from skitter.worker.retry import (
     decide_after_failure,
     decide_after_status,
     redirected,
+    refreshed,
 )
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
 
@@ -374,11 +375,27 @@ class RequestPipeline:
             await self._failed(page, error, RetryDecision(Resolution.FAILED, str(error)), is_settled=True)
             return
         page.count("redirects")
+        self._add(page, request)
+
+    def _add(self, page: Page, request: Request) -> None:
         entry = self._links.entry(request)
         if isinstance(entry, Entry):
             page.entries.append(entry)
         else:
             page.count(f"refused/{entry}")
+
+    def _follow_refresh(self, page: Page, response: Response, cap: float) -> None:
+        """Add the page that a ``Refresh`` leads to, unless that takes longer than ``cap`` seconds."""
+        found = response.refresh
+        if found is None or found[0] > cap or found[1] == response.url:
+            return
+        try:
+            request = refreshed(page.request, response, found[1], self._settings.max_redirects)
+        except RedirectError as error:
+            page.count(f"refused/{str(error).partition(':')[0]}")
+        else:
+            page.count("refreshes")
+            self._add(page, request)
 
     async def _parse(self, page: Page, response: Response) -> None:
         callback = find_callback(self._spider, _name(page.request.callback))
@@ -387,6 +404,8 @@ class RequestPipeline:
         await self._collect(page, results, response)
         if page.decision is DONE:
             page.count("pages")
+            if self._settings.refresh_delay_cap is not None:
+                self._follow_refresh(page, response, self._settings.refresh_delay_cap)
 
     async def _collect(self, page: Page, results: list[Any], response: Response | None) -> None:
         """Sort the results of user code into items and links, and run ``before_save``."""

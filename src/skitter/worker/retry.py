@@ -106,6 +106,22 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
     ``Location``, one that is not http(s), a loop, or a chain longer than ``limit``.
     """
     target = _target_of(response)
+    return _next_hop(
+        request, response, target, limit, becomes_get=_becomes_get(request.method, response.status)
+    )
+
+
+def refreshed(request: Request, response: Response, target: str, limit: int) -> Request:
+    """Return the request for the page that a ``Refresh`` leads to, as after a redirect with status 303.
+
+    Raises :class:`RedirectError` as :func:`redirected` does.
+    """
+    if not target.startswith(("http://", "https://")):
+        raise RedirectError(f"redirect/scheme: {target} is not http(s)")
+    return _next_hop(request, response, target, limit, becomes_get=request.method not in {"GET", "HEAD"})
+
+
+def _next_hop(request: Request, response: Response, target: str, limit: int, *, becomes_get: bool) -> Request:
     chain = (*request.redirects, response.url)
     if len(chain) > limit:
         raise RedirectError(f"redirect/limit: more than {limit} redirects")
@@ -122,7 +138,7 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
     if target in chain:
         changes["dont_filter"] = True
     dropped: frozenset[str] = frozenset()
-    if _becomes_get(request.method, response.status):
+    if becomes_get:
         changes.update(method="GET", body=b"")
         dropped |= _OF_BODY
     dropped |= _unsent_elsewhere(response.url, target)
