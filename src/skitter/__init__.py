@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from skitter.errors import SkitterError
     from skitter.frontends.collector import Collector
+    from skitter.frontends.sitemap_spider import SitemapSpider
     from skitter.frontends.tasks.spider import TaskSpider
     from skitter.frontends.tasks.task import Task
     from skitter.link_extractor import Link, LinkExtractor, Rule
@@ -36,6 +37,7 @@ __all__ = [
     "Rule",
     "RunResult",
     "Settings",
+    "SitemapSpider",
     "SkippedLinks",
     "SkitterError",
     "Spider",
@@ -55,6 +57,7 @@ _HOMES = {
     "Link": "link_extractor",
     "LinkExtractor": "link_extractor",
     "Links": "links",
+    "SitemapSpider": "frontends.sitemap_spider",
     "SkippedLinks": "links",
     "Request": "request",
     "Response": "response",

@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("urls", metavar="URL...", nargs=-1, required=True)
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+@click.option(
+    "--sitemap", "sitemaps", multiple=True, metavar="URL|auto",
+    help="Sitemap whose pages are fetched too; auto: the sitemaps that the robots.txt of each URL's host names. Repeatable.",
+)  # fmt: skip
 @click.option("--iframes", is_flag=True, help="Follow the pages in iframe elements as well.")
 @with_job_options
 @with_show_options
 def crawl(
     urls: tuple[str, ...],
+    sitemaps: tuple[str, ...],
     what: JobOptions,
     show: ShowOptions,
     *,
@@ -42,11 +47,19 @@ def crawl(
     from skitter.cli.running import run_job
     from skitter.run.job import JobSpec
 
-    seeds = [_seed(url) for url in urls]
+    named = [url if url == "auto" else _seed(url) for url in sitemaps]
+    seeds = [_seed(url) for url in urls] or [url for url in named if url != "auto"]
+    if not seeds:
+        raise UsageError("no URL to start from", remedy="name a URL, or the URL of a sitemap", field="urls")
     spec = JobSpec(
         job=_name_of_host(seeds[0]) if what.job is None else what.job,
         spider="skitter.frontends.page_spider:PageSpider",
-        arguments={"urls": seeds, **({"iframes": True} if iframes else {}), **pairs("-a", what.arguments)},
+        arguments={
+            "urls": seeds,
+            **({"sitemaps": named} if named else {}),
+            **({"iframes": True} if iframes else {}),
+            **pairs("-a", what.arguments),
+        },
         settings={"scope": "host", "refresh_delay_cap": 10.0, **what.all_settings()},
         outputs=what.all_outputs(),
         frontier=what.frontier,

@@ -5,25 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
+from skitter.frontends.sitemap_spider import SitemapSpider
 from skitter.links import Links
-from skitter.spider import Spider
 
 if TYPE_CHECKING:
     from skitter.response import Response
 
 
-class PageSpider(Spider):
+class PageSpider(SitemapSpider):
     """Yields the URL, status, title, depth, number of links, content type, size and time of each page.
 
     Follows the links of ``a``, ``area`` and ``frame`` elements; with ``iframes``, those of ``iframe`` elements as well.
+    ``sitemaps``: URLs of sitemaps whose pages are fetched too; ``auto``: those that the robots.txt of each host names.
     """
 
     name = "pages"
 
-    def __init__(self, urls: Sequence[str] = (), *, iframes: bool = False, **arguments: Any) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str] = (),
+        sitemaps: Sequence[str] = (),
+        *,
+        iframes: bool = False,
+        **arguments: Any,
+    ) -> None:
         super().__init__(**arguments)
         self.start_urls = urls
+        robots = [urljoin(url, "/robots.txt") for url in urls] if "auto" in sitemaps else []
+        self.sitemap_urls = [url for url in dict.fromkeys((*sitemaps, *robots)) if url != "auto"]
         self._others = ("area", "frame", "iframe") if iframes else ("area", "frame")
 
     def parse(self, response: Response) -> Iterator[dict[str, Any] | Links]:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
-from lxml import etree
-
 from skitter.errors import SkitterError
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.model import Range, Start
-from skitter.frontends.recipe.page_context import PageContext, PageError, Template
+from skitter.frontends.recipe.page_context import PageContext, Template
 from skitter.frontends.recipe.request_data import LANGUAGE, batches, combinations, fields_for, in_language
 from skitter.frontends.recipe.script_rule import ScriptRule
 from skitter.frontends.recipe.validation import is_open
 from skitter.frontends.scripting.engine import ScriptEngine
 from skitter.links import Links
 from skitter.request import Request
-from skitter.response import Response
 from skitter.scope import Scope
+from skitter.web.sitemap import read_sitemap
 from skitter.web.urls import host_of, normalize
 
 _WORDS = frozenset({LANGUAGE})
@@ -127,17 +123,20 @@ class StartRule:
 
     def of_sitemap(self, context: PageContext) -> Iterator[Links]:
         """Yield the pages and sitemaps that a sitemap lists."""
-        found = read_sitemap(context.response)
-        parent = context.response.request
+        response = context.response
+        found: dict[bool, list[str]] = {False: [], True: []}
+        for entry in read_sitemap(response.body, response.url):
+            found[entry.is_sitemap].append(entry.url)
+        parent = response.request
         fields = fields_for(
             self.page, context.data, parent, priority=self._start.priority, queue=self._start.queue
         )
-        pages = [url for url in found.pages if self._admits(url)]
+        pages = [url for url in found[False] if self._admits(url)]
         if pages:
-            yield from batches(context.response, pages, fields)
-        if found.sitemaps:
+            yield from batches(response, pages, fields)
+        if found[True]:
             further = {**fields, "cb_kwargs": {**fields["cb_kwargs"], "sitemap": self._place}}
-            yield from batches(context.response, found.sitemaps, further)
+            yield from batches(response, found[True], further)
 
     def _admits(self, url: str) -> bool:
         if self._match and not any(pattern.search(url) for pattern in self._match):
@@ -183,61 +182,3 @@ def check_domains(domains: Sequence[str], compile_context: CompileContext) -> No
 def _name(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
-
-
-_MAX_SITEMAP_BYTES = 64 * 1024 * 1024
-"""Maximum size of an unpacked sitemap in bytes. The protocol allows 50 MB."""
-
-
-class Sitemap(msgspec.Struct):
-    """The URLs that a sitemap lists."""
-
-    pages: list[str] = []
-    sitemaps: list[str] = []
-
-
-def read_sitemap(response: Response) -> Sitemap:
-    """Read a sitemap or an index (both may be gzipped), a list of URLs, or a robots.txt.
-
-    Raises :class:`~skitter.frontends.recipe.page_context.PageError` for any other document.
-    """
-    body = _unpacked(response)
-    if response.url.partition("?")[0].endswith("/robots.txt"):
-        return _of_robots(body)
-    if not body.lstrip().startswith(b"<"):
-        lines = body.decode("utf-8", "replace").split()
-        return Sitemap(pages=[line for line in lines if line.startswith(("http://", "https://"))])
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, recover=True, huge_tree=False)
-    root = etree.fromstring(body, parser)
-    kind = "" if root is None else etree.QName(root).localname
-    if kind not in {"urlset", "sitemapindex"}:
-        raise PageError(f"{response.url} is not a sitemap", remedy="name a sitemap or a robots.txt")
-    found = [
-        loc.text.strip()
-        for entry in root
-        for loc in entry
-        if isinstance(loc.tag, str) and etree.QName(loc).localname == "loc" and loc.text
-    ]
-    return Sitemap(sitemaps=found) if kind == "sitemapindex" else Sitemap(pages=found)
-
-
-def _unpacked(response: Response) -> bytes:
-    body = response.body
-    if not body.startswith(b"\x1f\x8b"):
-        return body
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        unpacked = unpacker.decompress(body, _MAX_SITEMAP_BYTES)
-    except zlib.error as error:
-        raise PageError(f"cannot unpack {response.url}: {error}", remedy="check the file") from None
-    if unpacker.unconsumed_tail:
-        raise PageError(
-            f"{response.url} unpacks to more than {_MAX_SITEMAP_BYTES} bytes",
-            remedy="ask the site to split it: the protocol allows 50 MB",
-        )
-    return unpacked
-
-
-def _of_robots(body: bytes) -> Sitemap:
-    pairs = [line.partition(":") for line in body.decode("utf-8", "replace").splitlines()]
-    return Sitemap(sitemaps=[url.strip() for name, _, url in pairs if name.strip().lower() == "sitemap"])

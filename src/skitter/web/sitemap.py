@@ -1,0 +1,179 @@
+"""Sitemaps: the pages that a site lists, by the protocol of sitemaps.org.
+
+A sitemap may have 50,000 pages in 50 MB, and is usually compressed. It is unpacked and parsed piece by piece, so the memory
+in use does not grow with its size.
+"""
+
+from __future__ import annotations
+
+import codecs
+import zlib
+from collections.abc import Iterator
+from urllib.parse import urljoin
+
+import msgspec
+from lxml import etree
+
+from skitter.errors import SkitterError
+from skitter.web.urls import normalize
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Maximum size of an unpacked sitemap in bytes. The protocol allows 50 MB."""
+_PIECE = 1 << 16
+_GZIP = b"\x1f\x8b"
+
+
+class SitemapError(SkitterError):
+    """A document that is not a sitemap, or is too large."""
+
+
+class SitemapEntry(msgspec.Struct, frozen=True):
+    """One entry of a sitemap: a page, or a further sitemap of an index."""
+
+    url: str
+    is_sitemap: bool = False
+    lastmod: str = ""
+    """Time of the last change as the site wrote it, normally in W3C format. Empty if absent."""
+    changefreq: str = ""
+    priority: str = ""
+    alternates: dict[str, str] = {}
+    """URLs of the same page in other languages, by ``hreflang``."""
+
+
+def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
+    """Read a sitemap, an index, a list of URLs (one per line), an RSS or Atom feed, or the sitemaps of a robots.txt.
+
+    All may be packed with gzip, in UTF-8 or UTF-16, and have a byte order mark. Relative URLs are resolved against ``url``,
+    the address of the document. Entries that are read before an error are still yielded. Raises :class:`SitemapError`.
+    """
+    pieces = _unpacked(body, url)
+    head = next(pieces, b"")
+    encoding = _encoding_of(head)
+    if url.partition("?")[0].endswith("/robots.txt"):
+        yield from _of_robots(_lines(head, pieces, encoding), url)
+    elif _text(head, encoding).lstrip().startswith("<"):
+        yield from _of_xml(head, pieces, url)
+    else:
+        for line in _lines(head, pieces, encoding):
+            if (found := normalize(line)) is not None and found.startswith(("http://", "https://")):
+                yield SitemapEntry(found)
+
+
+def _unpacked(body: bytes, url: str) -> Iterator[bytes]:
+    if not body.startswith(_GZIP):
+        yield from (body[start : start + _PIECE] for start in range(0, len(body), _PIECE))
+        return
+    size = 0
+    unpacker = zlib.decompressobj(wbits=31)
+    packed = body
+    try:
+        while packed and not unpacker.eof:
+            piece = unpacker.decompress(packed, _PIECE)
+            packed = unpacker.unconsumed_tail
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise SitemapError(
+                    f"{url} unpacks to more than {MAX_BYTES} bytes",
+                    remedy="ask the site to split it: the protocol allows 50 MB",
+                )
+            yield piece
+    except zlib.error as error:
+        raise SitemapError(f"cannot unpack {url}: {error}", remedy="check the file") from None
+
+
+def _encoding_of(head: bytes) -> str:
+    for mark, encoding in (
+        (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if head.startswith(mark):
+            return encoding
+    return "utf-16-le" if head[:4] == b"<\0?\0" else "utf-16-be" if head[:4] == b"\0<\0?" else "utf-8"
+
+
+def _text(head: bytes, encoding: str) -> str:
+    return head[:1024].decode(encoding, "ignore")
+
+
+def _lines(head: bytes, pieces: Iterator[bytes], encoding: str) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    rest = ""
+    for piece in (head, *pieces):
+        *lines, rest = (rest + decoder.decode(piece)).replace("\r", "\n").split("\n")
+        yield from (line.strip() for line in lines)
+    yield (rest + decoder.decode(b"", final=True)).strip()
+
+
+def _of_robots(lines: Iterator[str], url: str) -> Iterator[SitemapEntry]:
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip().lower() == "sitemap" and (found := normalize(value.partition("#")[0].strip(), url)):
+            yield SitemapEntry(found, is_sitemap=True)
+
+
+_ENTRIES = {"url": False, "sitemap": True, "item": False, "entry": False}
+"""Elements that describe an entry, and whether it is a further sitemap. The last two are those of RSS and Atom."""
+_ROOTS = ("urlset", "sitemapindex", "rss", "RDF", "feed")
+
+
+def _of_xml(head: bytes, pieces: Iterator[bytes], url: str) -> Iterator[SitemapEntry]:
+    parser = etree.XMLPullParser(
+        events=("start", "end"), recover=True, resolve_entities=False, no_network=True, huge_tree=False
+    )
+    root = None
+    for piece in (head, *pieces):
+        parser.feed(piece)
+        for event, element in parser.read_events():
+            assert isinstance(element, etree._Element), "only elements have these events"  # noqa: SLF001 - its type
+            name = _name(element)
+            if root is None:
+                root = element
+                if name not in _ROOTS:
+                    raise SitemapError(
+                        f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt"
+                    )
+            if event == "end" and name in _ENTRIES:
+                entry = _entry(element, url, is_sitemap=_ENTRIES[name])
+                if entry is not None:
+                    yield entry
+                _forget(element)
+    if root is None:
+        raise SitemapError(f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt")
+
+
+def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEntry | None:
+    values: dict[str, str] = {}
+    alternates: dict[str, str] = {}
+    for child in element:
+        name, text = _name(child), (child.text or "").strip()
+        if name == "link":
+            href = child.get("href")
+            if child.get("rel", "alternate") == "alternate" and href is not None and child.get("hreflang"):
+                alternates[child.get("hreflang", "")] = urljoin(url, href)
+            elif text or child.get("rel", "alternate") == "alternate":  # RSS; Atom
+                values.setdefault("loc", text or href or "")
+        elif text:
+            values.setdefault(_SAME_AS.get(name, name), text)
+    found = normalize(values.get("loc", ""), url) if values.get("loc") else None
+    if found is None or not found.startswith(("http://", "https://")):
+        return None
+    return SitemapEntry(
+        found, is_sitemap, values.get("lastmod", ""), values.get("changefreq", ""), values.get("priority", ""), alternates
+    )  # fmt: skip
+
+
+_SAME_AS = {"updated": "lastmod", "published": "lastmod", "pubDate": "lastmod"}
+
+
+def _name(element: etree._Element) -> str:
+    tag = element.tag
+    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
+
+
+def _forget(element: etree._Element) -> None:
+    """Free a parsed element and those before it."""
+    element.clear()
+    parent = element.getparent()
+    while parent is not None and element.getprevious() is not None:
+        del parent[0]

@@ -1,0 +1,104 @@
+"""Crawls that start from sitemaps: by a spider, and by `skitter crawl --sitemap`."""
+
+import gzip
+import json
+
+import pytest
+
+from cli_command import complaint, skitter
+from skitter.testing import Answer
+
+SPIDER = """
+from skitter import SitemapSpider
+
+class Shop(SitemapSpider):
+    sitemap_urls = ["{url}robots.txt"]
+    sitemap_rules = [("/product/", "parse_product"), ("/page/", "parse")]
+    sitemap_follow = ["/map"]
+    sitemap_alternate_links = True
+
+    def sitemap_filter(self, entries):
+        return (entry for entry in entries if not entry.lastmod or entry.lastmod >= "2026")
+
+    def parse(self, response):
+        yield {{"page": response.url}}
+
+    def parse_product(self, response):
+        yield {{"product": response.url}}
+"""
+
+
+@pytest.fixture
+def site(serve):
+    def answer(visit):
+        origin = f"http://{visit.host}:{visit.port}"
+        if visit.path == "/robots.txt":
+            return Answer(f"Sitemap: {origin}/index.xml\n".encode(), content_type="text/plain")
+        if visit.path == "/index.xml":
+            maps = [f"{origin}/map{n}.xml.gz" for n in range(3)] + [f"{origin}/images.xml"]
+            return xml("sitemapindex", [f"<sitemap><loc>{url}</loc></sitemap>" for url in maps])
+        if visit.path.startswith("/map"):
+            number = int(visit.path[4])
+            entries = [f"<url><loc>{origin}/product/{number}-{n}</loc></url>" for n in range(1500)][
+                : 1500 if number == 0 else 5
+            ]
+            entries += [
+                f"<url><loc>{origin}/page/{number}</loc><lastmod>2026-02-01</lastmod></url>",
+                f"<url><loc>{origin}/page/old{number}</loc><lastmod>2020-02-01</lastmod></url>",
+                f"<url><loc>{origin}/other/{number}</loc></url>",
+                f'<url><loc>{origin}/page/x</loc><link rel="alternate" hreflang="de" href="{origin}/page/de"/></url>',
+            ]
+            packed = xml("urlset", entries)
+            return Answer(gzip.compress(packed.body), content_type="application/gzip")
+        return Answer(b"<title>x</title>")
+
+    return serve(answer)
+
+
+def xml(root, entries):
+    text = f'<{root} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{"".join(entries)}</{root}>'
+    return Answer(text.encode(), content_type="application/xml")
+
+
+def items(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_spider_fetches_exactly_the_pages_that_its_rules_admit(site, tmp_path):
+    (tmp_path / "shop.py").write_text(SPIDER.format(url=site.url))
+    options = ["-o", "x.jsonl", "-s", "delay=0", "-s", "concurrency_per_slot=16"]
+    result = skitter("run", "shop.py", *options, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = items(tmp_path / "x.jsonl")
+    products = {item["product"] for item in found if "product" in item}
+    assert products == {
+        f"{site.url}product/{number}-{n}" for number in range(3) for n in range(1500 if number == 0 else 5)
+    }
+    pages = {item["page"] for item in found if "page" in item}
+    assert pages == {f"{site.url}page/{name}" for name in ("0", "1", "2", "x", "de")}
+    assert len(found) == len(products) + len(pages)
+    assert "/images.xml" not in {hit.target for hit in site.log.hits}
+
+
+@pytest.mark.parametrize("start", [["{url}", "--sitemap", "auto"], ["--sitemap", "{url}index.xml"]])
+def test_a_crawl_without_code_takes_sitemaps(site, tmp_path, start):
+    words = [word.format(url=site.url) for word in start]
+    options = [
+        "-o",
+        "x.jsonl",
+        "-s",
+        "delay=0",
+        "-s",
+        "concurrency_per_slot=16",
+        "--allow",
+        "/page/|xml|robots|/$",
+    ]
+    result = skitter("crawl", *words, *options, cwd=tmp_path)
+    assert "Traceback" not in result.stderr
+    found = {item["url"] for item in items(tmp_path / "x.jsonl")} - {site.url}
+    assert found == {f"{site.url}page/{name}" for name in ("0", "1", "2", "x", "old0", "old1", "old2")}
+
+
+def test_a_crawl_needs_a_url_or_a_sitemap(tmp_path):
+    assert "no URL" in complaint("crawl", cwd=tmp_path)
+    assert "no URL" in complaint("crawl", "--sitemap", "auto", cwd=tmp_path)

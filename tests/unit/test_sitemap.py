@@ -1,0 +1,118 @@
+"""Sitemaps: the forms that sites publish, and memory that does not grow with their size."""
+
+import gzip
+import subprocess
+import sys
+
+import pytest
+
+from skitter.web.sitemap import MAX_BYTES, SitemapEntry, SitemapError, read_sitemap
+
+URL = "https://example.com/maps/sitemap.xml"
+NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:xhtml="http://www.w3.org/1999/xhtml"'
+MAP = f"""<?xml version="1.0" encoding="UTF-8"?>
+<urlset {NAMESPACE}>
+  <url><loc> https://example.com/a?x=1&amp;y=2 </loc><lastmod>2026-11-01</lastmod><changefreq>daily</changefreq>
+    <priority>0.8</priority>
+    <xhtml:link rel="alternate" hreflang="de" href="https://example.com/de/a"/></url>
+  <url><loc>/relative</loc></url>
+  <url><lastmod>2026-11-01</lastmod></url>
+  <url><loc>javascript:void(0)</loc></url>
+</urlset>"""
+INDEX = f"<sitemapindex {NAMESPACE}><sitemap><loc>https://example.com/1.xml.gz</loc></sitemap></sitemapindex>"
+RSS = "<rss><channel><item><link>https://example.com/news</link><pubDate>Sun, 22 Nov 2026</pubDate></item></channel></rss>"
+ATOM = (
+    '<feed xmlns="http://www.w3.org/2005/Atom"><link href="/self"/><entry><link rel="alternate" href="/post"/>'
+    "<updated>2026-11-22</updated></entry></feed>"
+)
+
+
+def urls(body, url=URL):
+    return [entry.url for entry in read_sitemap(body, url)]
+
+
+def test_an_entry_has_all_that_the_protocol_knows():
+    first, second = read_sitemap(MAP.encode(), URL)
+    assert first == SitemapEntry(
+        "https://example.com/a?x=1&y=2",
+        False,
+        "2026-11-01",
+        "daily",
+        "0.8",
+        {"de": "https://example.com/de/a"},
+    )
+    assert second == SitemapEntry("https://example.com/relative")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_encodings_and_packing(encoding, pack):
+    text = MAP if encoding.startswith("utf-8") else MAP.replace("UTF-8", "UTF-16")
+    assert len(urls(pack(text.encode(encoding)))) == 2
+    lines = "https://example.com/1\r\nnothing\nhttps://example.com/2".encode(encoding)
+    if encoding not in {"utf-16-le", "utf-16-be"}:  # a text without a mark is UTF-8
+        assert urls(pack(lines)) == ["https://example.com/1", "https://example.com/2"]
+
+
+def test_indexes_feeds_and_robots_txt():
+    assert list(read_sitemap(INDEX.encode(), URL)) == [
+        SitemapEntry("https://example.com/1.xml.gz", is_sitemap=True)
+    ]
+    assert [(entry.url, entry.lastmod) for entry in read_sitemap(RSS.encode(), URL)] == [
+        ("https://example.com/news", "Sun, 22 Nov 2026")
+    ]
+    assert urls(ATOM.encode()) == ["https://example.com/post"]
+    robots = b"User-agent: *\nDisallow:\nSITEMAP: /map.xml # all\nSitemap: https://example.com/other.xml\n"
+    assert list(read_sitemap(robots, "https://example.com/robots.txt?x")) == [
+        SitemapEntry("https://example.com/map.xml", is_sitemap=True),
+        SitemapEntry("https://example.com/other.xml", is_sitemap=True),
+    ]
+
+
+@pytest.mark.parametrize("body", [b"<html><body>not found</body></html>", b"<", b"<!-- -->"])
+def test_another_document_is_an_error(body):
+    with pytest.raises(SitemapError):
+        urls(body)
+
+
+def test_entries_before_a_broken_end_are_kept():
+    whole = MAP.encode()
+    assert urls(whole[: whole.index(b"<url><lastmod>")]) == [
+        "https://example.com/a?x=1&y=2",
+        "https://example.com/relative",
+    ]
+    packed = gzip.compress(b"https://example.com/1\n" * 100_000)
+    found = urls(packed[: len(packed) // 2])
+    assert set(found[:-1]) == {"https://example.com/1"}
+
+
+def test_a_bomb_is_refused_without_being_unpacked():
+    bomb = gzip.compress(b"https://example.com/1\n" * (MAX_BYTES // 22 + 10_000))
+    with pytest.raises(SitemapError, match=str(MAX_BYTES)):
+        sum(1 for _ in read_sitemap(bomb, URL))
+
+
+MEMORY = """
+import gzip, resource, sys
+from skitter.web.sitemap import read_sitemap
+line = b"<url><loc>https://example.com/%s</loc><lastmod>2026-11-01</lastmod></url>" % (b"x" * 930)
+body = gzip.compress(b"<urlset>" + line * 50_000 + b"</urlset>", 1)
+list(read_sitemap(b"<urlset>" + line + b"</urlset>", "https://example.com/"))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert sum(1 for _ in read_sitemap(body, "https://example.com/")) == 50_000
+print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_a_sitemap_of_50_mb_is_read_within_20_mb_of_memory(tmp_path):
+    script = MEMORY.replace(
+        'body = gzip.compress(b"<urlset>" + line * 50_000 + b"</urlset>", 1)',
+        f'body = open({str(tmp_path / "map.gz")!r}, "rb").read()',
+    )
+    line = b"<url><loc>https://example.com/%s</loc><lastmod>2026-11-01</lastmod></url>" % (b"x" * 930)
+    (tmp_path / "map.gz").write_bytes(gzip.compress(b"<urlset>" + line * 50_000 + b"</urlset>", 1))
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    before, after = map(int, result.stdout.split())
+    assert after - before < 20_000  # kB
