@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skitter.request import Request
-from skitter.response import Response
 from skitter.spider import Spider
-from skitter.web.sitemap import SitemapEntry, read_sitemap
+
+if TYPE_CHECKING:  # the owner of a fleet reads no pages
+    from skitter.response import Response
+    from skitter.web.sitemap import SitemapEntry
 
 _BATCH = 1000
 
@@ -46,6 +48,8 @@ class SitemapSpider(Spider):
 
     def parse_sitemap(self, response: Response) -> Iterator[Any]:
         """Yield the requests for the entries of a sitemap."""
+        from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - see above
+
         rules = [(re.compile(pattern).search, callback) for pattern, callback in self.sitemap_rules]
         follow = [re.compile(pattern).search for pattern in self.sitemap_follow]
         is_robots = response.url.partition("?")[0].endswith("/robots.txt")
