@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from skitter.web.urls import UrlBase, normalize, resolve
 
 if TYPE_CHECKING:
     import parsel
+
+_BASE_TAG = re.compile("<base", re.IGNORECASE).search
 
 # Queries that one compiled call can answer, and the attribute that they ask for.
 _LINK_QUERIES = (
@@ -253,7 +256,8 @@ class Response:
 
     def _link_base(self) -> UrlBase:
         if self._base is None:
-            href = self._base_href() if self.is_html else None
+            # Most pages have none. A callback with regular expressions, for example, should not pay for a tree.
+            href = self._base_href() if self.is_html and _BASE_TAG(self.text) is not None else None
             base = None if href is None else normalize(self.encode_query(href), self.url)
             if base is not None and base.startswith(("data:", "javascript:")):
                 base = None
@@ -408,7 +412,11 @@ class Response:
             return self.xpath(xpath).links()
         if isinstance(links, SelectorList):
             return links.links()
-        return [href for link in links or () if (href := _found_href(link)) is not None]
+        return [
+            href
+            for link in links or ()
+            if (href := link if link.__class__ is str else _found_href(link)) is not None
+        ]
 
     def __repr__(self) -> str:
         return f"<Response {self.status} {self.url}>"

@@ -424,6 +424,15 @@ def test_follow_all_refuses_a_listed_value_that_is_no_link(link):
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    "tag", ['<base href="/b/">', '<BASE\nhref="/b/">', '<!-- <base href="/c/"> --><bAsE href="/b/">']
+)
+def test_the_base_element_holds_for_links_that_were_found_without_the_tree(tag):
+    page = html(f"<head>{tag}</head>")
+    assert page.urljoin("1") == "http://h.example/b/1"
+    assert [request.url for request in page.follow_all(["1"])] == ["http://h.example/b/1"]
+
+
 def test_follow_all_gives_every_request_the_same_fields():
     links = html("<a href=1></a><a href=2></a>").follow_all("a", "parse_x", priority=3, meta={"a": 1})
     assert links.fields == {"callback": "parse_x", "priority": 3, "meta": {"a": 1}}

@@ -11,6 +11,7 @@ import contextlib
 import re
 import socket
 from collections.abc import Iterable
+from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import msgspec
@@ -36,11 +37,6 @@ _NOT_GLOBAL_IPV4 = _networks(
     "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32",
 )  # fmt: skip
 """The last one is a metadata server with an address that looks like any other."""
-_SPECIAL_BY_OCTET = {
-    octet: tuple(network for network in _NOT_GLOBAL_IPV4 if network.overlaps(IPv4Network((octet << 24, 8))))
-    for octet in range(256)
-}
-"""The special networks among the addresses that start with an octet: for most addresses none."""
 _UNICAST_IPV6 = IPv6Network("2000::/3")
 """Everything outside of it is special: loopback, unique local, link-local, site-local, multicast, IPv4 in IPv6 ..."""
 _NOT_GLOBAL_IPV6 = _networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
@@ -62,6 +58,13 @@ _OPENED_WHOLE = _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.
 _UNIQUE_LOCAL = IPv6Network("fc00::/7")
 _SITE_BITS = 48
 """Length of the prefix of one site's unique local addresses (RFC 4193, 3.1)."""
+
+
+@cache  # a table of all octets at import would take 25 ms
+def _special_of_octet(octet: int) -> tuple[Network, ...]:
+    """Return the special networks among the IPv4 addresses that start with an octet: for most addresses none."""
+    return tuple(network for network in _NOT_GLOBAL_IPV4 if network.overlaps(IPv4Network((octet << 24, 8))))
+
 
 _PLAIN_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z][a-z0-9-]*").fullmatch
 """A host whose last label starts with a letter is not a number (WHATWG URL, 3.5). Most hosts are like this."""
@@ -138,7 +141,7 @@ class AddressGuard:
 
     def _decide(self, ip: str) -> bool:
         with contextlib.suppress(OSError):  # not IPv4
-            if not _SPECIAL_BY_OCTET[socket.inet_pton(socket.AF_INET, ip)[0]]:
+            if not _special_of_octet(socket.inet_pton(socket.AF_INET, ip)[0]):
                 return True  # nearly always, and without an address object
         try:
             address = ip_address(ip.partition("%")[0])
@@ -283,7 +286,7 @@ def _unwrapped(address: Address) -> Address:
 def _is_global(address: Address) -> bool:
     """Return whether an address is in the public internet, and no metadata server."""
     if isinstance(address, IPv4Address):
-        special = _SPECIAL_BY_OCTET.get(int(address) >> 24, ())
+        special = _special_of_octet(int(address) >> 24)
         return not any(address in network for network in special)
     return address in _UNICAST_IPV6 and not any(address in network for network in _NOT_GLOBAL_IPV6)
 
