@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from contest import Entrant, contest, copier, summarize
+from contest import Entrant, Run, contest, copier, summarize
+from crawlers import HERE
+from measure import measure
 from preload import preload
 from webserver import free_port, nginx, site_files
 
@@ -235,10 +238,33 @@ def redis_server():
         process.wait()
 
 
+def startup(bench):
+    """CPU of commands that do next to nothing: start and end of the process."""
+    program = str(Path(sys.executable).with_name("skitter"))
+    runs = []
+    with bench.site(1) as (start, _truth):
+        commands = {
+            "--version": [program, "--version"],
+            "crawl": [program, "crawl", start, "-o", "out.jsonl", "--quiet", "--no-robots"],
+            "plain": [sys.executable, str(HERE / "plain.py"), start, "out.jsonl"],
+        }
+        for _round in range(bench.rounds):
+            for label, command in commands.items():
+                with tempfile.TemporaryDirectory(prefix="skitter-bench-") as folder:
+                    usage = measure(command, folder)
+                runs.append(Run("startup", label, 1, usage, 1 / usage.wall))
+    seconds = {label: summarize(runs, label).cpu_us_per_page / 1e6 for label in commands}
+    return runs, [
+        Goal("CPU seconds of skitter --version", seconds["--version"], 0.1, False),
+        Goal("CPU seconds of skitter crawl, one page", seconds["crawl"], 0.6, False),
+    ]
+
+
 SCENARIOS = {
     "compare": compare,
     "growth": growth,
     "backlog": backlog,
     "workers": workers,
     "latency": latency,
+    "startup": startup,
 }

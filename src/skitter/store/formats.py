@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Literal, Protocol, cast
-from xml.sax.saxutils import escape
 
 import msgspec
 from isal import igzip
@@ -160,7 +160,7 @@ def _xml_element(name: str, value: Any) -> str:
     elif isinstance(value, list):
         inner = "".join(_xml_element("value", each) for each in value)
     elif isinstance(value, str):
-        inner = escape(re.sub(_BAD_IN_XML, "\ufffd", value))
+        inner = html.escape(re.sub(_BAD_IN_XML, "\ufffd", value), quote=False)
     else:
         inner = "" if value is None else msgspec.json.encode(value).decode()
     return f"<{name}>{inner}</{name}>"
