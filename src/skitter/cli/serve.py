@@ -174,6 +174,7 @@ async def _serve(
             await serve_app(app, *place, lambda url: say(f"node {node.name} listens on {url}"), node.leaving)
         finally:
             await jobs.store.close()
+            jobs.checker.close()
     finally:
         await asyncio.to_thread(lock.release)
     return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from skitter.errors import UsageError
+from collections.abc import Callable
+
+from skitter.errors import SkitterError, UsageError
 
 
 class Refusal(UsageError):
@@ -24,6 +26,16 @@ class Conflict(Refusal):
 
     status = 409
     title = "Conflict with the current state"
+
+
+def naming_field(field: str, check: Callable[[], object]) -> None:
+    """Run a check; turn its error into a :class:`Refusal` that names the field of the request."""
+    try:
+        check()
+    except Refusal:
+        raise
+    except SkitterError as error:
+        raise Refusal(str(error), remedy=error.remedy, field=field[:100]) from None
 
 
 def too_busy(name: str) -> Conflict:

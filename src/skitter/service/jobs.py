@@ -11,10 +11,11 @@ import msgspec
 
 from skitter.frontends.tasks.changes import TaskChange
 from skitter.service.config import ServiceConfig, check_settings
-from skitter.service.errors import Conflict, Missing, Refusal, too_busy
-from skitter.service.models import JobRecord, JobRun, Records, StoredRecipe, decode, new_run
+from skitter.service.errors import Conflict, Missing, Refusal, naming_field, too_busy
+from skitter.service.models import JobRecord, JobRun, Records, StoredRecipe, decode, new_run, next_start
+from skitter.service.recipe_check import RecipeChecker
 from skitter.service.storage import KeyValueStore
-from skitter.service.tasks import MAX_TRIES, TaskService, check_recipe, naming_field, next_start
+from skitter.service.tasks import MAX_TRIES, TaskService
 from skitter.settings import build_settings
 
 _MAX_PROCESSES = 64
@@ -27,7 +28,8 @@ class JobService:
         self.config = config
         self.store = store
         self.records = Records(store)
-        self.tasks = TaskService(config, self.records)
+        self.checker = RecipeChecker()
+        self.tasks = TaskService(config, self.records, self.checker)
         self._files_lock = asyncio.Lock()
         """The node and the callers of its API write the same files."""
 
@@ -38,7 +40,7 @@ class JobService:
 
         Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all mistakes in the recipe.
         """
-        await asyncio.to_thread(check_recipe, recipe, None)
+        await self.checker.check(recipe, None)
         recipe.stored = time.time()
         for _ in range(MAX_TRIES):
             old = await self.store.get("recipes", recipe.name)
@@ -95,7 +97,7 @@ class JobService:
             await asyncio.to_thread(self.config.allowed_spider, job.spider)
         if job.recipe:
             recipe = await self.records.recipe(job.recipe, "recipe")
-            await asyncio.to_thread(check_recipe, recipe, job.arguments)
+            await self.checker.check(recipe, job.arguments)
 
     async def reschedule(self, name: str, schedule: str) -> JobRecord:
         """Change the schedule of new runs. With an empty schedule, runs start only on request."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from skitter.errors import FrontierError, did_you_mean
-from skitter.frontends.tasks.changes import TaskChange
+from skitter.frontends.tasks.changes import Schedule, TaskChange
 from skitter.service.errors import Missing, Refusal
 from skitter.service.storage import KeyValueStore
 
@@ -175,6 +175,14 @@ class Records:
 def new_run(job: str, recipe: StoredRecipe | None) -> JobRun:
     """Return a new run with a unique id."""
     return JobRun(id=f"{job}.{secrets.token_hex(6)}", began=time.time(), recipe=recipe)
+
+
+def next_start(schedule: str, now: float) -> float | None:
+    """Return the next time of a schedule after ``now``; ``None`` without a schedule.
+
+    Raises :class:`~skitter.errors.UsageError` for an invalid schedule.
+    """
+    return Schedule(schedule).next(now) if schedule else None
 
 
 def is_name(text: str) -> bool:

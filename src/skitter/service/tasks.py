@@ -1,29 +1,24 @@
-"""Operations on the tasks of a job, and the checks of recipes and schedules before they are stored."""
+"""Operations on the tasks of a job."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from skitter.errors import SkitterError
-from skitter.frontends.recipe.compiled_recipe import compile_recipe
-from skitter.frontends.recipe.source import RecipeSource
 from skitter.frontends.tasks.changes import (
     ChangeKind,
-    Schedule,
     TaskChange,
     TaskState,
     change_for,
     task_states,
 )
-from skitter.frontends.tasks.recipe_task import new_task_change
-from skitter.service.config import ServiceConfig, check_settings
-from skitter.service.errors import Conflict, Missing, Refusal, too_busy
-from skitter.service.models import JobRecord, Records, StoredRecipe, TaskList
+from skitter.service.config import ServiceConfig
+from skitter.service.errors import Conflict, Missing, too_busy
+from skitter.service.models import JobRecord, Records, TaskList
+from skitter.service.recipe_check import RecipeChecker
 
 MAX_TRIES = 20
 """How often a change is tried again because another node changed the same record first."""
@@ -32,9 +27,10 @@ MAX_TRIES = 20
 class TaskService:
     """Operations on tasks. Each operation adds a line to the task file of a job."""
 
-    def __init__(self, config: ServiceConfig, records: Records) -> None:
+    def __init__(self, config: ServiceConfig, records: Records, checker: RecipeChecker) -> None:
         self._config = config
         self._records = records
+        self._checker = checker
 
     async def all(self, job: str) -> list[TaskState]:
         """Return the tasks of a job. Raises :class:`Conflict` if the job does not hold tasks."""
@@ -62,7 +58,7 @@ class TaskService:
         """
         holder = await self._job_with_tasks(job)
         stored = await self._records.recipe(recipe, "recipe")
-        new = await asyncio.to_thread(_new_task, stored, arguments, schedule)
+        new = await self._checker.new_task(stored, arguments, schedule)
         self._config.outputs_of_task(new.task, outputs, holder, None)
         new.outputs = list(dict.fromkeys(outputs))
 
@@ -132,47 +128,3 @@ class TaskService:
 
 def _no_task(job: str, task: str) -> Missing:
     return Missing(f"job {job!r} has no task {task!r}", remedy=f"list its tasks with GET /jobs/{job}/tasks")
-
-
-def next_start(schedule: str, now: float) -> float | None:
-    """Return the next time of a schedule after ``now``; ``None`` without a schedule.
-
-    Raises :class:`~skitter.errors.UsageError` for an invalid schedule.
-    """
-    return Schedule(schedule).next(now) if schedule else None
-
-
-def check_recipe(recipe: StoredRecipe, arguments: dict[str, Any] | None) -> None:
-    """Check that a caller may run a recipe. With ``None``, the variables are not checked.
-
-    Raises :class:`~skitter.frontends.recipe.source.RecipeError`, or :class:`Refusal` for fields reserved to the operator.
-    """
-    plan = compile_recipe(_source_of(recipe), arguments or {}, complete=arguments is not None)
-    check_settings(plan.recipe.settings, "settings")
-    if plan.recipe.outputs:
-        raise Refusal(
-            f"recipe {recipe.name!r} names outputs, which only the operator of the service may choose",
-            remedy="remove `outputs`; read the items with GET /jobs/NAME/items",
-            field="outputs",
-        )
-
-
-def _new_task(recipe: StoredRecipe, arguments: dict[str, Any], schedule: str) -> TaskChange:
-    """Check a recipe and return the line that makes it a task."""
-    check_recipe(recipe, arguments)
-    naming_field("schedule", lambda: next_start(schedule, 0.0))
-    return new_task_change(_source_of(recipe), recipe.text, arguments, schedule=schedule)
-
-
-def _source_of(recipe: StoredRecipe) -> RecipeSource:
-    return RecipeSource.of_text(recipe.text, f"{recipe.name}.{recipe.syntax}")
-
-
-def naming_field(field: str, check: Callable[[], object]) -> None:
-    """Run a check; turn its error into a :class:`Refusal` that names the field of the request."""
-    try:
-        check()
-    except Refusal:
-        raise
-    except SkitterError as error:
-        raise Refusal(str(error), remedy=error.remedy, field=field[:100]) from None

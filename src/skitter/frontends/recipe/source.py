@@ -142,6 +142,8 @@ def _parts(name: str) -> list[str]:
 
 _MAX_VALUES = 100_000
 """Maximum number of values. A larger recipe is most likely an attack with YAML aliases."""
+_MAX_DEPTH = 100
+"""Maximum nesting of values. The parsers are recursive, and PyYAML in C crashes the process."""
 
 
 class RecipeSource:
@@ -169,7 +171,14 @@ class RecipeSource:
     @classmethod
     def of_text(cls, text: str, name: str) -> RecipeSource:
         """Parse a text: TOML if ``name`` ends with ``.toml``, else YAML. Raises :class:`RecipeError` for invalid text."""
-        return _of_toml(text, name) if name.endswith(".toml") else _of_yaml(text, name)
+        try:
+            return _of_toml(text, name) if name.endswith(".toml") else _of_yaml(text, name)
+        except RecursionError:
+            raise _too_deep(name) from None
+        except ValueError as error:  # a number with thousands of digits
+            raise RecipeError(
+                [f"{name} line 1: {' '.join(str(error).split())}"], remedy="correct the number"
+            ) from None
 
     def line_of(self, path: FieldPath) -> int:
         """Return the line (from 1) of a value, or of the nearest value that contains it."""
@@ -189,6 +198,12 @@ class RecipeSource:
         lines = [f"{self.describe(problem)}; {problem.remedy}" for problem in ordered]
         first = ordered[0]
         return RecipeError([self.describe(first), *lines[1:]], remedy=first.remedy, field=first.field)
+
+
+def _too_deep(name: str, line: int = 1) -> RecipeError:
+    return RecipeError(
+        [f"{name} line {line}: the recipe is nested too deeply"], remedy=f"use at most {_MAX_DEPTH} levels"
+    )
 
 
 def _of_toml(text: str, name: str) -> RecipeSource:
@@ -211,6 +226,7 @@ def _of_yaml(text: str, name: str) -> RecipeSource:
     yaml = need("yaml", "recipes", "recipes in YAML")
     reader = _YamlReader(yaml, name)
     try:
+        _check_depth(yaml, text, name)
         root = yaml.compose(text, Loader=_loader(yaml))
     except yaml.MarkedYAMLError as error:
         at_start = (error.context or "").startswith(("while parsing a flow", "while scanning a quoted"))
@@ -223,6 +239,18 @@ def _of_yaml(text: str, name: str) -> RecipeSource:
     if root is None:
         return RecipeSource(name, None, {})
     return RecipeSource(name, reader.value(root, ()), reader.lines)
+
+
+def _check_depth(yaml: Any, text: str, name: str) -> None:
+    """Raise :class:`RecipeError` if values are nested too deeply. The parser of events, unlike the composer, is not recursive."""
+    depth = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MAX_DEPTH:
+                raise _too_deep(name, event.start_mark.line + 1)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _loader(yaml: Any) -> Any:
@@ -255,7 +283,7 @@ class _YamlReader:
 
     def value(self, node: Any, path: FieldPath) -> Any:
         self._count += 1
-        if self._count > _MAX_VALUES or len(path) > 100:
+        if self._count > _MAX_VALUES or len(path) > _MAX_DEPTH:
             raise self._error(node, path, "the recipe is too large", "use fewer aliases")
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, self._yaml.MappingNode):

@@ -18,6 +18,8 @@ from skitter.frontends.recipe.source import FieldPath, RecipeProblems
 from skitter.plugins import need
 
 ENVIRONMENT = "SKITTER_RECIPE_"
+_MAX_TEXT = 4 << 20
+"""Maximum number of characters that the references of a recipe may add."""
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
@@ -77,13 +79,14 @@ class _Substitution:
         self._variables = variables
         self._problems = problems
         self._complete = complete
+        self._left = _MAX_TEXT
 
     def of(self, value: Any, path: FieldPath) -> Any:
         if isinstance(value, str) and "${" in value:
             whole = _REFERENCE.fullmatch(value)
             if whole is not None:  # keep the type of the value
                 return self._value(whole, path)
-            return _REFERENCE.sub(lambda found: str(self._value(found, path)), value)
+            return _REFERENCE.sub(lambda found: self._text(found, path), value)
         if isinstance(value, dict):
             return {
                 key: inner if path == () and key == "variables" else self.of(inner, (*path, key))
@@ -92,6 +95,16 @@ class _Substitution:
         if isinstance(value, list):
             return [self.of(inner, (*path, place)) for place, inner in enumerate(value)]
         return value
+
+    def _text(self, found: re.Match[str], path: FieldPath) -> str:
+        text = str(self._value(found, path))
+        if self._left < len(text):
+            if self._left >= 0:
+                self._problems.add(path, "the variables make the recipe too large", "shorten their values")
+            self._left = -1
+            return found[0]
+        self._left -= len(text)
+        return text
 
     def _value(self, found: re.Match[str], path: FieldPath) -> Any:
         name = found[1]

@@ -5,7 +5,6 @@ The process ends at the end of its standard input. The kernel kills it when a sc
 
 from __future__ import annotations
 
-import signal
 import sys
 from importlib.resources import files
 from typing import Any
@@ -13,10 +12,14 @@ from typing import Any
 import msgspec
 import quickjs
 
+from skitter._utils.limited_process import limit_memory, serve
 from skitter.errors import SkitterError
-from skitter.frontends.scripting.engine import ScriptCall, ScriptPage, ScriptResult, read_frame, write_frame
+from skitter.frontends.scripting.engine import ScriptCall, ScriptPage, ScriptResult
+from skitter.html.selector import Selector, parsel_backed_selector
 
 _STACK = 512 * 1024
+_PAGE_MEMORY = 1 << 30
+"""Memory for the page and its selectors, in bytes, besides that of the script."""
 _EXPRESSION = "(function({names}) {{\n return (\n{code}\n); }})"
 _BODY = "(function({names}) {{\n{code}\n}})"
 
@@ -37,6 +40,8 @@ class Sandbox:
             return ScriptResult(self._run(context, call))
         except quickjs.JSException as error:
             return ScriptResult(error=_describe(error))
+        except MemoryError:
+            return ScriptResult(error="ran out of memory")
 
     def _run(self, context: Any, call: ScriptCall) -> Any:
         variables = dict(call.variables)
@@ -77,8 +82,6 @@ class _PageSelector:
 
     def select(self, kind: str, query: str) -> str:
         """Return the matches of a query, or an error, as JSON."""
-        from skitter.html.selector import Selector, parsel_backed_selector  # noqa: PLC0415 - expressions do not need it
-
         try:
             if self._selector is None:
                 html = self._page.kind == "html"
@@ -102,18 +105,11 @@ def _describe(error: Exception) -> str:
 
 def main() -> None:
     """Run calls until the end of the input."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the crawl, which then ends this process
-    seconds, sandbox = float(sys.argv[1]), Sandbox(int(sys.argv[2]))
+    memory = int(sys.argv[2])
+    limit_memory(memory + _PAGE_MEMORY)
+    sandbox = Sandbox(memory)
     decode = msgspec.json.Decoder(ScriptCall).decode
-    calls, results = sys.stdin.buffer, sys.stdout.buffer
-    while (frame := read_frame(calls)) is not None:
-        call = decode(frame)
-        if call.page is not None:
-            import skitter.html.selector  # noqa: F401, PLC0415 - not to be counted as time of the script
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        result = sandbox.run(call)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        write_frame(results, result)
+    serve(lambda call: sandbox.run(decode(call)))
 
 
 if __name__ == "__main__":

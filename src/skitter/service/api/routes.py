@@ -27,8 +27,8 @@ from skitter.service.errors import Missing
 from skitter.service.items import ItemPage
 from skitter.service.jobs import JobService
 from skitter.service.logs import LogView, NumberedLine, as_json_lines, as_page, as_text
+from skitter.service.models import next_start
 from skitter.service.queries import JobQueries
-from skitter.service.tasks import next_start
 
 _BATCH_SIZE = 1000
 """Items in one read."""

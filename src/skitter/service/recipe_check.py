@@ -1,0 +1,138 @@
+"""RecipeChecker: checks the recipes of callers in a process with limits, because a recipe can be made to exhaust a parser.
+
+The checks run in ``python -m skitter.service.recipe_check SECONDS``, which ends with its node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import msgspec
+
+from skitter._utils.limited_process import LimitedProcess, ProcessDied, limit_memory, serve
+from skitter.errors import SkitterError
+from skitter.frontends.recipe.compiled_recipe import compile_recipe
+from skitter.frontends.recipe.source import RecipeError, RecipeSource
+from skitter.frontends.tasks.changes import TaskChange
+from skitter.frontends.tasks.recipe_task import new_task_change
+from skitter.service.config import AUTH_VARIABLE, check_settings
+from skitter.service.errors import Refusal, naming_field
+from skitter.service.models import StoredRecipe, next_start
+
+_SECONDS = 10.0
+"""CPU time of one check."""
+_MEMORY = 1 << 30
+"""Memory of the process, in bytes, besides its code."""
+
+
+_MAX_LINES = 100
+"""Number of errors of a recipe that are reported."""
+
+
+class RecipeCall(msgspec.Struct):
+    """A recipe to check. Without arguments, the variables are not checked."""
+
+    recipe: StoredRecipe
+    arguments: dict[str, Any] | None = None
+    task_schedule: str | None = None
+    """Make a task with this schedule, if it is given."""
+
+
+class RecipeResult(msgspec.Struct, omit_defaults=True):
+    """What the check found: nothing, a new task, or an error."""
+
+    task: TaskChange | None = None
+    error: str = ""
+    remedy: str = ""
+    field: str = ""
+    lines: list[str] = []
+    """All errors within the recipe, if it is invalid."""
+
+
+class RecipeChecker:
+    """Checks recipes, one after the other."""
+
+    def __init__(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE}
+        self._process = LimitedProcess("skitter.service.recipe_check", _SECONDS, environment=environment)
+
+    async def check(self, recipe: StoredRecipe, arguments: dict[str, Any] | None) -> None:
+        """Check that a caller may run a recipe. With ``None``, the variables are not checked.
+
+        Raises :class:`~skitter.frontends.recipe.source.RecipeError`, and :class:`Refusal` for fields reserved to the
+        operator, or a recipe that exceeds the limits.
+        """
+        await asyncio.to_thread(self._call, RecipeCall(recipe, arguments))
+
+    async def new_task(self, recipe: StoredRecipe, arguments: dict[str, Any], schedule: str) -> TaskChange:
+        """Check a recipe and return the line that makes it a task. Raises the same errors."""
+        task = await asyncio.to_thread(self._call, RecipeCall(recipe, arguments, schedule))
+        assert task is not None
+        return task
+
+    def _call(self, call: RecipeCall) -> TaskChange | None:
+        try:
+            result = msgspec.json.decode(self._process.call(call), type=RecipeResult)
+        except ProcessDied as error:
+            raise Refusal(
+                f"recipe {call.recipe.name!r} cannot be checked: {error}",
+                remedy="make it smaller and simpler",
+                field="recipe",
+            ) from None
+        except (OverflowError, TypeError) as error:
+            raise Refusal(str(error), remedy="correct the arguments", field="arguments") from None
+        if result.lines:
+            raise RecipeError(result.lines, remedy=result.remedy, field=result.field)
+        if result.error:
+            raise Refusal(result.error, remedy=result.remedy, field=result.field)
+        return result.task
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+
+# --- in the process ------------------------------------------------------------------------------------------
+
+
+def _answer(data: bytes) -> RecipeResult:
+    call = msgspec.json.decode(data, type=RecipeCall)
+    try:
+        return RecipeResult(_checked(call))
+    except RecipeError as error:
+        return RecipeResult(remedy=error.remedy, field=error.field, lines=error.lines[:_MAX_LINES])
+    except SkitterError as error:
+        return RecipeResult(error=str(error), remedy=error.remedy, field=error.field)
+    except (RecursionError, MemoryError) as error:
+        text = f"the recipe is too large or nested too deeply ({type(error).__name__})"
+        return RecipeResult(error=text, remedy="make it smaller and simpler", field="recipe")
+
+
+def _checked(call: RecipeCall) -> TaskChange | None:
+    recipe, arguments = call.recipe, call.arguments
+    source = RecipeSource.of_text(recipe.text, f"{recipe.name}.{recipe.syntax}")
+    plan = compile_recipe(source, arguments or {}, complete=arguments is not None)
+    check_settings(plan.recipe.settings, "settings")
+    if plan.recipe.outputs:
+        raise Refusal(
+            f"recipe {recipe.name!r} names outputs, which only the operator of the service may choose",
+            remedy="remove `outputs`; read the items with GET /jobs/NAME/items",
+            field="outputs",
+        )
+    schedule = call.task_schedule
+    if schedule is None:
+        return None
+    naming_field("schedule", lambda: next_start(schedule, 0.0))
+    return new_task_change(source, recipe.text, arguments or {}, schedule=schedule)
+
+
+def main() -> None:
+    """Check recipes until the end of the input."""
+    limit_memory(_MEMORY)
+    serve(_answer)
+
+
+if __name__ == "__main__":
+    main()
