@@ -28,6 +28,8 @@ class ServiceNode:
             "0",
             "--folder",
             str(folder / "node"),
+            "--allow-network",
+            "127.0.0.0/8",
             *options,
         ]
         self._folder = folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from skitter.service.api.auth import ApiTokens
     from skitter.service.config import ServiceConfig
 
+_LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 _folder = click.Path(path_type=Path, file_okay=False)
 
 
@@ -65,6 +66,22 @@ _folder = click.Path(path_type=Path, file_okay=False)
     help="Maximum size of a request body.",
 )  # fmt: skip
 @click.option(
+    "--max-rate", type=click.FloatRange(min=0, min_open=True), default=200.0, show_default=True, metavar="N",
+    help="Maximum number of requests per second for each token.",
+)  # fmt: skip
+@click.option(
+    "--max-jobs", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
+    help="Maximum number of jobs, and of recipes, in the storage.",
+)  # fmt: skip
+@click.option(
+    "--max-processes", type=click.IntRange(min=1), default=256, show_default=True, metavar="N",
+    help="Maximum number of worker processes of all jobs on this node. Further jobs wait.",
+)  # fmt: skip
+@click.option(
+    "--allow-network", "allow_networks", multiple=True, metavar="CIDR",
+    help="Network outside the public internet to which jobs may connect, such as 10.0.0.0/8. Repeatable.",
+)  # fmt: skip
+@click.option(
     "--job-log-size", type=click.IntRange(min=10_000), default=1 << 20, show_default=True, metavar="BYTES",
     help="Maximum size of the log of a run. The oldest lines are dropped.",
 )  # fmt: skip
@@ -97,6 +114,10 @@ def serve(
     port: int,
     token_file: Path | None,
     max_body: int,
+    max_rate: float,
+    max_jobs: int,
+    max_processes: int,
+    allow_networks: tuple[str, ...],
     job_log_size: int,
     job_log_runs: int,
     job_log_level: str,
@@ -108,6 +129,7 @@ def serve(
     Nodes with the same --store share all jobs. On SIGTERM, a node finishes the requests in progress and exits.
     """
     from skitter._utils.redaction import Redactor
+    from skitter.fetch.address_guard import AddressGuard
     from skitter.plugins import need
     from skitter.run.process import run_async, set_up_logging
 
@@ -124,10 +146,17 @@ def serve(
     for output in (*outputs, *named.values()):
         open_output(output)  # report an unknown kind of output now, not in every job
     _check_task_outputs(named)
-    config = ServiceConfig(folder.resolve(), store, spiders, outputs, named, job_log_size, job_log_runs)
+    AddressGuard(allow_networks)  # report an invalid network now, not in every job
+    config = ServiceConfig(
+        folder.resolve(), store, spiders, outputs, named, allow_networks, max_jobs, max_processes,
+        log_size=job_log_size, log_runs=job_log_runs,
+    )  # fmt: skip
+    if host not in _LOCAL_HOSTS:
+        say(f"the API on {host} has no TLS: put a proxy with TLS in front of it, or use a private network")
     redactor = Redactor.of_process(os.environ, [store, *outputs])
     set_up_logging(log_level, log_format)
-    return run_async(_serve(config, tokens, (host, port), max_body, job_log_level, redactor))
+    limits = ApiLimits(max_body, max_rate)
+    return run_async(_serve(config, tokens, (host, port), limits, job_log_level, redactor))
 
 
 def _check_task_outputs(named: dict[str, str]) -> None:
@@ -148,11 +177,25 @@ def _check_task_outputs(named: dict[str, str]) -> None:
             )
 
 
+class ApiLimits(NamedTuple):
+    """Limits of the requests to the API; see :func:`~skitter.service.api.app.make_app`."""
+
+    max_body: int
+    max_rate: float
+
+
+def _make_private(folder: Path) -> None:
+    """Create the folder of a node, which only its user may read: it contains recipes, items and logs."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
+
+
 async def _serve(
     config: ServiceConfig,
     tokens: ApiTokens,
     place: tuple[str, int],
-    max_body: int,
+    limits: ApiLimits,
     log_level: str,
     redactor: Redactor,
 ) -> int:
@@ -163,14 +206,14 @@ async def _serve(
     from skitter.service.node import Node
 
     lock = OwnerLock(config.folder / "node")
-    await asyncio.to_thread(os.makedirs, config.folder, mode=0o700, exist_ok=True)
+    await asyncio.to_thread(_make_private, config.folder)
     await asyncio.to_thread(lock.acquire)
     try:
         jobs = JobService(config, config.key_value_store())
         await jobs.store.open()
         try:
             node = Node(jobs, log_level=log_level, redactor=redactor)
-            app = make_app(jobs, node, tokens, max_body=max_body)
+            app = make_app(jobs, node, tokens, max_body=limits.max_body, max_rate=limits.max_rate)
             await serve_app(app, *place, lambda url: say(f"node {node.name} listens on {url}"), node.leaving)
         finally:
             await jobs.store.close()

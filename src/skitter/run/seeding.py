@@ -19,6 +19,7 @@ class SeedParser:
     """Turns the text of seeds into entries for the frontier of a job.
 
     ``priority``, ``callback`` and ``queue`` are the defaults for seeds that do not set them.
+    ``own_proxies``: whether a seed may name a proxy, whose address the address guard does not check.
     """
 
     def __init__(
@@ -29,10 +30,12 @@ class SeedParser:
         priority: int = 0,
         callback: str | None = None,
         queue: str = "",
+        own_proxies: bool = True,
     ) -> None:
         self._priority = priority
         self._callback = callback
         self._queue = queue
+        self._own_proxies = own_proxies
         self._guard = AddressGuard(notes=opened.frontier.notes)
         self._spider: object | None = None
         """``None`` if this machine does not know the spider of the job."""
@@ -56,6 +59,8 @@ class SeedParser:
         Raises :class:`~skitter.errors.RequestError` for a seed that cannot be read.
         """
         request = read_seed(text, priority=self._priority)
+        if request.proxy is not None and not self._own_proxies:
+            return "a seed cannot name a proxy here"
         changes = {}
         if request.callback is None and self._callback is not None:
             changes["callback"] = self._callback

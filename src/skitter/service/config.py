@@ -60,6 +60,12 @@ class ServiceConfig(msgspec.Struct, frozen=True):
     """Additional outputs of every job. ``{job}`` and ``{run}`` are replaced by names."""
     task_outputs: dict[str, str] = {}
     """Outputs that callers may choose for a task, by name. ``{task}`` is replaced as well."""
+    allow_networks: tuple[str, ...] = ()
+    """Networks outside the public internet to which jobs may connect, whatever their seeds and spiders say."""
+    max_jobs: int = 1000
+    """Number of jobs, and of recipes, that callers may create."""
+    max_processes: int = 256
+    """Number of worker processes of all jobs on this node."""
     log_size: int = 1 << 20
     """Approximate size of the log of a run, in bytes. The oldest lines are dropped."""
     log_runs: int = 5
@@ -104,7 +110,8 @@ class ServiceConfig(msgspec.Struct, frozen=True):
         outputs = [run_target(self.items_location(run.id))]
         outputs += [_with_names(output, job, run) for output in self.outputs]
         return JobSpec(
-            job=run.id, spider=self._spider(job, run), arguments=self._arguments(job, run), settings=job.settings,
+            job=run.id, spider=self._spider(job, run), arguments=self._arguments(job, run),
+            settings=job.settings | {"seeds_open_networks": False, "allow_networks": list(self.allow_networks)},
             outputs=outputs, frontier=self.store, workers=job.workers, queues=job.queues, home=str(self.runs),
         )  # fmt: skip
 

@@ -24,11 +24,13 @@ _MAX_PROCESSES = 64
 class JobService:
     """The operations of the API on jobs and recipes, and the changes that nodes make."""
 
-    def __init__(self, config: ServiceConfig, store: KeyValueStore) -> None:
+    def __init__(
+        self, config: ServiceConfig, store: KeyValueStore, checker: RecipeChecker | None = None
+    ) -> None:
         self.config = config
         self.store = store
         self.records = Records(store)
-        self.checker = RecipeChecker()
+        self.checker = checker or RecipeChecker()
         self.tasks = TaskService(config, self.records, self.checker)
         self._files_lock = asyncio.Lock()
         """The node and the callers of its API write the same files."""
@@ -44,6 +46,8 @@ class JobService:
         recipe.stored = time.time()
         for _ in range(MAX_TRIES):
             old = await self.store.get("recipes", recipe.name)
+            if old is None:
+                await self._check_room("recipes", recipe.name)
             if await self.store.compare_and_swap("recipes", recipe.name, old, msgspec.json.encode(recipe)):
                 return old is None
         raise too_busy(recipe.name)
@@ -60,6 +64,7 @@ class JobService:
 
     async def add_job(self, job: JobRecord, *, start: bool) -> JobRecord:
         """Create a job, and start its first run if ``start`` is set. Raises :class:`Refusal` or :class:`Conflict`."""
+        await self._check_room("jobs", job.name)
         await self._check(job)
         job.created = time.time()
         job.due = next_start(job.schedule, job.created)
@@ -68,6 +73,16 @@ class JobService:
         if not await self.store.compare_and_swap("jobs", job.name, None, msgspec.json.encode(job)):
             raise Conflict(f"job {job.name!r} already exists", remedy="choose another name", field="name")
         return job
+
+    async def _check_room(self, kind: str, name: str) -> None:
+        """Raise :class:`Refusal` if there are too many records of a kind. Callers at the same moment may exceed it a little."""
+        known = await self.store.all(kind)
+        if name not in known and len(known) >= self.config.max_jobs:
+            raise Refusal(
+                f"the service has {len(known)} {kind}",
+                remedy="delete one that is not needed; the operator sets the limit with --max-jobs",
+                field="name",
+            )
 
     async def _check(self, job: JobRecord) -> None:
         kinds = [name for name, value in (("recipe", job.recipe), ("spider", job.spider), ("tasks", job.tasks)) if value]  # fmt: skip
@@ -80,6 +95,12 @@ class JobService:
         check_settings(job.settings, "settings")
         for name, value in job.settings.items():
             naming_field(f"settings.{name}", lambda one={name: value}: _check_limits(one))  # type: ignore[misc]
+        if (processes := job.processes) > self.config.max_processes:
+            raise Refusal(
+                f"the job has {processes} processes in total",
+                remedy=f"use at most {self.config.max_processes}; the operator sets the limit with --max-processes",
+                field="workers",
+            )
         if (processes := sum(job.queues.values())) > _MAX_PROCESSES:
             raise Refusal(
                 f"the queues have {processes} processes in total",

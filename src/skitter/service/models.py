@@ -87,6 +87,11 @@ class JobRecord(Record, kw_only=True):
     """Unix time of the creation."""
 
     @property
+    def processes(self) -> int:
+        """Number of its worker processes on each node."""
+        return self.workers + sum(self.queues.values())
+
+    @property
     def is_active(self) -> bool:
         """Whether nodes should run the job."""
         return self.wanted == "running" and self.run is not None and not self.run.ended

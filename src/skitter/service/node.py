@@ -15,7 +15,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -82,6 +82,8 @@ class Node:
             began=time.time(),
             spiders=jobs.config.spiders is not None,
         )
+        self._waiting: set[str] = set()
+        """Runs that wait until other runs on this node have ended."""
         self._cleaned_up = 0.0
 
     async def work(self, stopping: asyncio.Event) -> None:
@@ -116,7 +118,7 @@ class Node:
         for run, process in self._running.items():
             if run not in active:
                 process.stop()
-        new = [run for run in active if run not in self._running and self._may_start(run)]
+        new = self._runs_to_start(active)
         self._restarts = {run: restart for run, restart in self._restarts.items() if run in active}
         self._status.errors = {run: error for run, error in self._status.errors.items() if run in active}
         await self._announce(new)
@@ -126,6 +128,28 @@ class Node:
             if job.tasks and current.id in self._running:
                 await self._write_tasks(job, current)
         await self._perform_duties()
+
+    def _runs_to_start(self, active: Mapping[str, tuple[JobRecord, JobRun]]) -> list[str]:
+        """Return the runs that this node should start now, as far as its processes suffice."""
+        limit = self._jobs.config.max_processes
+        self._waiting &= active.keys()
+        running = sum(active[run][0].processes for run in self._running if run in active)
+        new = []
+        for run, (job, _) in active.items():
+            if run in self._running or not self._may_start(run):
+                continue
+            if running + job.processes > limit:
+                text = f"this node runs {running} processes already, and the job needs {job.processes}"
+                remedy = "stop another job, or ask the operator to raise --max-processes"
+                self._status.errors[run] = NodeError(error=text, remedy=remedy, at=time.time())
+                self._waiting.add(run)
+                continue
+            running += job.processes
+            if run in self._waiting:
+                self._waiting.remove(run)
+                self._status.errors.pop(run, None)
+            new.append(run)
+        return new
 
     async def _write_tasks(self, job: JobRecord, run: JobRun) -> None:
         """Pass new tasks to the processes of a run."""

@@ -170,7 +170,7 @@ class JobQueries:
         folder = await self._folder(job)
 
         async def act(opened: OpenFrontier) -> AddResult:
-            parser = SeedParser(folder, opened, priority=priority, callback=callback)
+            parser = SeedParser(folder, opened, priority=priority, callback=callback, own_proxies=False)
             entries: list[Entry] = []
             for number, seed in enumerate(seeds):
                 field = f"seeds[{number}]"

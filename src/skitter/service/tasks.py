@@ -16,12 +16,16 @@ from skitter.frontends.tasks.changes import (
     task_states,
 )
 from skitter.service.config import ServiceConfig
-from skitter.service.errors import Conflict, Missing, too_busy
+from skitter.service.errors import Conflict, Missing, Refusal, too_busy
 from skitter.service.models import JobRecord, Records, TaskList
 from skitter.service.recipe_check import RecipeChecker
 
 MAX_TRIES = 20
 """How often a change is tried again because another node changed the same record first."""
+
+
+_MAX_TEXT = 64 << 20
+"""Characters of all recipes that were ever added to a job as tasks. Every node reads them at every change."""
 
 
 class TaskService:
@@ -63,6 +67,12 @@ class TaskService:
         new.outputs = list(dict.fromkeys(outputs))
 
         def entry(known: TaskList) -> TaskChange:
+            if sum(len(entry.text) for entry in known.entries) + len(new.text) > _MAX_TEXT:
+                raise Refusal(
+                    f"the tasks of job {job!r} are too large together",
+                    remedy="create another job for more tasks",
+                    field="recipe",
+                )
             if any(entry.task == new.task for entry in known.entries):
                 raise Conflict(
                     f"job {job!r} already has, or had, a task {new.task!r}",

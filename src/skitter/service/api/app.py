@@ -41,7 +41,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemDocument, "description": text, "content": {"application/problem+json": {}}}
     for status, text in {
         400: "The body is not valid", 401: "No valid token", 404: "Not found", 409: "Conflict with the current state",
-        413: "The body is too large", 422: "The request is invalid", 503: "The store is unavailable",
+        408: "The body did not arrive in time", 413: "The body is too large", 429: "Too many requests", 422: "The request is invalid", 503: "The store is unavailable",
     }.items()
 }  # fmt: skip
 _RECIPE_BODY = {
@@ -55,10 +55,13 @@ _RECIPE_BODY = {
 }
 
 
-def make_app(jobs: JobService, node: Node, tokens: ApiTokens, *, max_body: int) -> AsgiApp:
+def make_app(
+    jobs: JobService, node: Node, tokens: ApiTokens, *, max_body: int, max_rate: float | None = None
+) -> AsgiApp:
     """Return the application of a node. The node works while the application runs; the store is open already.
 
     :param max_body: largest body of a request, in bytes
+    :param max_rate: requests per second of each token; ``None`` for no limit
     """
 
     @asynccontextmanager
@@ -89,7 +92,7 @@ def make_app(jobs: JobService, node: Node, tokens: ApiTokens, *, max_body: int) 
     _add_crawl_routes(app, jobs, queries)
     add_task_routes(app, jobs, queries)
     add_log_routes(app, jobs, node.leaving)
-    return AuthMiddleware(app, tokens, max_body)
+    return AuthMiddleware(app, tokens, max_body, max_rate)
 
 
 def _add_general_routes(app: FastAPI, jobs: JobService) -> None:

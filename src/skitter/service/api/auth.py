@@ -1,10 +1,12 @@
-"""Authentication by tokens, and the limits on the size and form of request bodies. Both are checked before routing."""
+"""Authentication by tokens, and limits on the rate of requests and on the size and form of bodies, checked before routing."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -25,6 +27,19 @@ _PUBLIC_PATH = "/health"
 """The only path that needs no token."""
 _MAX_DEPTH = 60
 """Nesting of a JSON body."""
+
+_BODY_SECONDS = 60.0
+"""Time in which a body has to arrive."""
+_BURST_SECONDS = 2.0
+"""Requests of this time may come at once."""
+_SAFE_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+"""Headers of every response: items and logs contain text of strangers, which no browser should interpret or keep."""
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
@@ -69,38 +84,72 @@ class ApiTokens:
             )
         return cls(tokens)
 
-    def accept(self, token: bytes) -> bool:
-        """Return whether a token is valid."""
+    def accept(self, token: bytes) -> bytes | None:
+        """Return the digest of a valid token, which identifies its caller, or ``None``."""
         digest = hashlib.sha256(token).digest()
         # A list, not a generator: the time must not depend on which token matches.
-        return any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419 - see above
+        is_known = any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419 - see above
+        return digest if is_known else None
+
+
+class RequestRate:
+    """Limits the requests of each caller to a number per second, with bursts of two seconds."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._free_at: dict[bytes, float] = {}
+        """For each caller, when a request at the allowed rate would be due."""
+
+    def seconds_to_wait(self, caller: bytes) -> float:
+        """Count a request and return 0, or return the time until the next request is allowed."""
+        now = self._clock()
+        due = max(self._free_at.get(caller, 0.0), now - _BURST_SECONDS)
+        if due > now:
+            return due - now
+        self._free_at[caller] = due + 1 / self._per_second
+        return 0.0
 
 
 class AuthMiddleware:
-    """An ASGI middleware that rejects requests without a valid token and with bodies that are too large.
+    """An ASGI middleware that rejects requests without a valid token, with bodies that are too large, and too many requests.
 
     :param max_body: largest body, in bytes
+    :param max_rate: requests per second of each token; ``None`` for no limit
     """
 
-    def __init__(self, app: AsgiApp, tokens: ApiTokens, max_body: int) -> None:
+    def __init__(self, app: AsgiApp, tokens: ApiTokens, max_body: int, max_rate: float | None = None) -> None:
         self._app = app
         self._tokens = tokens
         self._max_body = max_body
+        self._rate = None if max_rate is None else RequestRate(max_rate)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":  # there are no web sockets
+            send = _with_safe_headers(send)
             send = _logged(scope, send) if log.isEnabledFor(logging.INFO) else send
             await self._handle(scope, receive, send)
 
     async def _handle(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        if scope["path"] != _PUBLIC_PATH and not self._is_authorized(headers):
-            await _reject(send, 401, "A valid token is required", "send Authorization: Bearer TOKEN")
+        if scope["path"] != _PUBLIC_PATH:
+            caller = self._caller(headers)
+            if caller is None:
+                await _reject(send, 401, "A valid token is required", "send Authorization: Bearer TOKEN")
+                return
+            if self._rate is not None and (wait := self._rate.seconds_to_wait(caller)):
+                remedy = "send fewer requests; the operator sets this limit with --max-rate"
+                await _reject(send, 429, "Too many requests", remedy, wait)
+                return
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                body = await self._body(headers, receive)
+        except TimeoutError:
+            await _reject(send, 408, "The body did not arrive in time", "send it at once")
             return
-        body = await self._body(headers, receive)
         if body is None:
             remedy = f"send at most {self._max_body} bytes; the operator sets this limit with --max-body"
             await _reject(send, 413, "The body is too large", remedy)
@@ -110,9 +159,9 @@ class AuthMiddleware:
             return
         await self._app(scope, _with_body(body, receive), send)
 
-    def _is_authorized(self, headers: dict[bytes, bytes]) -> bool:
+    def _caller(self, headers: dict[bytes, bytes]) -> bytes | None:
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
-        return kind.lower() == b"bearer" and self._tokens.accept(token.strip())
+        return self._tokens.accept(token.strip()) if kind.lower() == b"bearer" else None
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
         """Read the body; return ``None`` for a body that is too large, which is not read to its end."""
@@ -150,6 +199,15 @@ def _is_too_deep(value: Any, depth: int = 0) -> bool:
     return any(_is_too_deep(one, depth + 1) for one in inner)
 
 
+def _with_safe_headers(send: Send) -> Send:
+    async def send_safely(message: AsgiMessage) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *_SAFE_HEADERS]}
+        await send(message)
+
+    return send_safely
+
+
 def _logged(scope: MutableMapping[str, Any], send: Send) -> Send:
     """Return a ``send`` that logs the request with the status of the response and its duration."""
     started = time.perf_counter()
@@ -174,8 +232,10 @@ def _with_body(body: bytes, receive: Receive) -> Receive:
     return receive_body
 
 
-async def _reject(send: Send, status: int, title: str, remedy: str) -> None:
+async def _reject(send: Send, status: int, title: str, remedy: str, wait: float = 0.0) -> None:
     headers = [(b"content-type", b"application/problem+json")]
+    if wait:
+        headers.append((b"retry-after", str(math.ceil(wait)).encode()))
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -14,6 +14,9 @@ import uvicorn
 from skitter.errors import UsageError
 from skitter.service.api.auth import AsgiApp
 
+_MAX_CONNECTIONS = 1000
+"""Connections at a time. Further ones get the answer 503."""
+
 
 async def serve_app(
     app: AsgiApp, host: str, port: int, on_ready: Callable[[str], None], leaving: asyncio.Event
@@ -24,7 +27,7 @@ async def serve_app(
     """
     config = uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, lifespan="on",
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=10, limit_concurrency=_MAX_CONNECTIONS,
     )  # fmt: skip
     try:
         listener = _listen(host, port)
