@@ -50,6 +50,24 @@ def test_a_crawl_without_an_output_prints_each_page_once_as_json_lines_and_nothi
     assert "is finished" in result.stderr
 
 
+def test_the_files_of_a_job_are_private_to_its_user(serve, tmp_path):
+    server = serve(GeneratedSite(pages=2, links_per_page=12))
+    assert skitter("crawl", server.url, "--delay", 0, "--job", "mine", cwd=tmp_path).returncode == 0
+    assert (tmp_path / ".skitter" / "mine").stat().st_mode & 0o077 == 0
+
+
+def test_a_crawl_from_a_closed_network_is_refused_if_seeds_open_nothing(serve, tmp_path):
+    server = serve(GeneratedSite(pages=2, links_per_page=12))
+    arguments = (server.url, "--delay", 0, "--summary", "s.json", "-s", "seeds_open_networks=false")
+    assert skitter("crawl", *arguments, cwd=tmp_path).returncode == 0
+    assert counts(tmp_path / "s.json")["failed_by_kind"] == {"forbidden": 1}
+    assert not server.log.hits
+    assert (
+        skitter("crawl", *arguments, "--allow-network", "127.0.0.1", "--fresh", cwd=tmp_path).returncode == 0
+    )
+    assert counts(tmp_path / "s.json")["pages"] == 2
+
+
 def test_every_page_has_the_title_and_the_number_of_links_that_it_has(serve, tmp_path):
     site = GeneratedSite(pages=20, links_per_page=12)
     server = serve(site)

@@ -166,7 +166,7 @@ class JobFolder:
         """
         kept = msgspec.structs.replace(_kept(spec), spider=self._portable(spec.spider))
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft = self.note.with_suffix(".tmp")
             draft.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
             draft.replace(self.note)

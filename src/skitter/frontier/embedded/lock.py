@@ -29,7 +29,7 @@ class OwnerLock:
     def acquire(self) -> None:
         """Take the lock. Raises :class:`~skitter.errors.FrontierError` if another process has it."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise FrontierError(
