@@ -14,7 +14,7 @@ from skitter.cli.console import INTERRUPTED, USAGE, complain
 from skitter.errors import SkitterError, UsageError, did_you_mean
 
 _MODULES = {
-    "crawl": "crawl", "run": "crawl", "resume": "control", "status": "status", "top": "status", "stats": "status",
+    "crawl": "crawl", "run": "crawl", "resume": "control", "status": "status", "top": "status", "stats": "status", "report": "status",
     "pause": "control", "stop": "control", "jobs": "control", "config": "control", "purge": "control", "add": "add",
     "export": "export", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "list": "parse", "new": "new", "recipe": "recipe",
     "task": "task", "serve": "serve", "demo": "demo",

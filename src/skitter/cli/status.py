@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +13,7 @@ import click
 from skitter.cli.console import complain, say
 from skitter.cli.control import folder_of
 from skitter.cli.options import frontier_option, job_argument, json_option
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,10 +30,11 @@ _interval = click.option(
 @click.command()
 @job_argument
 @click.option("--watch", "-w", is_flag=True, help="Update the display until q or Ctrl-C.")
+@click.option("--plot", is_flag=True, help="Also show bar charts of states, statuses, errors and refusals.")
 @_interval
 @json_option
 @frontier_option
-def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str | None) -> None:
+def status(job: str, watch: bool, plot: bool, interval: float, as_json: bool, frontier: str | None) -> None:
     """Show the state of a job, its progress and its workers.
 
     --json prints one JSON object. With --watch, it prints one object per line.
@@ -43,6 +46,12 @@ def status(job: str, watch: bool, interval: float, as_json: bool, frontier: str 
     if not watch:
         found = asyncio.run(job_status(folder))
         click.echo(to_json(found) if as_json else status_lines(found))
+        if plot and not as_json and found.counts is not None:
+            from skitter.observe.report import chart_lines, charts
+
+            width = shutil.get_terminal_size().columns
+            for title, values in charts(found.counts):
+                click.echo(f"\n{chart_lines(title, values, width)}")
         return
 
     async def look() -> list[JobStatus]:
@@ -156,3 +165,49 @@ def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, fron
     known = {} if counts is None else dict(sorted(counts.counters.items()))
     known = {name: value for name, value in known.items() if name.startswith(prefix)}
     click.echo(to_json(known) if as_json else counter_lines(known))
+
+
+@click.command()
+@job_argument
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE.html",
+    help="File to write.",
+)
+@click.option(
+    "--hosts", type=click.IntRange(min=0), default=50, show_default=True, metavar="N",
+    help="Maximum number of hosts to list, those with the most pages.",
+)  # fmt: skip
+@frontier_option
+def report(job: str, output: Path, hosts: int, frontier: str | None) -> None:
+    """Write the figures, charts, hosts and dead letters of a job to one HTML file.
+
+    The file loads nothing from elsewhere. An existing file is replaced.
+    """
+    from skitter.frontier.stats import StatsGroup
+    from skitter.observe.report import MAX_LETTERS, Report, report_html
+    from skitter.run.control import dead_letters, job_status
+    from skitter.run.control import stats as read_stats
+
+    folder = folder_of(job, frontier)
+
+    async def read() -> Report:
+        found = await job_status(folder)
+        if found.counts is None:
+            return Report(found, [], [])
+        rows = await read_stats(folder, StatsGroup.HOST, hosts) if hosts else []
+        return Report(found, rows, await dead_letters(folder, 0, MAX_LETTERS))
+
+    text = report_html(asyncio.run(read()))
+    try:
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {output}: {error.strerror or error}",
+            remedy="name a file in an existing folder",
+            field="output",
+        ) from error
+    say(f"{output}: report of job {job}")

@@ -1,0 +1,176 @@
+"""The report of a job: one HTML file without scripts, and bar charts for the terminal."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from skitter._utils.visible import visible
+from skitter.frontier.records import DeadLetter, FrontierStatus
+from skitter.frontier.stats import StatsRow
+from skitter.observe.figures import amount, duration, kinds
+from skitter.observe.letters import moment
+from skitter.run.control import JobStatus
+
+MAX_LETTERS = 100
+"""Dead letters that a report lists. The rest is counted."""
+_BAR_WIDTH = 40
+_STYLE = """
+:root { color-scheme: light dark; --bar: #2f6fab; --line: #8885; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; width: 100%; margin: 0 0 2rem; }
+caption { text-align: left; font-weight: 600; font-size: 1.2rem; padding: .5rem 0; }
+th, td { text-align: left; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th[scope=row] { font-weight: normal; }
+.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.url { overflow-wrap: anywhere; }
+svg { display: block; width: 100%; height: .9rem; }
+rect { fill: var(--bar); }
+@media (prefers-color-scheme: dark) { :root { --bar: #6aa9e0; } }
+"""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a report shows. All figures are those of ``skitter status`` and ``skitter stats``."""
+
+    status: JobStatus
+    hosts: Sequence[StatsRow]
+    """The hosts with the most pages."""
+    letters: Sequence[DeadLetter]
+    """The oldest dead letters, at most :data:`MAX_LETTERS`."""
+
+
+def report_html(report: Report, now: float | None = None) -> str:
+    """Return a report as one HTML document that loads nothing else. ``now``: Unix time of the report."""
+    job, counts = report.status, report.status.counts
+    made = moment(time.time() if now is None else now)
+    parts = [f"<h1>Job {_text(job.job)}</h1><p>{_text(job.state)}, {made} UTC</p>"]
+    if counts is None:
+        parts.append("<p>The job has no figures: it was never started, or was kept in memory.</p>")
+    else:
+        parts.append(_figures(job, counts))
+        parts += [_chart(title, values) for title, values in charts(counts)]
+        parts.append(_hosts(report.hosts))
+        parts.append(_letters(report.letters, counts.failed))
+    title = f"<title>skitter report: {_text(job.job)}</title>"
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"{title}<style>{_STYLE}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
+    )
+
+
+def charts(counts: FrontierStatus) -> list[tuple[str, dict[str, int]]]:
+    """Return the bar charts of a job: title, and values by name. Empty charts are left out."""
+    counters = counts.counters
+    states = {
+        "done": counts.done, "queued": counts.queued, "delayed": counts.delayed, "in flight": counts.leased,
+        "failed": counts.failed,
+    }  # fmt: skip
+    found = [
+        ("Requests", {name: value for name, value in states.items() if value}),
+        ("Responses by status", kinds(counters, "status")),
+        ("Failed requests by kind", kinds(counters, "failed")),
+        ("Retried attempts by kind", kinds(counters, "retried")),
+        ("Refused URLs by reason", kinds(counters, "refused")),
+    ]
+    return [(title, values) for title, values in found if values]
+
+
+def chart_lines(title: str, values: Mapping[str, int], width: int) -> str:
+    """Return a bar chart as text of at most ``width`` characters per line."""
+    names = max(map(len, values))
+    numbers = max(len(f"{value:,}") for value in values.values())
+    room = max(1, min(_BAR_WIDTH, width - names - numbers - 4))
+    largest = max(values.values())
+    lines = [
+        f"{name.ljust(names)}  {f'{value:,}'.rjust(numbers)}  {'█' * max(1, round(room * value / largest))}"
+        for name, value in values.items()
+    ]
+    return "\n".join([title, *lines])
+
+
+def _text(value: str) -> str:
+    return html.escape(visible(value))
+
+
+def _figures(job: JobStatus, counts: FrontierStatus) -> str:
+    counters = counts.counters
+    rows = [
+        ("Pages", f"{counters.get('pages', 0):,}"),
+        ("Items", f"{counters.get('items', 0):,}"),
+        ("Received", amount(counters.get("bytes", 0))),
+        ("Links", f"{counters.get('links', 0):,}"),
+        ("Redirects", f"{counters.get('redirects', 0):,}"),
+        ("Hosts with work", f"{counts.slots:,}"),
+        ("Oldest lease", duration(counts.oldest_lease) if counts.oldest_lease else ""),
+        ("Workers", f"{len(job.workers):,}"),
+        ("Limit", counts.reason),
+        ("Spider", job.spider),
+        ("Outputs", ", ".join(job.outputs)),
+    ]
+    body = "".join(
+        f'<tr><th scope="row">{name}</th><td class="url">{_text(text)}</td></tr>'
+        for name, text in rows
+        if text
+    )
+    return f"<table><caption>Figures</caption><tbody>{body}</tbody></table>"
+
+
+def _chart(title: str, values: Mapping[str, int]) -> str:
+    largest = max(values.values())
+    rows = "".join(
+        f'<tr><th scope="row">{_text(name)}</th><td class="n">{value:,}</td><td style="width:60%">'
+        f'<svg aria-hidden="true" preserveAspectRatio="none" viewBox="0 0 1000 10">'
+        f'<rect width="{max(1, round(1000 * value / largest))}" height="10"/></svg></td></tr>'
+        for name, value in values.items()
+    )
+    return f"<table><caption>{title}</caption><tbody>{rows}</tbody></table>"
+
+
+def _hosts(hosts: Sequence[StatsRow]) -> str:
+    if not hosts:
+        return ""
+    head = "".join(
+        f'<th scope="col" class="n">{name}</th>'
+        for name in ("Pages", "Items", "Received", "Failed", "Retried")
+    )
+    rows = "".join(
+        f'<tr><th scope="row" class="url">{_text(row.key) or "(others)"}</th>'
+        + "".join(
+            f'<td class="n">{text}</td>'
+            for text in (
+                f"{row.pages:,}",
+                f"{row.items:,}",
+                amount(row.bytes),
+                f"{row.failed:,}",
+                f"{row.retried:,}",
+            )
+        )
+        + "</tr>"
+        for row in hosts
+    )
+    return (
+        f'<table><caption>Hosts</caption><thead><tr><th scope="col">Host</th>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _letters(letters: Sequence[DeadLetter], failed: int) -> str:
+    if not letters:
+        return ""
+    rows = "".join(
+        f'<tr><td class="url">{_text(letter.url)}</td><td class="url">{_text(letter.error)}</td>'
+        f'<td class="n">{letter.attempts:,}</td></tr>'
+        for letter in letters
+    )
+    more = f"<p>{failed - len(letters):,} more are not listed.</p>" if failed > len(letters) else ""
+    return (
+        '<table><caption>Dead letters</caption><thead><tr><th scope="col">URL</th><th scope="col">Error</th>'
+        f'<th scope="col" class="n">Attempts</th></tr></thead><tbody>{rows}</tbody></table>{more}'
+    )

@@ -1,0 +1,67 @@
+"""`skitter report` and `skitter status --plot`: the figures of `skitter status --json`, and nothing that a page can inject."""
+
+import json
+
+import pytest
+from lxml import html
+
+from cli_command import SHOP, complaint, skitter
+from skitter.testing import Answer
+
+HOSTILE = '/<script>alert("x")</script>\u202e'
+
+
+@pytest.fixture
+def shop(serve, tmp_path):
+    links = (
+        "".join(f'<a href="/{n}">x</a>' for n in range(12))
+        + f"<a href='{HOSTILE}'>x</a><a href='/gone'>y</a>"
+    )
+    site = serve(
+        lambda visit: (
+            Answer(b"", status=404) if "gone" in visit.path or "%" in visit.path else Answer(links.encode())
+        )
+    )
+    (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
+    assert (
+        skitter("run", "shop.py", "--job", "shop", "-o", "x.jsonl", "-s", "delay=0", cwd=tmp_path).returncode
+        == 0
+    )
+    return tmp_path
+
+
+def test_the_report_has_the_figures_of_the_status_and_loads_nothing(shop):
+    result = skitter("report", "shop", "-o", "report.html", cwd=shop)
+    assert result.returncode == 0, result.stderr
+    page = html.parse(shop / "report.html").getroot()
+    tables = {table.findtext("caption"): table for table in page.iter("table")}
+    counts = json.loads(skitter("status", "shop", "--json", cwd=shop).stdout)["counts"]
+    figures = {row.findtext("th"): row.findtext("td") for row in tables["Figures"].iter("tr")}
+    assert figures["Pages"] == f"{counts['counters']['pages']:,}" == "13"
+    assert figures["Items"] == f"{counts['counters']['items']:,}"
+    for caption, group in (("Responses by status", "status"), ("Refused URLs by reason", "refused")):
+        shown = {
+            row.findtext("th"): int(row.findtext("td").replace(",", "")) for row in tables[caption].iter("tr")
+        }
+        assert shown == {
+            name.removeprefix(f"{group}/"): count
+            for name, count in counts["counters"].items()
+            if name.startswith(f"{group}/")
+        }
+    assert len(tables["Dead letters"].findall("tbody/tr")) == counts["failed"] == 2
+    assert not list(page.iter("script", "img", "link", "iframe"))
+    assert "\u202e" not in (shop / "report.html").read_text()
+    policy = page.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_the_terminal_plots_the_same_figures(shop):
+    shown = skitter("status", "shop", "--plot", cwd=shop, environment={"COLUMNS": "60"}).stdout
+    assert "Responses by status" in shown
+    assert "200  13  " + "█" * 40 in shown
+    assert max(map(len, shown.splitlines())) < 120
+
+
+def test_a_file_that_cannot_be_written_and_a_job_that_is_not_there_are_refused(shop):
+    assert "cannot write" in complaint("report", "shop", "-o", "nowhere/report.html", cwd=shop)
+    complaint("report", "none", "-o", "report.html", cwd=shop)
