@@ -383,8 +383,8 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     )] = None
     cookies: Annotated[Any, Setting(
         "Scope of cookies: `session` (a jar for each `Request.session` in each worker), `proxy` (also for each proxy),"
-        " `shared` (over all workers), `none`, or a plugin.",
-    )] = "session"
+        " `shared` (over all workers), `auto` (`shared` if the job has several workers, else `session`), `none`, or a plugin.",
+    )] = "auto"
     cookie_file: Annotated[str | None, Setting(
         "File of initial cookies for every session: a `cookies.txt`, or the cookie database of a browser.",
     )] = None

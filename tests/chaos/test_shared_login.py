@@ -9,15 +9,19 @@ from crawling import check_exact, served
 pytestmark = pytest.mark.chaos
 
 SETTINGS = {
-    "robots": "no", "delay": 0, "concurrency_per_slot": 12, "concurrency": 4, "cookies": "shared",
-    "sessions": '{"size": 5, "max_uses": 100000}', "max_worker_crashes": 100,
+    "robots": "no", "delay": 0, "concurrency_per_slot": 12, "concurrency": 4, "max_worker_crashes": 100,
 }  # fmt: skip
+SESSIONS = {"cookies": "shared", "sessions": '{"size": 5, "max_uses": 100000}'}
 
 
-@pytest.mark.parametrize(("victim", "moments"), [("worker", (20, 60, 100, 140)), ("all", (50, 120))])
-def test_no_page_behind_the_log_in_is_lost_or_doubled(crawling, site_process, victim, moments):
+@pytest.mark.parametrize(
+    ("victim", "moments", "settings"),
+    [("worker", (20, 60, 100, 140), SESSIONS), ("worker", (20, 100), {}), ("all", (50, 120), {})],
+    ids=["worker-sessions", "worker", "all"],
+)
+def test_no_page_behind_the_log_in_is_lost_or_doubled(crawling, site_process, victim, moments, settings):
     site = site_process("cookie_site:CookieSite", delay=0.01)
-    job = crawling("LoggedIn", workers=3, settings=SETTINGS, arguments={"url": site.url})
+    job = crawling("LoggedIn", workers=3, settings=SETTINGS | settings, arguments={"url": site.url})
     rng = random.Random(victim)
     job.start()
     kills = 0

@@ -90,6 +90,8 @@ class SettingsChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     """Values by name, of settings that are declared as ``live``."""
     domain_limits: dict[str, HostLimits] | UnsetType = UNSET
     """Limits of hosts by domain, set by a spider; see :class:`~skitter.politeness.Politeness`."""
+    shared_cookies: bool = False
+    """Whether a worker has received a cookie that all workers must send (``cookies=auto``). Never undone."""
 
     def __post_init__(self) -> None:
         live = live_settings()
@@ -105,13 +107,15 @@ class SettingsChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     def to_dict(self) -> dict[str, Any]:
         """Return the changed values by name, as plain data."""
         domains = {} if self.domain_limits is UNSET else {"domain_limits": self.domain_limits}
-        plain: dict[str, Any] = msgspec.to_builtins({**self.settings, **domains})
+        cookies = {"shared_cookies": True} if self.shared_cookies else {}
+        plain: dict[str, Any] = msgspec.to_builtins({**self.settings, **domains, **cookies})
         return plain
 
     def over(self, earlier: SettingsChanges) -> SettingsChanges:
         """Return the earlier changes with these on top."""
         domains = earlier.domain_limits if self.domain_limits is UNSET else self.domain_limits
-        return SettingsChanges({**earlier.settings, **self.settings}, domains)
+        shared_cookies = self.shared_cookies or earlier.shared_cookies
+        return SettingsChanges({**earlier.settings, **self.settings}, domains, shared_cookies)
 
     def of_options(self, options: FrontierOptions) -> FrontierOptions:
         """Return the options in force."""

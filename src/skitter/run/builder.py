@@ -10,7 +10,7 @@ import msgspec
 
 from skitter.errors import SpiderError, UsageError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.options import FrontierContext
+from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState
 from skitter.request import Request
 from skitter.run.job import JobFolder, JobSpec
@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes no
     from skitter._utils.notes import Notes
     from skitter.fetch.address_guard import AddressGuard
     from skitter.fetch.contract import Fetcher
-    from skitter.worker.leaser import LeaseObserver
+    from skitter.fetch.identity.cookies import CookieSharing
     from skitter.worker.links import LinkCollector
-    from skitter.worker.worker import Worker
+    from skitter.worker.worker import LeaseObserver, Worker
 
 
 class RunOverrides(msgspec.Struct, frozen=True):
@@ -133,14 +133,19 @@ class JobBuilder:
 
         return make_guard(self.settings, notes)
 
-    def fetcher(self, notes: Notes | None = None, guard: AddressGuard | None = None) -> Fetcher:
+    def fetcher(
+        self,
+        notes: Notes | None = None,
+        guard: AddressGuard | None = None,
+        sharing: CookieSharing | None = None,
+    ) -> Fetcher:
         """Return the fetcher of one worker, not yet open. ``notes``: shared by all workers of the job.
 
-        ``guard``: checks its connections; default: that of the settings.
+        ``guard``: checks its connections; default: that of the settings. ``sharing``: of a job with several workers.
         """
         from skitter.run.fetcher_factory import make_fetcher  # noqa: PLC0415 - see above
 
-        return make_fetcher(self.settings, notes, guard)
+        return make_fetcher(self.settings, notes, guard, sharing)
 
     def hooks(self) -> Hooks:
         """Return the hooks of this process, then those of the spider and of the collections in its ``hooks``."""
@@ -191,10 +196,11 @@ class JobBuilder:
         outputs = ItemWriter(await self.open_stores(name), hooks, self._routed_stores(name))
         guard = await asyncio.to_thread(self.guard, frontier.notes)
         # It may look for installed plugins.
-        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes, guard)
+        sharing = await asyncio.to_thread(self._cookie_sharing, frontier)
+        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes, guard, sharing)
         await fetcher.open()
         parts = worker_module.WorkerParts(
-            self.spider, self.settings, self.link_collector(info), hooks, fetcher, outputs, guard
+            self.spider, self.settings, self.link_collector(info), hooks, fetcher, outputs, guard, sharing
         )
         worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, observer)
         workers.add(worker)
@@ -204,6 +210,20 @@ class JobBuilder:
             workers.remove(worker)
             await fetcher.close()
             await outputs.close()
+
+    def _cookie_sharing(self, frontier: Frontier) -> CookieSharing | None:
+        """Return how the workers begin to share cookies; ``None`` if this one is alone."""
+        if not frontier.shared and len(self.spec.teams()) == 1:
+            return None
+        from skitter.fetch.identity.cookies import CookieSharing  # noqa: PLC0415 - see above
+
+        async def begin() -> None:
+            if not (await frontier.control.settings_changes()).shared_cookies:
+                await frontier.control.change_settings(SettingsChanges(shared_cookies=True))
+
+        sharing = CookieSharing(begin)
+        sharing.is_on = self.settings.cookie_file is not None  # all workers have its cookies
+        return sharing
 
     async def open_stores(self, worker: str) -> Sequence[Store]:
         """Open the stores of one worker for the outputs of the job."""

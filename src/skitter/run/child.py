@@ -36,7 +36,7 @@ class _StartReporter:
         self._is_ready = self._had_work = False
 
     def answered(self, leases: int) -> None:
-        """See :class:`~skitter.worker.leaser.LeaseObserver`."""
+        """See :class:`~skitter.worker.worker.LeaseObserver`."""
         if not self._is_ready:
             self._is_ready = True
             _report(self._pipe, READY)

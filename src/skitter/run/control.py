@@ -307,7 +307,8 @@ def _state_of(counts: FrontierStatus | None, *, live: bool) -> str:
 async def change_settings(frontier: Frontier, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
     """Change settings of a job. ``reset``: undo earlier changes first, except those that its spider has made."""
     if reset:
-        kept = SettingsChanges(domain_limits=(await frontier.control.settings_changes()).domain_limits)
+        before = await frontier.control.settings_changes()
+        kept = SettingsChanges(domain_limits=before.domain_limits, shared_cookies=before.shared_cookies)
         changes = changes.over(kept)
     return await frontier.control.change_settings(changes, reset)
 

@@ -15,7 +15,13 @@ from skitter.fetch.contract import Fetcher
 from skitter.fetch.cookies import CookieJars, NoCookies
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.contract import Cookies, Proxies, SourceContext, UserAgents, existing_file
-from skitter.fetch.identity.cookies import CookieFile, JarCookies, SharedCookies
+from skitter.fetch.identity.cookies import (
+    CookieFile,
+    CookieSharing,
+    CookiesOnDemand,
+    JarCookies,
+    SharedCookies,
+)
 from skitter.fetch.identity.fetcher import IdentityFetcher
 from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import GivenList, file_list, url_list
@@ -33,7 +39,7 @@ PROXIES = PluginKind("proxies", "skitter.proxies", {"file": file_list, "url": ur
 SESSIONS = PluginKind("sessions", "skitter.sessions", {}, SettingsError)
 COOKIES = PluginKind("cookies", "skitter.cookies", {}, SettingsError)
 
-_OWN_JARS = ("session", "proxy", "shared")
+_OWN_JARS = ("auto", "session", "proxy", "shared")
 """Values of the setting ``cookies`` for the built-in cookie jars."""
 
 
@@ -51,11 +57,15 @@ def make_guard(settings: Settings, notes: Notes | None = None) -> AddressGuard:
 
 
 def make_fetcher(
-    settings: Settings, notes: Notes | None = None, guard: AddressGuard | None = None
+    settings: Settings,
+    notes: Notes | None = None,
+    guard: AddressGuard | None = None,
+    sharing: CookieSharing | None = None,
 ) -> Fetcher:
     """Return the fetcher of one worker; nothing is opened yet.
 
     ``notes``: shared by the workers of the job; ``None`` for a fetch outside of a job.
+    ``sharing``: given for a job with several workers, for ``cookies=auto``.
     ``guard``: checks the addresses that the fetcher connects to; default: that of the settings.
 
     Raises :class:`~skitter.errors.SettingsError` for a plugin that is missing or cannot be made.
@@ -64,13 +74,14 @@ def make_fetcher(
         raise SettingsError("both proxy and proxies are set", remedy="remove one of them", field="proxy")
     jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
     context = SourceContext(settings, notes=notes, guard=guard or make_guard(settings, notes))
-    cookies = _own_cookies(settings, context, jars)
+    cookies = _own_cookies(settings, context, jars, sharing)
     fetcher = _sender(settings, context, NoCookies() if cookies is not None else jars)
     if cookies is None and not fetcher.capabilities.keeps_cookies:
         cookies = JarCookies(jars)
     context = msgspec.structs.replace(context, plain=fetcher)
     user_agents, proxies = _user_agents(settings, context), _proxies(settings, context)
-    sessions = _sessions(settings, context, user_agents, proxies)
+    shares = settings.cookies == "shared" or (settings.cookies == "auto" and sharing is not None)
+    sessions = _sessions(settings, context, user_agents, proxies, shares=shares)
     file = CookieFile(existing_file(settings.cookie_file), jars) if settings.cookie_file else None
     per_proxy = settings.cookies == "proxy"
     if per_proxy or any(part is not None for part in (user_agents, proxies, sessions, cookies, file)):
@@ -129,7 +140,12 @@ def _is_list(text: str) -> bool:
 
 
 def _sessions(
-    settings: Settings, context: SourceContext, user_agents: UserAgents | None, proxies: Proxies | None
+    settings: Settings,
+    context: SourceContext,
+    user_agents: UserAgents | None,
+    proxies: Proxies | None,
+    *,
+    shares: bool,
 ) -> SessionPool | None:
     value = settings.sessions
     if value is None or value == "none":
@@ -144,14 +160,18 @@ def _sessions(
         headers = {} if user_agents is None else user_agents.headers(named)
         return headers, "" if proxies is None else proxies.choose(named, name)
 
-    shared = context.notes if settings.cookies == "shared" else None
+    shared = context.notes if shares else None
     pool.equip(make, (lambda _proxy: True) if proxies is None else proxies.usable, shared)
     return pool
 
 
-def _own_cookies(settings: Settings, context: SourceContext, jars: CookieJars) -> Cookies | None:
+def _own_cookies(
+    settings: Settings, context: SourceContext, jars: CookieJars, sharing: CookieSharing | None
+) -> Cookies | None:
     """Return the source of cookies, if the fetcher does not keep them itself."""
     value = settings.cookies
+    if value == "auto" and sharing is not None and context.notes is not None:
+        return CookiesOnDemand(SharedCookies(context.notes, jars), sharing)
     if value == "shared" and context.notes is not None:
         return SharedCookies(context.notes, jars)
     if value is None or value == "none" or _is_own_jar(value):

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import JobState, LeaseResult
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight, InflightRequest
-from skitter.worker.links import LinkCollector
 from skitter.worker.pipeline import RequestPipeline
 
 _POLL_INTERVAL = 0.1
 """Seconds between two looks at the job while the worker can take no lease, or the frontier grants none."""
 _MIN_WAIT = 0.001
 """Minimum time in seconds before the frontier is asked again, whatever its answer says."""
-
-
-class LeaseObserver(Protocol):
-    """Sees the progress of leasing, for the process that watches the worker."""
-
-    def answered(self, leases: int) -> None:
-        """Receive the number of leases in an answer of the frontier, maybe 0."""
-        ...
 
 
 class Leaser:
@@ -34,21 +25,17 @@ class Leaser:
         worker: str,
         frontier: Frontier,
         inflight: Inflight,
-        links: LinkCollector,
         pipeline: RequestPipeline,
         committer: Committer,
-        observer: LeaseObserver | None = None,
+        on_answer: Callable[[LeaseResult], Awaitable[None]],
     ) -> None:
+        """``on_answer`` is called with each answer of the frontier, before any of its leases is processed."""
         self._worker = worker
         self._frontier = frontier
         self._inflight = inflight
-        self._links = links
         self._pipeline = pipeline
         self._committer = committer
-        self._observer = observer
-        self._default_concurrency = inflight.concurrency
-        self._revision = 0
-        """Number of the settings changes that the worker has applied."""
+        self._on_answer = on_answer
 
     async def run(self) -> JobState:
         """Lease until the job is finished, or until it is stopped and all leases have ended."""
@@ -61,7 +48,8 @@ class Leaser:
             asked_at = inflight.loop.time()
             result = await self._lease(limit)
             inflight.confirm_reports()
-            await self._apply(result)
+            await self._on_answer(result)
+            inflight.update_capacity(result.capacity)
             for lease in result.leases:
                 request = InflightRequest(inflight, lease, asked_at)
                 inflight.add(lease, inflight.loop.create_task(self._process(request)))
@@ -77,18 +65,6 @@ class Leaser:
         if budget is None:
             return await self._frontier.lease(self._worker, limit, reports)
         return await self._frontier.lease(self._worker, limit, reports, budget.quotas(limit))
-
-    async def _apply(self, result: LeaseResult) -> None:
-        """Apply the news of an answer before any of its leases is processed."""
-        if self._observer is not None:
-            self._observer.answered(len(result.leases))
-        if result.data_loss:
-            self._links.cache.forget()
-        self._inflight.update_capacity(result.capacity)
-        if result.revision != self._revision:
-            self._revision = result.revision
-            changes = await self._frontier.control.settings_changes()
-            self._inflight.concurrency = changes.settings.get("concurrency", self._default_concurrency)
 
     async def _wait(self, limit: int, ask_again: float) -> None:
         """Wait until a request ends here, or until the frontier may have more to lease."""

@@ -9,14 +9,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import Fetcher
+from skitter.fetch.identity.cookies import CookieSharing
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import SettingsChanges
-from skitter.frontier.records import Entry, JobInfo, JobState
+from skitter.frontier.records import Entry, JobInfo, JobState, LeaseResult
 from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.settings import Settings
@@ -27,7 +28,7 @@ from skitter.worker.control import CrawlControl
 from skitter.worker.heartbeat import Heartbeat, WorkerReporter
 from skitter.worker.hooks import Hooks, call
 from skitter.worker.inflight import REPORT_DELAY, Inflight, make_queue_budget
-from skitter.worker.leaser import LeaseObserver, Leaser
+from skitter.worker.leaser import Leaser
 from skitter.worker.links import LinkCollector
 from skitter.worker.pipeline import RequestPipeline
 from skitter.worker.robots import RobotsGate
@@ -40,6 +41,14 @@ _SEED_POLL_INTERVAL = 1.0
 """Seconds between two looks whether another worker has loaded the seeds, or has stopped loading them."""
 
 
+class LeaseObserver(Protocol):
+    """Sees the progress of leasing, for the process that watches the worker."""
+
+    def answered(self, leases: int) -> None:
+        """Receive the number of leases in an answer of the frontier, maybe 0."""
+        ...
+
+
 class WorkerParts(NamedTuple):
     """The parts of a worker that its job defines."""
 
@@ -50,6 +59,8 @@ class WorkerParts(NamedTuple):
     fetcher: Fetcher
     outputs: ItemWriter
     guard: AddressGuard
+    sharing: CookieSharing | None = None
+    """``None`` if the workers of the job do not share cookies on demand."""
 
 
 class Worker:
@@ -92,9 +103,12 @@ class Worker:
         pipeline = RequestPipeline(
             self.spider, settings, parts.fetcher, self._hooks, self._robots, self._links, self._control
         )
-        self._leaser = Leaser(
-            name, frontier, self._inflight, self._links, pipeline, self._committer, observer
-        )
+        self._leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
+        self._observer = observer
+        self._sharing = parts.sharing
+        self._default_concurrency = self._inflight.concurrency
+        self._revision = 0
+        """Number of the settings changes that the worker has applied."""
         self._reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
         liveness = frontier.liveness
         self._heartbeat = None if liveness is None else Heartbeat(name, liveness, self._on_dead)
@@ -144,6 +158,19 @@ class Worker:
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         await self._reporter.leave()
+
+    async def _on_answer(self, result: LeaseResult) -> None:
+        """Apply the news of an answer."""
+        if self._observer is not None:
+            self._observer.answered(len(result.leases))
+        if result.data_loss:
+            self._links.cache.forget()
+        if result.revision != self._revision:
+            self._revision = result.revision
+            changes = await self._frontier.control.settings_changes()
+            self._inflight.concurrency = changes.settings.get("concurrency", self._default_concurrency)
+            if changes.shared_cookies and self._sharing is not None:
+                self._sharing.is_on = True
 
     def _on_dead(self, workers: Sequence[str]) -> None:
         self._control.start(self._take_back_leases(workers))

@@ -13,7 +13,7 @@ import sqlite3
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from http.cookiejar import LoadError, MozillaCookieJar
 from pathlib import Path
@@ -80,6 +80,45 @@ class SharedCookies:
             if len(self._decoded) > _MAX_DECODED:
                 self._decoded.popitem(last=False)
         return kept
+
+
+class CookieSharing:
+    """Whether the workers of a job share their cookies. They begin with the first cookie, so a job without cookies pays nothing.
+
+    ``begin``: makes all workers share their cookies before they process leases that are granted from then on.
+    """
+
+    def __init__(self, begin: Callable[[], Awaitable[None]]) -> None:
+        self._begin = begin
+        self.is_on = False
+
+    async def switch_on(self) -> None:
+        """Share the cookies from now on."""
+        if not self.is_on:
+            await self._begin()
+            self.is_on = True
+
+
+class CookiesOnDemand:
+    """Shared cookies (``cookies=auto``) that cost nothing before a site of the job sets the first cookie."""
+
+    def __init__(self, shared: SharedCookies, sharing: CookieSharing) -> None:
+        self._shared = shared
+        self._sharing = sharing
+
+    async def open(self) -> None:
+        """Prepare the cookies."""
+        await self._shared.open()
+
+    async def header_for(self, request: Request) -> str | None:
+        """Return the value of the ``Cookie`` header."""
+        return await self._shared.header_for(request) if self._sharing.is_on else None
+
+    async def absorb(self, response: Response) -> None:
+        """Store the cookies that a response sets; return when all workers can see them."""
+        if response.header("set-cookie"):
+            await self._sharing.switch_on()
+            await self._shared.absorb(response)
 
 
 def _key(session: str, site: str) -> str:
