@@ -63,8 +63,8 @@ def test_all_workers_are_logged_in(tmp_path, serve, frontier):
     )
     assert result.returncode == 0, result.stderr
     assert sorted(item["url"] for item in lines_of(tmp_path / "items.jsonl")) == urls
-    config = skitter("config", job, cwd=tmp_path).stdout
-    assert "shared_cookies" in config
+    config = skitter("config", job, cwd=tmp_path).stderr
+    assert "shared_cookies=yes" in config
 
 
 @pytest.mark.parametrize(("site", "workers"), [(Open, 2), (MembersOnly, 1)])
@@ -75,4 +75,4 @@ def test_a_job_that_need_not_share_cookies_does_not(tmp_path, serve, site, worke
     )
     assert result.returncode == 0, result.stderr
     assert len(lines_of(tmp_path / "items.jsonl")) == PAGES + 1
-    assert "shared_cookies" not in skitter("config", "job", cwd=tmp_path).stdout
+    assert skitter("config", "job", cwd=tmp_path).stderr == "job job: no changes\n"
