@@ -1,11 +1,8 @@
 """A login form for any number of workers: the cookie travels with the requests and survives a restart."""
 
 from http.cookies import SimpleCookie
-from urllib.parse import urlencode
 
 from skitter import Request, Spider
-
-FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class Members(Spider):
@@ -16,9 +13,7 @@ class Members(Spider):
         yield Request(f"{self.site}/login", callback=self.log_in)
 
     def log_in(self, response):
-        token = response.css("input[name=csrf]::attr(value)").get()
-        body = urlencode({"csrf": token, "user": "ann", "password": "wonder"})
-        yield response.follow("/login", self.enter, method="POST", body=body, headers=FORM)
+        yield response.form({"user": "ann", "password": "wonder"}, self.enter)
 
     def enter(self, response):
         cookies = {name: morsel.value for name, morsel in SimpleCookie(response.header("set-cookie")).items()}

@@ -32,6 +32,10 @@ class QueryError(UsageError, ValueError):
     """An invalid CSS, XPath or JMESPath query, or a query that the kind of page does not support."""
 
 
+class FormError(RequestError):
+    """A form that a page does not contain or that cannot be sent."""
+
+
 class MissingFingerprintKey(RequestError):
     """A request whose ``meta`` lacks one of its fingerprint keys."""
 

@@ -226,7 +226,7 @@ class Response:
             elif media_types.is_json(self.content_type):
                 self._selector = parsel_backed_selector(text, "json")
             else:
-                self._selector = Selector(text)
+                self._selector = Selector(text, base_url=self.url)
         return self._selector
 
     def css(self, query: str) -> SelectorList:
@@ -242,6 +242,58 @@ class Response:
     def jmespath(self, query: str, **options: Any) -> SelectorList:
         """Select from JSON with JMESPath."""
         return self.selector.jmespath(query, **options)
+
+    def markdown(self, css: str = "body") -> str:
+        """Return the first element that a query finds as Markdown, with absolute links; empty if it finds nothing.
+
+        See :meth:`Selector.markdown <skitter.html.selector.Selector.markdown>`.
+        """
+        found = self.css(css)
+        return found[0].markdown(self.base_url) if found else ""
+
+    def structured_data(self) -> dict[str, Any]:
+        """Return the data for machines that an HTML page contains, as plain values that an item can hold.
+
+        ``json_ld``
+            List of the JSON-LD blocks. Invalid JSON is left out.
+        ``microdata``, ``rdfa``
+            Lists of items with ``type`` and ``properties``.
+        ``opengraph``
+            Dict of the ``og:`` and ``twitter:`` values.
+        ``dublin_core``
+            Dict of the ``dc.`` and ``dcterms.`` values.
+
+        URLs in microdata, RDFa and OpenGraph are absolute. Microdata and RDFa that are nested more than 400 levels deep, or in a
+        circle, are left out. Raises :class:`~skitter.errors.UsageError` for binary content.
+        """
+        return self.selector.structured_data(self.base_url)
+
+    def form(
+        self,
+        fields: Mapping[str, Any] | None = None,
+        callback: str | Callable[..., Any] | None = None,
+        *,
+        css: str = "form",
+        click: str | bool = True,
+        **request_fields: Any,
+    ) -> Request:
+        """Return a request that sends a form of this page as a browser does, with its hidden fields.
+
+        ``fields``
+            Values by the names of the fields; a list for several values. They replace those of the page.
+        ``css``
+            Query of the form. The first match is sent.
+        ``click``
+            Query of the button within the form. ``True``: the first submit button; ``False``: no button.
+
+        ``request_fields`` are the fields of :class:`~skitter.request.Request`. Needs ``skitter[forms]``. Raises
+        :class:`~skitter.errors.FormError` if the page has no such form or button, or if the form cannot be sent.
+        """
+        from skitter.forms import form_request  # noqa: PLC0415 - its packages are an extra
+
+        if callback is not None:
+            request_fields["callback"] = callback
+        return form_request(self, fields or {}, css, click, **request_fields)
 
     # Links
 

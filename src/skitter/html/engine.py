@@ -69,6 +69,13 @@ class Engine:
     remove: Callable[[Any], None]
     """Take a node out of the tree. The node itself stays usable."""
 
+    markdown: Callable[[Any, str], str] | None
+    """Return a node as Markdown, with links relative to a base URL made absolute. ``None``: the engine cannot."""
+
+    structured_data: Callable[[Any, str], dict[str, Any]] | None
+    """Return the structured data of a document (see ``Response.structured_data``) with URLs relative to a base URL made
+    absolute. ``None``: the engine cannot."""
+
     xpath: Callable[..., Any] | None
     """``xpath(node, query, namespaces=, **variables)`` evaluates XPath 1.0. Nodes of text and attributes are strings.
 

@@ -145,5 +145,7 @@ LEXBOR = Engine(
     comment=lambda node: (node.html or "")[4:-3] if node.is_comment_node else None,
     key=lambda node: node.mem_id,
     remove=_remove,
+    markdown=None,
+    structured_data=None,
     xpath=None,
 )

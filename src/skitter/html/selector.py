@@ -30,6 +30,66 @@ if TYPE_CHECKING:
     from skitter.html.lxml_tree import LxmlTree
 
 
+_BLOCK_NAMES = frozenset(
+    [
+        "address",
+        "article",
+        "aside",
+        "blockquote",
+        "br",
+        "caption",
+        "center",
+        "dd",
+        "details",
+        "dialog",
+        "dir",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "frameset",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "header",
+        "hgroup",
+        "hr",
+        "legend",
+        "li",
+        "main",
+        "menu",
+        "nav",
+        "ol",
+        "optgroup",
+        "option",
+        "p",
+        "pre",
+        "search",
+        "section",
+        "summary",
+        "table",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+        "title",
+        "tr",
+        "ul",
+    ]
+)
+"""Elements that begin on a new line, by the rendering section of the HTML standard (15.3), and cells of tables."""
+_BLOCKS = ", ".join(sorted(_BLOCK_NAMES))
+_BREAK = object()
+
+
 def parsel_selector(**options: Any) -> parsel.Selector:
     """Return ``parsel.Selector(**options)``."""
     import parsel  # noqa: PLC0415 - importing it takes 0.1 s, so it is imported on first use
@@ -94,6 +154,38 @@ class ParsedHtml:
             return roots[0]
         nodes = ((root, tree.node_of(root)) for root in roots)
         return [root if node is None else node for root, node in nodes]
+
+    def required(self, name: str) -> Callable[..., Any]:
+        """Return an optional function of the engine. Raises :class:`~skitter.errors.UsageError` if it has no such function."""
+        function: Callable[..., Any] | None = getattr(self.engine, name)
+        if function is None:
+            raise UsageError(
+                f"{name}() needs the package turbohtml, which is not installed",
+                remedy="pip install turbohtml, on a platform that it supports",
+            )
+        return function
+
+    def text_content(self, node: Any) -> str:
+        """Return the text nodes inside an element, with a line break between blocks."""
+        engine = self.engine
+        if engine.first(node, _BLOCKS) is None:
+            return "".join(engine.deep_texts(node))
+        pieces: list[str] = []
+        pending: list[Any] = [node]
+        between = False
+        while pending:
+            node = pending.pop()
+            if node is _BREAK:
+                between = True
+            elif isinstance(node, str):
+                if between and pieces and not pieces[-1][-1].isspace() and not node[:1].isspace():
+                    pieces.append("\n")
+                between = False
+                pieces += [node] if node else []
+            elif engine.comment(node) is None:
+                content = reversed(engine.content(node))
+                pending += [_BREAK, *content, _BREAK] if engine.tag(node) in _BLOCK_NAMES else content
+        return "".join(pieces)
 
     def take(self, query: CssQuery, nodes: list[Any]) -> list[str]:
         """Return the texts or attribute values that a query selects from the elements it matched."""
@@ -358,6 +450,30 @@ class Selector:
         """Return the first match of a regular expression, or the default."""
         return next(iter(self.re(regex, replace_entities)), default)
 
+    def text_content(self) -> str:
+        """Return all text inside the element, with a line break between blocks that nothing else separates.
+
+        Text nodes are unchanged otherwise, and those of scripts and styles are included. A text or attribute value is
+        returned as it is.
+        """
+        return self._page.text_content(self._node)
+
+    def markdown(self, base_url: str = "") -> str:
+        """Return the element as GitHub-flavoured Markdown, without scripts and styles.
+
+        Relative links become absolute with ``base_url``. Raises :class:`~skitter.errors.UsageError` on platforms without
+        ``turbohtml``.
+        """
+        return self._page.required("markdown")(self._node, base_url)  # type: ignore[no-any-return]
+
+    def structured_data(self, base_url: str = "") -> dict[str, Any]:
+        """Return the structured data of the whole page; see :meth:`Response.structured_data`.
+
+        Raises :class:`~skitter.errors.UsageError` on platforms without ``turbohtml``.
+        """
+        page = self._page
+        return page.required("structured_data")(page.document, base_url)  # type: ignore[no-any-return]
+
     @property
     def root(self) -> Any:
         """The element as an element of lxml, in a copy of the page; the value itself for a text or attribute value.
@@ -563,6 +679,18 @@ class _Value(Selector):
         """Select by JMESPath from JSON text."""
         return _by_jmespath(parsel_selector(text=self._value, type="text"), query, options)
 
+    def text_content(self) -> str:
+        """Return the value."""
+        return self._value
+
+    def markdown(self, base_url: str = "") -> str:
+        """Return the value, parsed as HTML, as Markdown."""
+        return Selector(self._value).markdown(base_url)
+
+    def structured_data(self, base_url: str = "") -> dict[str, Any]:
+        """Return the structured data of the value, parsed as HTML."""
+        return Selector(self._value).structured_data(base_url)
+
     @property
     def root(self) -> Any:
         """The value."""
@@ -643,6 +771,18 @@ class _ParselAdapter(Selector):
         attributes = getattr(root, "attrib", {})
         link = attributes.get("href", attributes.get("src"))
         return None if link is None else str(link)
+
+    def text_content(self) -> str:
+        """Return all text inside the element, unchanged; a value as text."""
+        return "".join(self.css("::text").getall()) if self.tag else str(self.get())
+
+    def markdown(self, base_url: str = "") -> str:
+        """Return the element, parsed as HTML, as Markdown."""
+        return Selector(str(self.get())).markdown(base_url)
+
+    def structured_data(self, base_url: str = "") -> dict[str, Any]:
+        """Return the structured data of the element, parsed as HTML."""
+        return Selector(str(self.get())).structured_data(base_url)
 
     @property
     def root(self) -> Any:

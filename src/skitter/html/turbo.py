@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from msgspec import to_builtins
 from turbohtml import (
     CData,
     Comment,
@@ -103,6 +104,26 @@ def _remove(node: Node) -> None:
     node.extract()
 
 
+def _markdown(node: Element, base_url: str) -> str:
+    if not base_url:
+        return node.to_markdown()
+    copy = parse(node.html, positions=False)  # the links of the page stay as they are
+    copy.resolve_links(base_url)
+    return copy.to_markdown()
+
+
+def _structured_data(document: Document, base_url: str) -> dict[str, Any]:
+    base = base_url or None
+    try:
+        data = to_builtins(document.structured_data(base))
+    except (
+        RecursionError
+    ):  # only a page that was made for it nests items in a circle or hundreds of levels deep
+        properties = {f"og:{name}": value for name, value in document.opengraph(base).items()}
+        data = {"json_ld": document.json_ld(), "opengraph": properties, "dublin_core": document.dublin_core()}
+    return {kind: data.get(kind, []) for kind in ("json_ld", "microdata", "rdfa", "opengraph", "dublin_core")}
+
+
 def _attributes(node: Element) -> dict[str, str]:
     return {name: node.attr(name) or "" for name in node.attrs}
 
@@ -135,5 +156,7 @@ TURBO = Engine(
     comment=_comment,
     key=lambda node: node,
     remove=_remove,
+    markdown=_markdown,
+    structured_data=_structured_data,
     xpath=_xpath,
 )

@@ -130,7 +130,7 @@ def text_of(selector: Selector) -> str:
     """Return the text of an element, or the value of a text or attribute node."""
     if not selector.tag:
         return str(selector.get())
-    return "".join(selector.css("::text").getall())
+    return selector.text_content()
 
 
 class UnmarshalError(SkitterError):

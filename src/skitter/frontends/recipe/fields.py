@@ -68,8 +68,6 @@ class FieldReader:
 
     def _load_packages(self) -> None:
         """Import optional packages now, so that a missing one is reported before the crawl starts."""
-        if self._field.type == "markdown":
-            need("markdownify", "recipes", "fields of type markdown")
         if self._field.locale is not None:
             need("dateparser", "recipes", "dates in words")
 
@@ -363,9 +361,8 @@ def to_html(node: Any) -> str:
 
 def to_markdown(node: Any) -> str:
     """Return an element, or HTML text, as Markdown."""
-    convert = need("markdownify", "recipes", "fields of type markdown").markdownify
-    text: str = convert(to_html(node), heading_style="ATX", bullets="-")
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
+    element = node if isinstance(node, Selector) and node.tag else Selector(to_html(node))
+    return element.markdown().strip()
 
 
 def to_json(node: Any) -> Any:

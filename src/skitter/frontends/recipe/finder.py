@@ -102,7 +102,7 @@ def _value_of(node: Any) -> Any:
 def text_of(node: Any) -> str:
     """Return a string unchanged, the text of an element, or a JSON value as text."""
     if isinstance(node, Selector):
-        value = "".join(node.css("::text").getall()) if node.tag else node.get()
+        value = node.text_content() if node.tag else node.get()
         return value if isinstance(value, str) else text_of(value)
     if isinstance(node, str):
         return node

@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from skitter.errors import FormError
 from skitter.fetch.cookie_jar import parse_set_cookie
 from skitter.fetch.cookies import received_text
+from skitter.forms import form_request
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.finder import Finder
 from skitter.frontends.recipe.model import Login
@@ -43,40 +45,11 @@ def submit(
     Raises :class:`~skitter.frontends.recipe.page_context.PageError` if the page lacks the form or the button, or the
     form cannot be sent (file uploads).
     """
-    form2request = need("form2request", "recipes", "forms")
-    page = _with_base(response)
-    forms = page.css(query)
-    if not forms or forms[0].root.tag != "form":
-        raise PageError(
-            f"{response.url} has no form {query!r}", remedy="select a <form> element", field="form"
-        )
-    click: Any = None if button is True else False
-    if isinstance(button, str):
-        found = forms[0].css(button)
-        if not found:
-            raise PageError(
-                f"the form {query!r} of {response.url} has no {button!r}",
-                remedy="correct submit",
-                field="submit",
-            )
-        click = found[0]
-    texts = {name: value if isinstance(value, list) else str(value) for name, value in values.items()}
     try:
-        sent = form2request.form2request(forms[0], texts, click=click)
-    except (ValueError, NotImplementedError) as error:
-        raise PageError(
-            f"cannot send the form {query!r} of {response.url}: {error}",
-            remedy="send it with a spider in Python",
-        ) from None
-    headers = {**request_fields.pop("headers", {}), **dict(sent.headers)}
-    url = normalize(sent.url) or sent.url
-    return Request(url, method=sent.method, headers=headers, body=sent.body, **request_fields)
-
-
-def _with_base(response: Response) -> Any:
-    from parsel import Selector  # noqa: PLC0415 - only pages with forms need its tree
-
-    return Selector(text=response.text, base_url=response.base_url)
+        return form_request(response, values, query, button, **request_fields)
+    except FormError as error:
+        field = "submit" if error.field == "click" else "form"
+        raise PageError(str(error), remedy=error.remedy, field=field) from None
 
 
 ASK, SENT, CHECK = "login", "login_sent", "login_check"
