@@ -89,7 +89,11 @@ async def test_nobody_claims_seeds_that_are_done(job):
 @pytest.mark.parametrize("death", ["abandon", "expire"])
 async def test_the_next_loader_goes_on_where_a_dead_one_was(job, death):
     claim = await job.frontier.claim_seeds("dead")
-    await job.frontier.add(job.entries("a", "b"), SeedProgress(claim.token, 2))
+    await job.frontier.add(
+        job.entries("a", "b"), SeedProgress(claim.token, 2, refused={"refused/host": 2, "refused/scheme": 1})
+    )
+    counters = (await job.status()).counters
+    assert (counters["refused/host"], counters["refused/scheme"]) == (2, 1)
     if death == "abandon":
         await job.frontier.abandon("dead")
     else:

@@ -198,3 +198,15 @@ async def test_replay_works_while_the_job_is_paused(job):
     assert await job.lease() == []
     await job.frontier.control.set_state(JobState.RUNNING)
     assert len(await job.lease()) == 1
+
+
+@pytest.mark.parametrize("action", ["replay", "drop"])
+async def test_settled_letters_are_counted_by_the_kind_of_their_error(job, action):
+    first, *_ = await give_up(job, "a", "b", error="dns: no such name: h.test")
+    await give_up(job, "c", error="status/404: gone")
+    letters = job.frontier.dead_letters
+    assert await getattr(letters, action)([first]) == 1
+    assert (await job.status()).counters["settled/dns"] == 1
+    assert await getattr(letters, action)() == 2
+    counters = (await job.status()).counters
+    assert (counters["settled/dns"], counters["settled/status/404"]) == (2, 1)

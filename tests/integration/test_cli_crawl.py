@@ -1,13 +1,18 @@
 """`skitter crawl` and `skitter run`, as real processes against sites on this machine."""
 
+import contextlib
 import json
 import os
 import pty
+import socket
 import subprocess
+import threading
 
 import pytest
+import trustme
 
 from cli_command import SKITTER, Running, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from servers.tls import server_side
 from skitter.testing import Answer, GeneratedSite
 
 SPIDER = """
@@ -257,8 +262,7 @@ def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(ser
     ("start", "said"),
     [
         ("pass", "has no start requests"),
-        ("start_urls = ['http://127.0.0.1:9/']", "was refused: "),
-        ("start_urls = ['shop.test/a']", "'shop.test/a'"),
+        ("async def start(self): yield 7", "unsupported int"),
     ],
 )
 def test_a_mistake_that_shows_when_the_seeds_are_read_is_one_line_and_exits_with_2(
@@ -353,3 +357,123 @@ def test_a_crawl_follows_areas_frames_and_refreshes_and_iframes_if_asked_to(
     }
     assert set(items) == {"/", "/menu", "/main", "/area", "/moved"} | embedded
     assert (items["/"], items["/menu"], items["/area"]) == (2, 1, len(embedded))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_seeds_that_are_all_refused_are_named_with_their_reasons(tmp_path, workers):
+    (tmp_path / "wrong.py").write_text(
+        "from skitter import Spider\n"
+        "class Wrong(Spider):\n"
+        "    start_urls = ['http://127.0.0.1:9/', 'shop.test/a', 'ftp://shop.test/']\n"
+    )
+    options = ("--workers", workers, "-s", "deny=127[.]0")
+    for _ in range(2):  # nothing is stored, so the same command with a corrected spider can load its seeds
+        result = skitter("run", "wrong.py", "-o", "items.jsonl", *options, cwd=tmp_path)
+        assert result.returncode == 1
+        (line,) = [line for line in result.stderr.splitlines() if "no seed can be crawled" in line]
+        for seed, reason in (
+            ("http://127.0.0.1:9/", "pattern"),
+            ("shop.test/a", "unparsable"),
+            ("ftp://shop.test/", "scheme"),
+        ):
+            assert f"'{seed}' ({reason})" in line
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_seed_that_is_refused_is_counted_and_named_and_the_others_are_crawled(serve, tmp_path, workers):
+    server = serve(GeneratedSite(pages=20, links_per_page=12))
+    (tmp_path / "some.py").write_text(
+        "from skitter import Spider\n"
+        "class Some(Spider):\n"
+        f"    start_urls = ['shop.test/a', {server.url!r}, 'ftp://shop.test/']\n"
+        "    def parse(self, response):\n"
+        "        yield {'url': response.url}\n"
+    )
+    result = skitter(
+        "run", "some.py", "-o", "items.jsonl", "--summary", "sum.json", "--workers", workers, cwd=tmp_path
+    )
+    assert result.returncode == 0
+    assert "'shop.test/a' (unparsable)" in result.stderr
+    assert "'ftp://shop.test/' (scheme)" in result.stderr
+    summary = counts(tmp_path / "sum.json")
+    assert summary["refused_by_reason"] == {"scheme": 1, "unparsable": 1}
+    assert (summary["pages"], summary["items"]) == (1, 1)
+
+
+class Unfetchable:
+    """A site whose pages all fail in one way."""
+
+    def __init__(self, robots, status):
+        self.robots, self.status = robots, status
+
+    def __call__(self, visit):
+        if visit.target == "/robots.txt":
+            return Answer(self.robots)
+        return Answer(b"x", status=self.status)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("404", "status/404"),
+        ("robots", "forbidden by robots.txt"),
+        ("refused", "connect"),
+        ("dns", "dns"),
+        ("tls", "tls"),
+    ],
+)
+def test_a_run_that_could_fetch_none_of_its_seeds_fails_and_names_each(
+    serve, tmp_path, free_port, authority, how, reason
+):
+    site = Unfetchable(b"User-agent: *\nDisallow: /" if how == "robots" else b"", 404)
+    urls = {
+        "refused": f"http://127.0.0.1:{free_port}/",
+        "dns": "http://no-such-name.invalid/",
+        "tls": authority,
+    }
+    url = urls.get(how) or serve(site).url
+    result = skitter(
+        "crawl", url, "-o", "items.jsonl", "--job", "none", "-s", "retry_delay=0.01", cwd=tmp_path
+    )
+    assert result.returncode == 1
+    seeds = [line for line in result.stderr.splitlines() if f"seed {url}" in line]
+    assert len(seeds) == 1
+    assert reason in seeds[0]
+    assert "no page could be fetched" in result.stderr
+    if how != "robots":
+        assert "skitter failures list none" in result.stderr
+        listed = skitter("failures", "list", "none", "--json", cwd=tmp_path)
+        assert json.loads(listed.stdout)[0]["error"].startswith(reason)
+
+
+@pytest.fixture
+def authority():
+    """URL of a server whose certificate no authority vouches for."""
+    context = server_side(trustme.CA())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def accept():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    with (
+                        contextlib.suppress(OSError),
+                        connection,
+                        context.wrap_socket(connection, server_side=True),
+                    ):
+                        pass
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"https://127.0.0.1:{listening.getsockname()[1]}/"
+
+
+def test_the_summary_says_how_to_list_what_was_given_up(serve, tmp_path):
+    def site(visit):
+        return Answer(
+            b"<a href='/gone'>x</a>" if visit.target == "/" else b"",
+            status=200 if visit.target == "/" else 404,
+        )
+
+    result = skitter("crawl", serve(site).url, "-o", "items.jsonl", "--job", "partly", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "skitter failures list partly" in result.stderr

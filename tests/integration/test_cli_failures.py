@@ -88,3 +88,18 @@ def test_an_id_that_there_is_not_is_refused_and_nothing_happens(job, tmp_path):
     assert result.returncode == 2
     assert "no failure 999999" in result.stderr
     assert len(listed(tmp_path)) == 3
+
+
+def test_a_failure_that_is_retried_and_fails_again_is_one_failure(serve, tmp_path):
+    def site(visit):
+        return Answer(b"<a href='/gone'>x</a>") if visit.target == "/" else Answer(b"", status=404)
+
+    url = serve(site).url
+    options = ("-o", "items.jsonl", "--job", "again", "--summary", "sum.json")
+    assert skitter("crawl", url, *options, cwd=tmp_path).returncode == 0
+    for _ in range(2):
+        assert skitter("failures", "retry", "again", cwd=tmp_path).returncode == 0
+        result = skitter("resume", "again", "--summary", "sum.json", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        summary = json.loads((tmp_path / "sum.json").read_text())
+        assert (summary["failed"], summary["failed_by_kind"]) == (1, {"status/404": 1})

@@ -29,6 +29,7 @@ def run(serve, tmp_path):
         bench = CrawlHarness(spider, tmp_path, **settings)
         ran = await bench.run(workers)
         ran.paths, ran.site, ran.url = sorted(item["path"] for item in ran.items), site, spider.url
+        ran.bench = bench
         return ran
 
     return run_it
@@ -100,7 +101,7 @@ async def test_a_seed_out_of_scope_fails_the_crawl_with_a_remedy(run):
     ran = await run(Outside)
     assert ran.failure.field == "start"
     assert ran.url in str(ran.failure)
-    assert str(ran.failure).endswith(": host")
+    assert str(ran.failure).endswith("(host)")
     assert "within the scope" in ran.failure.remedy
     assert ran.site.visits == []
     assert ran.state is JobState.RUNNING
@@ -246,10 +247,40 @@ async def test_a_million_seeds_would_not_be_in_memory():
     assert max(ahead) <= 500
 
 
-def test_a_seed_that_is_no_url_is_refused_by_name():
-    with pytest.raises(SpiderError, match="unparsable") as caught:
-        loader(EmbeddedFrontier(), Numbered(1), "w")._entry("http://[::1")
-    assert caught.value.field == "start"
+async def test_refused_seeds_are_counted_by_reason_and_the_first_are_named(run, caplog):
+    class Mixed(Starting):
+        async def start(self):
+            for number in range(30):
+                yield f"ftp://h{number}.test/"
+            yield self.url
+            yield "http://[::1"
+
+    ran = await run(Mixed, {"/": []})
+    assert (ran.state, ran.paths) == (JobState.FINISHED, ["/"])
+    assert (ran.counters["refused/scheme"], ran.counters["refused/unparsable"]) == (30, 1)
+    named = [record.getMessage() for record in caplog.records if "seed" in record.getMessage()]
+    assert sum("ftp://h" in line for line in named) == 20
+    assert any("11 more" in line for line in named)
+
+
+async def test_refused_seeds_are_counted_once_if_another_worker_goes_on_with_the_loading(run):
+    class Dying(Starting):
+        runs = 0
+
+        async def start(self):
+            yield "ftp://h.test/"
+            yield self.url
+            self.runs += 1
+            if self.runs == 1:
+                await asyncio.sleep(0.5)  # until both are stored
+                raise LookupError("gone")
+            yield "ftp://h2.test/"
+
+    ran = await run(Dying, {"/": []})
+    assert ran.failure is not None
+    await ran.bench.frontier.abandon("w0")
+    ran = await ran.bench.run()
+    assert (ran.state, ran.counters["refused/scheme"]) == (JobState.FINISHED, 2)
 
 
 async def test_retried_seeds_do_not_end_the_crawl_early(run):

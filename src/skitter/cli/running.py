@@ -133,7 +133,7 @@ class ForegroundRun:
         os._exit(INTERRUPTED)
 
     def _go_on(self) -> str:
-        if self._spec.frontier.startswith("memory:"):
+        if self._is_in_memory():
             return "a frontier in memory cannot be resumed"
         return f"`skitter resume {self._spec.job}` continues it"
 
@@ -160,11 +160,41 @@ class ForegroundRun:
     def _end(self, result: RunResult) -> int:
         code = self._exit_code(result)
         self._tell(summary_of(result, code), _headline(result, self._go_on()))
+        if result.fetched_nothing:
+            self._explain_empty_run(result)
+        elif (
+            result.status.failed
+            and not self._is_in_memory()
+            and not self._show.quiet
+            and self._show.log_format == "text"
+        ):
+            self._say(f"{self._letters_hint()} lists the requests that were given up")
         return code
+
+    def _explain_empty_run(self, result: RunResult) -> None:
+        self._view.close()
+        message = "no page could be fetched"
+        remedy = "the reasons are above"
+        if result.status.failed and not self._is_in_memory():
+            remedy += (
+                f"; {self._letters_hint()} lists them again, and `skitter failures retry` queues them again"
+            )
+        if self._show.log_format == "json":
+            log.error("%s", message, extra={"fields": {"remedy": remedy}})
+        else:
+            complain(message, remedy)
+
+    def _letters_hint(self) -> str:
+        return f"`skitter failures list {self._spec.job}`"
+
+    def _is_in_memory(self) -> bool:
+        return self._spec.frontier.startswith("memory:")
 
     def _exit_code(self, result: RunResult) -> int:
         if self._interruptions and result.state is not JobState.FINISHED:
             return INTERRUPTED
+        if result.fetched_nothing:
+            return FAILED
         return FAILED if self._show.fail_on_errors and result.status.failed else 0
 
     def _fail(self, error: SkitterError) -> int:

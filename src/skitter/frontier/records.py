@@ -173,6 +173,12 @@ class SeedProgress(msgspec.Struct, array_like=True, frozen=True):
     token: int
     position: int
     done: bool = False
+    refused: dict[str, int] = {}
+    """Counters to add: the seeds that were refused since the last step, by ``refused/REASON``."""
+
+
+SETTLED = "settled"
+"""Counters ``settled/KIND``: dead letters that were retried or dropped. ``failed/KIND`` counts them too, and never falls."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

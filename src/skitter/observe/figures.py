@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from skitter._utils.visible import visible_line
-from skitter.frontier.records import FrontierStatus
+from skitter.frontier.records import SETTLED, FrontierStatus
 
 
 def kinds(counters: Mapping[str, int], group: str) -> dict[str, int]:
@@ -14,6 +14,13 @@ def kinds(counters: Mapping[str, int], group: str) -> dict[str, int]:
     head = f"{group}/"
     found = {name.removeprefix(head): count for name, count in counters.items() if name.startswith(head)}
     return dict(sorted(found.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def failures(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of dead letters by kind, largest first, without those that were retried or dropped."""
+    left = Counter(kinds(counters, "failed"))
+    left.subtract(kinds(counters, SETTLED))
+    return {kind: count for kind, count in left.most_common() if count > 0}
 
 
 def errors(counters: Mapping[str, int]) -> dict[str, int]:

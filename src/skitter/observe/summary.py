@@ -9,7 +9,7 @@ import msgspec
 
 from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState
-from skitter.observe.figures import amount, duration, kinds, listed
+from skitter.observe.figures import amount, duration, failures, kinds, listed
 from skitter.run.crawl import RunResult
 
 SummaryState = Literal["finished", "stopped", "paused", "failed"]
@@ -43,8 +43,7 @@ class Summary(msgspec.Struct, kw_only=True):
     failed: int
     """Dead letters."""
     failed_by_kind: dict[str, int]
-    """Number of requests given up, by the kind of their error, such as ``status/404`` or ``timeout``. A dead letter that is
-    retried or dropped later remains counted."""
+    """Dead letters by the kind of their error, such as ``status/404`` or ``timeout``."""
     retried_by_kind: dict[str, int]
     """Number of failed attempts that were retried."""
     refused_by_reason: dict[str, int]
@@ -116,7 +115,7 @@ def _summary(
         pages_per_second=round(pages / seconds, 2) if seconds else 0.0,
         pages=counters.get("pages", 0), items=counters.get("items", 0), bytes=counters.get("bytes", 0),
         added=status.added, queued=status.queued, delayed=status.delayed, in_flight=status.leased,
-        done=status.done, failed=status.failed, failed_by_kind=kinds(counters, "failed"),
+        done=status.done, failed=status.failed, failed_by_kind=failures(counters),
         retried_by_kind=kinds(counters, "retried"), refused_by_reason=kinds(counters, "refused"),
         statuses=kinds(counters, "status"), outputs=outputs,
     )  # fmt: skip

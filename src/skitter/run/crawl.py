@@ -25,6 +25,7 @@ from skitter.run.job import JobSpec
 from skitter.run.outputs import JobOutputs
 from skitter.run.process import LogOptions
 from skitter.run.supervisor import Supervisor, WorkerCommand
+from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
 from skitter.secrets import shown_url
 from skitter.settings import Settings
 from skitter.spider import Spider
@@ -33,6 +34,8 @@ from skitter.store.contract import parts_folder
 
 log = logging.getLogger("skitter.crawl")
 
+_SEED_REFUSALS = ("robots", SCHEME, LENGTH, DEPTH, HOST, PATTERN, UNPARSABLE)
+"""Reasons for which the only URLs of a job may have been refused. Hooks are not among them: they do it on purpose."""
 _WATCH_INTERVAL = 0.5
 """Seconds between two looks at the job, for progress, streaming outputs and the time limit."""
 
@@ -53,6 +56,14 @@ class RunResult(msgspec.Struct, kw_only=True):
     outputs: list[str]
     already_finished: bool = False
     """Whether the job was finished before the run started."""
+
+    @property
+    def fetched_nothing(self) -> bool:
+        """Whether the job is finished without a single page because its seeds failed or were refused."""
+        counters = self.status.counters
+        is_refused = any(counters.get(f"refused/{reason}") for reason in _SEED_REFUSALS)
+        no_page = self.state is JobState.FINISHED and not counters.get("pages")
+        return no_page and bool(self.status.failed or is_refused)
 
     @property
     def counters(self) -> dict[str, int]:

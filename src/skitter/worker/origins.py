@@ -161,7 +161,7 @@ class Origins:
         if ends:
             pause = _GIVEN_UP_FOR
             if not outage.given_up:
-                log.warning("%s is given up: %s: %s", origin, error.kind, error)
+                log.info("%s is given up: %s: %s", origin, error.kind, error)
         elif known and outage.failures == 1:
             log.warning("%s does not answer any more (%s: %s); its requests wait", origin, error.kind, error)
         outage.given_up = ends

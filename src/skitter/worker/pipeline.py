@@ -46,6 +46,7 @@ from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, Robot
 
 log = logging.getLogger("skitter.crawl")
 
+_MAX_REPORTED_SEEDS = 20
 _HOLD_BACK_INTERVAL = 0.2
 """Time in seconds for which a slot is paused when a request of an unavailable origin was put back."""
 
@@ -119,6 +120,7 @@ class RequestPipeline:
         control: CrawlControl,
     ) -> None:
         self._origins = Origins(settings)
+        self._failed_seeds = 0
         self._spider = spider
         self._settings = settings
         self._fetcher = fetcher
@@ -164,7 +166,28 @@ class RequestPipeline:
             text = f"callback: {describe(error)}"
             log.error("%s: %s", lease.url, describe(error), exc_info=_needs_traceback(error))  # noqa: TRY400 - some are expected
             await self._failed(page, error, self._decide_failure(page, text, retryable=False))
+        if page.request.depth == 0:
+            self._report_seed(page)
         return page
+
+    def _report_seed(self, page: Page) -> None:
+        """Log why a seed gives no page. Only the first ones are named."""
+        if page.decision.resolution is Resolution.FAILED:
+            reason = page.decision.error
+        elif "refused/robots" in page.counters:
+            reason = "forbidden by robots.txt"
+        elif page.response is not None and page.response.status in REDIRECTS and not page.entries:
+            refused = [name for name in page.counters if name.startswith("refused/")]
+            if not refused:
+                return
+            reason = f"redirected to a URL that is refused ({refused[0].partition('/')[2]})"
+        else:
+            return
+        self._failed_seeds += 1
+        if self._failed_seeds <= _MAX_REPORTED_SEEDS:
+            log.warning("seed %s: %s", page.lease.url, reason)
+        elif self._failed_seeds == _MAX_REPORTED_SEEDS + 1:
+            log.warning("further seeds without a page are only counted")
 
     async def _undecodable(self, lease: Lease, error: UndecodableRecord) -> Page:
         page = Page(lease, Request(lease.url))

@@ -7,13 +7,14 @@ import binascii
 import inspect
 import logging
 from base64 import b64decode
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any
 
 import msgspec
 import xxhash
 
-from skitter.errors import NoSeeds, RequestError, SkitterError, SpiderError
+from skitter.errors import CrawlFailed, NoSeeds, RequestError, SkitterError, SpiderError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.contract import Frontier, SeedKeys
 from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, SeedProgress
@@ -34,6 +35,9 @@ _MAX_SEED_KEY_POLL_INTERVAL = 2.0
 _REJECTED_SLOT = "seeds"
 """Slot of the dead letter of a rejected seed, which has no host."""
 _SEED_FIELDS = frozenset(Request.__struct_fields__) - {"referer", "redirects"}
+_MAX_REPORTED = 20
+"""Number of refused seeds that are named. All are counted."""
+_REFUSED_REMEDY = "use absolute http(s) URLs within the scope of the crawl"
 _SEED_REMEDY = 'write a URL, or {"url": "https://...", ...}'
 
 
@@ -63,27 +67,47 @@ class SeedLoader:
         self._accepts_external = accepts_external
         self._guard = guard or AddressGuard()
         self._batch: list[Entry] = []
+        self._refused: Counter[str] = Counter()
+        """Counters of refused seeds that are not stored yet."""
+        self._refusals: list[str] = []
+        """The first refused seeds, with their reasons."""
+        self._number_refused = 0
+        self._number_reported = 0
+        self._accepted = 0
         self._position = 0
         self._lock = asyncio.Lock()
 
     async def run(self) -> bool:
         """Claim the seeds and load them. Return whether there was nothing to claim.
 
-        Raises whatever ``start`` raises, and :class:`~skitter.errors.SpiderError` for a seed that is not a request
-        or that the scope refuses.
+        Seeds that the scope refuses are counted and reported, and the others are loaded. Raises whatever ``start``
+        raises, :class:`~skitter.errors.SpiderError` for a seed that is not a request, and
+        :class:`~skitter.errors.CrawlFailed` if all seeds are refused.
         """
         claim = await self._frontier.claim_seeds(self._worker)
         if claim is None:
             return True
-        self._batch, self._position = [], 0
+        self._batch, self._position, self._accepted = [], 0, claim.position
+        self._refused, self._refusals = Counter(), []
+        self._number_refused = self._number_reported = 0
         adding = asyncio.create_task(self._add_periodically(claim))
         try:
             await self._read_all(claim)
         finally:
             adding.cancel()
             await asyncio.gather(adding, return_exceptions=True)
+        refused = self._number_refused
+        if refused and not self._accepted and not self._accepts_external:
+            further = f" and {refused - len(self._refusals)} more" if refused > len(self._refusals) else ""
+            failure = CrawlFailed(
+                f"no seed can be crawled: {', '.join(self._refusals)}{further}", remedy=_REFUSED_REMEDY
+            )
+            failure.field = "start"
+            raise failure
         await self._add_batch(claim, done=True)
-        log.info("loaded %d seeds", self._position)
+        if refused > len(self._refusals):
+            log.warning("%d more seeds are refused and skipped", refused - len(self._refusals))
+        log.info("loaded %d seeds", self._accepted)
         return False
 
     async def _read_all(self, claim: SeedClaim) -> None:
@@ -91,7 +115,7 @@ class SeedLoader:
             async for seed in _stream(self._spider):
                 self._position += 1
                 if self._position > claim.position and seed is not SKIPPED:
-                    self._batch.append(self._entry(seed))
+                    self._take(seed)
                     if len(self._batch) >= _BATCH_SIZE:
                         await self._add_batch(claim)
         except NoSeeds:
@@ -114,9 +138,14 @@ class SeedLoader:
                 seen += len(new)
                 await self._guard.open_for_seeds(entry.url for entry in new)
             batch, self._batch = self._batch, []
-            await self._frontier.add(batch, SeedProgress(claim.token, self._position, done))
+            refused, self._refused = dict(self._refused), Counter()
+            await self._frontier.add(batch, SeedProgress(claim.token, self._position, done, refused))
+            for refusal in self._refusals[self._number_reported :]:
+                log.warning("seed %s is refused and skipped", refusal)
+            self._number_reported = len(self._refusals)
 
-    def _entry(self, seed: object) -> Entry:
+    def _take(self, seed: object) -> None:
+        """Add a seed to the batch, or count its refusal."""
         request = Request(seed) if isinstance(seed, str) else seed
         if not isinstance(request, Request):
             raise SpiderError(
@@ -125,13 +154,14 @@ class SeedLoader:
                 field="start",
             )
         entry = self._links.entry(request)
-        if isinstance(entry, str):
-            raise SpiderError(
-                f"seed {request.url!r} was refused: {entry}",
-                remedy="use an absolute http(s) URL within the scope of the crawl",
-                field="start",
-            )
-        return entry
+        if isinstance(entry, Entry):
+            self._batch.append(entry)
+            self._accepted += 1
+            return
+        self._refused[f"refused/{entry}"] += 1
+        self._number_refused += 1
+        if len(self._refusals) < _MAX_REPORTED:
+            self._refusals.append(f"{request.url!r:.200} ({entry})")
 
 
 async def _stream(spider: Spider) -> AsyncIterator[object]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.requests import RequestTable
 from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow
-from skitter.frontier.records import DeadLetter
+from skitter.frontier.records import SETTLED, DeadLetter
 
 MIN_CLEANUP_SIZE = 1_000
 
@@ -53,9 +54,11 @@ class EmbeddedDeadLetters:
         async with self._requests.adding:  # a concurrent call must not take the same ones
             found = await self._journal.read(lambda tables: tables.find_dead(ids))
             self._job.failed -= len(found)
-            for letter_id, _ in found:
+            for letter_id, _, _ in found:
                 self._journal.append("remove_dead", (letter_id,))
-        return [row for _, row in found]
+        settled = Counter(f"{SETTLED}/{error.partition(':')[0]}" for _, _, error in found)
+        self._job.count(settled)
+        return [row for _, row, _ in found]
 
 
 class EmbeddedNotes:

@@ -168,8 +168,10 @@ class EmbeddedFrontier:
     ) -> AddResult:
         async with self._requests.adding:
             await self._requests.seen.keys.prepare([entry.fingerprint for entry in entries if entry.dedup])
-            if seeds is not None and not self._job.seeds.advance(seeds, self._clock()):
-                return AddResult(0, len(entries))
+            if seeds is not None:
+                if not self._job.seeds.advance(seeds, self._clock()):
+                    return AddResult(0, len(entries))
+                self._job.count(seeds.refused)
             result = self._requests.add(entries, self._clock(), accepted)
         self._job.write()
         await self._journal.flush()

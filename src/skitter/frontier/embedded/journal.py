@@ -402,10 +402,10 @@ class MemoryTables:
             for letter_id, row, error, failed_at in found[:limit]
         ]  # fmt: skip
 
-    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow]]:
-        """Return dead letters by id, each with its request."""
+    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow, str]]:
+        """Return dead letters by id, each with its request and its error."""
         wanted = list(self._dead) if ids is None else list(dict.fromkeys(ids))
-        return [(letter_id, self._dead[letter_id][0]) for letter_id in wanted if letter_id in self._dead]
+        return [(letter_id, *self._dead[letter_id][:2]) for letter_id in wanted if letter_id in self._dead]
 
     def forget_visits(self) -> None:
         """Mark the dead letters: their URLs may be added again."""

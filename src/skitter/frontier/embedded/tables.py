@@ -118,8 +118,8 @@ class Tables(Protocol):
         """List dead letters by id."""
         ...
 
-    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow]]:
-        """Return dead letters by id (all for ``None``), each with its request."""
+    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow, str]]:
+        """Return dead letters by id (all for ``None``), each with its request and its error."""
         ...
 
     def forget_visits(self) -> None:
@@ -352,14 +352,14 @@ class SqliteTables:
             for number, fingerprint, slot, url, record, error, attempt, lost, at in rows
         ]
 
-    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow]]:
-        """Return dead letters by id, each with its request."""
+    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow, str]]:
+        """Return dead letters by id, each with its request and its error."""
         if ids is None:
-            rows = list(self.file.execute(f"SELECT id, {_COLUMNS} FROM dead ORDER BY id"))  # noqa: S608 - constants
+            rows = list(self.file.execute(f"SELECT id, {_COLUMNS}, error FROM dead ORDER BY id"))  # noqa: S608 - constants
         else:
-            query = f"SELECT id, {_COLUMNS} FROM dead WHERE id = ?"  # noqa: S608 - constants
+            query = f"SELECT id, {_COLUMNS}, error FROM dead WHERE id = ?"  # noqa: S608 - constants
             rows = [row for number in dict.fromkeys(ids) for row in self.file.execute(query, (number,))]
-        return [(row[0], RequestRow(*row[1:])) for row in rows]
+        return [(row[0], RequestRow(*row[1:-1]), row[-1]) for row in rows]
 
     # --- fingerprints ------------------------------------------------------------------------------------
 

@@ -203,7 +203,7 @@ class RedisFrontier:
             progress = None
             if seeds is not None:
                 before = self._seed_positions.get(seeds.token)
-                progress = (str(seeds.token), before, seeds.position, seeds.done, outbox)
+                progress = (str(seeds.token), before, seeds.position, seeds.done, outbox, seeds.refused)
             packed = encode((writer.names, written, progress))
             answer = await self.job.run_once("add", packed, *(("1",) if wants_report else ()))
             if seeds is not None:

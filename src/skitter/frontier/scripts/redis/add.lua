@@ -1,5 +1,6 @@
 -- add: add requests, and store the progress of the seeds if the requests are seeds.
--- ARGV: 5 names, entries, seeds (token, position before, position after, whether all are loaded, outbox), 6 see report()
+-- ARGV: 5 names, entries, seeds (token, position before, position after, whether all are loaded, outbox,
+--       counters to add), 6 see report()
 -- Returns the numbers of new, known and refused requests, and whether the seeds were accepted.
 begin(true)
 local names, entries, seeds = unpack(decode(ARGV[5]))
@@ -18,6 +19,9 @@ if seeds then
     call('HDEL', JOB, 'seed_token', 'seed_worker', 'seed_deadline')
   end
   put_outbox(seeds[5])
+  for counter, amount in pairs(seeds[6]) do
+    count(counter, amount)
+  end
 end
 local added, refused = insert(names, entries)
 return finish(added .. ' ' .. #entries - added - refused .. ' ' .. refused .. ' 1' .. report())

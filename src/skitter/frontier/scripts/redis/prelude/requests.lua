@@ -196,8 +196,10 @@ local function take_dead(numbers, last)
   end
   local taken_numbers = {}
   for i, letter in ipairs(letters) do
+    local error_length = struct.unpack('>I4', letter, 15)
     taken_numbers[i] = struct.unpack('>I6', letter)
-    letters[i] = sub(letter, 19 + struct.unpack('>I4', letter, 15))
+    count('settled/' .. string.match(sub(letter, 19, 18 + error_length), '^[^:]*'), 1)
+    letters[i] = sub(letter, 19 + error_length)
   end
   return letters, taken_numbers
 end
