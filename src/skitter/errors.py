@@ -56,6 +56,10 @@ class NoSeeds(SpiderError):
     """A spider without start requests. This is an error only for a job without seeds from outside."""
 
 
+class PageTooComplex(SkitterError):
+    """A page that would take too much memory or time to parse. The request becomes a dead letter."""
+
+
 class RetryRequest(SkitterError):
     """Raised by a callback to fetch its page again. The attempt counts, and the back-off applies."""
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from skitter.errors import RequestError, UsageError
+from skitter.errors import PageTooComplex, RequestError, UsageError
+from skitter.html.limits import DEFAULT_MEMORY, check_json, page_too_complex
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
 from skitter.link_extractor import Patterns, Words, select_hrefs
 from skitter.links import Links
@@ -55,8 +56,8 @@ class Response:
     """
 
     __slots__ = (
-        "_base", "_content_type", "_encoding", "_given_encoding", "_headers", "_selector", "_text",
-        "body", "ip", "latency", "protocol", "request", "status", "url",
+        "_base", "_content_type", "_encoding", "_given_encoding", "_headers", "_refusal", "_selector", "_text",
+        "body", "ip", "latency", "max_memory", "protocol", "request", "status", "url",
     )  # fmt: skip
 
     def __init__(
@@ -79,12 +80,15 @@ class Response:
         self.latency = latency
         self.ip = ip
         self.protocol = protocol
+        self.max_memory = DEFAULT_MEMORY
+        """Memory that the parsed page may take, in bytes: the setting ``max_page_memory``."""
         self._headers = headers
         self._given_encoding = self._encoding = encoding
         self._content_type: str | None = None
         self._text: str | None = None
         self._selector: Selector | None = None
         self._base: UrlBase | None = None
+        self._refusal = ""
 
     def replace(self, **changes: Any) -> Response:
         """Return a copy with some constructor arguments changed. The copy shares the body.
@@ -105,6 +109,7 @@ class Response:
         copy = Response(**(given | changes))
         if "body" not in changes and copy._encoding is None:
             copy._encoding = self._encoding
+        copy.max_memory = self.max_memory
         return copy
 
     # What the request brought along
@@ -202,8 +207,10 @@ class Response:
 
         The body is UTF-8, UTF-16 or UTF-32, with or without a byte order mark, whatever charset the server names (RFC
         8259, 8.1 and 11). The charset applies only to a body that is invalid in these encodings. Raises ValueError for
-        invalid JSON.
+        invalid JSON, and :class:`~skitter.errors.PageTooComplex` if the values take more than twice the setting
+        ``max_page_memory``.
         """
+        check_json(self.body, self.max_memory)
         encoding = self._given_encoding
         if encoding is None:
             try:
@@ -217,17 +224,36 @@ class Response:
     def selector(self) -> Selector:
         """The parsed page. XML and JSON are parsed by their media types, any other text as HTML.
 
-        Raises :class:`~skitter.errors.UsageError` for binary content.
+        Raises :class:`~skitter.errors.UsageError` for binary content, and :class:`~skitter.errors.PageTooComplex` if the
+        parsed page takes more than the setting ``max_page_memory``.
         """
         if self._selector is None:
+            if self._refusal:
+                raise page_too_complex(self._refusal)
             text = self.text
             if self.is_xml:
-                self._selector = parsel_backed_selector(text, "xml")
+                self._selector = parsel_backed_selector(text, "xml", self.max_memory)
             elif media_types.is_json(self.content_type):
+                check_json(self.body, self.max_memory)
                 self._selector = parsel_backed_selector(text, "json")
             else:
-                self._selector = Selector(text, base_url=self.url)
+                self._selector = Selector(text, base_url=self.url, max_memory=self.max_memory)
         return self._selector
+
+    def prepare(self) -> int:
+        """Decode and parse an HTML or XML page before its callback, in a thread: a large one would block the event loop.
+
+        Return the memory that the page takes, in bytes; ``max_memory`` if it is unknown. The error of a page that exceeds
+        a limit is raised when the page is used.
+        """
+        if not self.is_html and not self.is_xml:
+            return 0
+        try:
+            memory = self.selector.memory
+        except PageTooComplex as refusal:
+            self._refusal = str(refusal)  # the error itself would keep the page alive by its traceback
+            return 0
+        return self.max_memory if memory is None else memory
 
     def css(self, query: str) -> SelectorList:
         """Select with CSS; see :meth:`Selector.css <skitter.html.selector.Selector.css>`."""

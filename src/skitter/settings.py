@@ -18,6 +18,7 @@ import msgspec
 
 from skitter._version import VERSION
 from skitter.errors import SettingsError
+from skitter.html.limits import DEFAULT_MEMORY
 from skitter.politeness import HostLimits, LimitRule, Politeness, SlotUnit
 from skitter.queues import NAME_RULE, is_queue_name
 
@@ -313,6 +314,11 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     max_body: Annotated[int, Setting(
         "Maximum size of a body, both compressed and decompressed. A larger response fails.", unit="bytes", above=0, api=True,
     )] = 32 * 1024 * 1024
+    max_page_memory: Annotated[int, Setting(
+        "Maximum memory of a parsed page: its text and its trees. JSON may take twice as much. A larger page fails when its"
+        " callback selects from it.",
+        unit="bytes", above=0, api=True,
+    )] = DEFAULT_MEMORY
     reuse_connections: Annotated[bool, Setting(
         "Reuse connections. `False`: open a new connection for each request.", api=True,
     )] = True
@@ -436,6 +442,9 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         "Regular expression. Do not follow URLs that match it.", cli="--deny PATTERN", api=True,
     )] = ()
     max_url_length: Annotated[int, Setting("Maximum length of a URL.", above=0, api=True)] = 4096
+    max_links: Annotated[int, Setting(
+        "Maximum number of links followed from one page. The others are counted as `refused/page_links`.", above=0, api=True,
+    )] = 50_000
     fingerprint_keys: Annotated[tuple[str, ...], Setting(
         "Keys of `meta` whose values are part of the identity of every request.", api=True,
     )] = ()

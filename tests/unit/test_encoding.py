@@ -374,3 +374,36 @@ def test_any_bytes_are_read(body, content_type):
 @given(st.text(max_size=50))
 def test_an_unknown_label_never_raises(label):
     assert detect(b"<p>x</p>", f"text/html; charset={label}")
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "utf-8",
+        "cp1252",
+        "gb18030",
+        "shift_jis",
+        "euc_jp",
+        "iso2022_jp",
+        "big5hkscs",
+        "cp949",
+        "utf-16-le",
+        "utf-16",
+    ],
+)
+@given(body=st.binary(max_size=120), size=st.integers(4, 30))
+def test_a_large_body_is_decoded_in_parts_to_the_same_text(codec, body, size):
+    expected = decode(body, codec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skitter.web.encoding._LARGE", 0)
+        patch.setattr("skitter.web.encoding._PART", size)
+        assert decode(body, codec) == expected
+
+
+@given(text=st.text(max_size=60), tail=st.binary(max_size=3), size=st.integers(4, 30))
+def test_a_large_body_is_recognised_as_utf_8_in_parts(text, tail, size):
+    body = text.encode() + tail
+    expected = detect(body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skitter.web.encoding._PART", size)
+        assert detect(body) == expected

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import random
 import tracemalloc
 import zlib
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skitter.fetch.contract import BodyTooLarge, UndecodableBody
-from skitter.fetch.decoding import decode_body, zstd
+from skitter.fetch.decoding import MAX_STREAMS, decode_body, zstd
 
 TEXT = "".join(f"<p>paragraph {number} of a page</p>\n" for number in range(2000)).encode()
 PLENTY = 10_000_000
@@ -141,3 +142,26 @@ def test_a_zstd_window_above_8_mib_is_refused():
     coded = packer.compress(TEXT) + packer.flush()
     with pytest.raises(UndecodableBody):
         decode_body(coded, ["zstd"], PLENTY)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_body_of_too_many_streams_is_undecodable(coding):
+    empty = ENCODERS[coding](b"")
+    full = ENCODERS[coding](b"x")
+    assert decode(full * MAX_STREAMS, coding) == b"x" * MAX_STREAMS
+    with pytest.raises(UndecodableBody):
+        decode(empty * (MAX_STREAMS + 1), coding)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+@given(
+    parts=st.lists(st.integers(0, 200_000), min_size=2, max_size=4),
+    trailer=st.sampled_from([b"", b"\0\0", b"junk"]),
+)
+def test_consecutive_streams_of_any_length_come_back(coding, parts, trailer):
+    noise = random.Random(0)
+    data = [noise.randbytes(size) for size in parts]
+    coded = b"".join(ENCODERS[coding](part) for part in data)
+    assert decode(coded + trailer, coding) == b"".join(data)
+    with pytest.raises(UndecodableBody):
+        decode(coded[:-1], coding)

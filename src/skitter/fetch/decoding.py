@@ -26,6 +26,10 @@ ACCEPT_ENCODING = "zstd, gzip, br, deflate"
 MAX_CODINGS = 3
 """Maximum number of codings that may be applied to one body."""
 
+MAX_STREAMS = 4_096
+"""Maximum number of gzip members or zstd frames in one body. A body of 32 MiB
+from ``bgzip`` has 512."""
+
 _GZIP = 31
 _ZLIB = 15
 _RAW = -15
@@ -71,6 +75,13 @@ class _Stream(Protocol):
 
 def _expand(stream: _Stream, data: bytes, room: int, name: str) -> bytes:
     """Expand one whole stream into at most ``room`` bytes."""
+    output = _expand_part(stream, data, room, name)
+    if not stream.eof:
+        raise _truncated(name)
+    return output
+
+
+def _expand_part(stream: _Stream, data: bytes, room: int, name: str) -> bytes:
     try:
         # Asking for one byte more distinguishes a body of exactly the limit from a larger one.
         output = stream.decompress(data, max_length=room + 1)
@@ -78,9 +89,11 @@ def _expand(stream: _Stream, data: bytes, room: int, name: str) -> bytes:
         raise UndecodableBody(f"invalid {name} data: {error}") from error
     if len(output) > room:
         raise _too_large(name)
-    if not stream.eof:
-        raise UndecodableBody(f"truncated {name} data")
     return output
+
+
+def _truncated(name: str) -> UndecodableBody:
+    return UndecodableBody(f"truncated {name} data")
 
 
 def _too_large(name: str) -> BodyTooLarge:
@@ -100,13 +113,26 @@ def _expand_all(
     rest = stream.unused_data
     if not rest.startswith(magic):
         return output
-    parts, room = [output], limit - len(output)
-    while rest.startswith(magic):
-        stream = open_stream()
-        parts.append(_expand(stream, rest, room, name))
+    # Each stream copies what follows it, so the data is passed in small windows from here on.
+    parts, room, streams, position = [output], limit - len(output), 2, 0
+    stream = open_stream()
+    while window := rest[position : position + _WINDOW]:
+        position += len(window)
+        parts.append(_expand_part(stream, window, room, name))
         room -= len(parts[-1])
-        rest = stream.unused_data
-    return b"".join(parts)
+        if not stream.eof:
+            continue
+        position -= len(stream.unused_data)
+        if not rest.startswith(magic, position):
+            return b"".join(parts)
+        streams += 1
+        if streams > MAX_STREAMS:
+            raise UndecodableBody(f"too many {name} streams in one body: more than {MAX_STREAMS}")
+        stream = open_stream()
+    raise _truncated(name)
+
+
+_WINDOW = 32 * 1024
 
 
 def _gunzip(data: bytes, limit: int) -> bytes:

@@ -69,8 +69,7 @@ class HeaderGate:
         if not self._open:
             self._paused = True
             return _PAUSE
-        self._transfer.take_block(block)
-        return None
+        return self._transfer.take_block(block)
 
     async def _decide(self, status: int) -> None:
         headers = b"".join(self._lines[1:])

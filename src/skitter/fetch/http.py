@@ -20,6 +20,7 @@ from skitter.fetch.contract import (
     FetchError,
     ForbiddenAddress,
     HeaderHook,
+    ProtocolError,
     SendPermit,
     TooLate,
     UnsendableRequest,
@@ -189,6 +190,8 @@ class HttpFetcher:
                 raise TooLate("the request missed its time slot for this host") from None
             if transfer.refused:
                 raise forbidden(transfer.refused) from None
+            if transfer.is_fragmented:
+                raise ProtocolError("the body comes in chunks of a few bytes") from None
             if error.args[1].startswith("Connection died, tried") and not transfer.fresh:
                 raise _OnlyDeadConnections from None
             raise _error_of(transfer, error) from None
@@ -241,7 +244,7 @@ class HttpFetcher:
     async def _decoded(self, names: bytes, body: bytes) -> bytes:
         tokens = b",".join(_CONTENT_ENCODINGS(names)).decode("latin-1").split(",")
         codings = [name for token in tokens if (name := token.strip()) not in ("", "identity")]
-        if len(body) <= _DECODE_IN_THREAD:
+        if len(body) <= _DECODE_IN_THREAD and len(codings) < 2:  # each coding may multiply the size
             return decode_body(body, codings, self.settings.max_body)
         return await asyncio.to_thread(decode_body, body, codings, self.settings.max_body)
 

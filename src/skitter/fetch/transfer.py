@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import socket
 import time
@@ -24,6 +25,12 @@ _PROTOCOLS = {1: "http/1.0", 2: "http/1.1", 3: "h2", 30: "h3"}
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
 _SUPPRESS_CONNECT_HEADERS = 265  # pycurl has no name for it
 _WIRE_BUFFER = 128 * 1024
+_MAX_BLOCKS = 256
+"""Blocks of a body that are kept apart. A larger body is collected in one buffer, which takes less memory."""
+_TINY_BLOCKS = 65_536
+"""Blocks of a body after which it is refused, if their mean length is below the next limit: each costs half a
+microsecond."""
+_SHORTEST_BLOCK = 16
 _DEFAULT_HEADERS = {
     "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
     "Accept-Language": "en",
@@ -43,6 +50,8 @@ class Transfer:
     __slots__ = (
         "_base_headers",
         "_begun",
+        "_blocks",
+        "_buffer",
         "_ca_file",
         "_chunks",
         "_connects",
@@ -58,6 +67,7 @@ class Transfer:
         "curl",
         "fresh",
         "idle_checks",
+        "is_fragmented",
         "is_late",
         "seen_bytes",
     )
@@ -75,9 +85,10 @@ class Transfer:
         self._dialled = False
         self._base_headers = base_headers
         self._ca_file = ca_file
-        # Lists are the sinks: their append is compiled code, called once for a header line or a block.
         self._lines: list[bytes] = []
         self._chunks: list[bytes] = []
+        self._buffer: io.BytesIO | None = None
+        self._blocks = 0
         self._extra = False
         self._unusual = False
         self._permit: SendPermit | None = None
@@ -85,6 +96,8 @@ class Transfer:
         self._connects = False
         self.is_late = False
         """Whether the request was not sent because its permit had expired."""
+        self.is_fragmented = False
+        """Whether the transfer was ended because its body came in tiny chunks."""
         self.curl = pycurl.Curl()
         self.seen_bytes = -1
         """Number of bytes transferred at the last check of :class:`~skitter.fetch.stall.StallWatch`."""
@@ -97,7 +110,7 @@ class Transfer:
         curl, settings = self.curl, self._settings
         setopt = curl.setopt
         setopt(pycurl.HEADERFUNCTION, self._lines.append)
-        setopt(pycurl.WRITEFUNCTION, self._chunks.append)
+        setopt(pycurl.WRITEFUNCTION, self.take_block)
         setopt(pycurl.NOSIGNAL, 1)
         setopt(pycurl.PATH_AS_IS, 1)
         setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
@@ -232,19 +245,37 @@ class Transfer:
         """Store a line of the header."""
         self._lines.append(line)
 
-    def take_block(self, block: bytes) -> None:
-        """Store a part of the body."""
+    def take_block(self, block: bytes) -> int | None:
+        """Store a part of the body. The result is that of a write function of curl: 0 ends the transfer."""
         self._chunks.append(block)
+        return self._collect_blocks() if len(self._chunks) > _MAX_BLOCKS else None
+
+    def _collect_blocks(self) -> int | None:
+        if self._buffer is None:
+            self._buffer = io.BytesIO()
+        self._blocks += len(self._chunks)
+        self._buffer.writelines(self._chunks)
+        self._chunks.clear()
+        tiny = self._buffer.tell() < self._blocks * _SHORTEST_BLOCK
+        self.is_fragmented = tiny and self._blocks > _TINY_BLOCKS
+        return 0 if self.is_fragmented else None
+
+    def _body(self) -> bytes:
+        chunks, buffer = self._chunks, self._buffer
+        if buffer is None:
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        buffer.writelines(chunks)
+        return buffer.getvalue()  # without a copy
 
     def answer(self) -> tuple[bytes, bytes]:
         """Return the final header block with its status line, and the body as it was transferred.
 
         Raises :class:`~skitter.fetch.contract.Disconnected` for an incomplete header block.
         """
-        lines, chunks = self._lines, self._chunks
+        lines = self._lines
         if lines.count(b"\r\n") != 1:
             lines = _final_block(lines)
-        return b"".join(lines), chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return b"".join(lines), self._body()
 
     @property
     def answered(self) -> bool:
@@ -267,6 +298,8 @@ class Transfer:
         """Prepare the handle for the next request."""
         self._lines.clear()
         self._chunks.clear()
+        if self._buffer is not None:
+            self._buffer, self._blocks = None, 0
         self.idle_checks = 0
         self.seen_bytes = -1
         if self._unusual:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from skitter.html.limits import MemoryMeter
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
@@ -17,6 +19,9 @@ class Engine:
 
     parse: Callable[[str], Any]
     """Parse a page by the WHATWG rules in no-quirks mode, and return the document."""
+
+    parse_metered: Callable[[str, MemoryMeter], Any]
+    """Parse a large page likewise. Raises :class:`~skitter.errors.PageTooComplex` when the memory is used up."""
 
     root: Callable[[Any], Any]
     """Return the ``html`` element of a document."""
@@ -83,6 +88,7 @@ class Engine:
     """
 
 
+DOCTYPE = "<!DOCTYPE html>"
 _STANDARD = re.compile(r"\s*<!doctype\s+html\s*>", re.IGNORECASE)
 
 
@@ -92,4 +98,4 @@ def in_standards_mode(text: str) -> str:
     A missing or old doctype selects quirks mode, in which ``.Price`` also matches ``class=price`` (WHATWG DOM, 4.5).
     The parser ignores a second doctype.
     """
-    return text if _STANDARD.match(text) else f"<!DOCTYPE html>{text}"
+    return text if _STANDARD.match(text) else f"{DOCTYPE}{text}"

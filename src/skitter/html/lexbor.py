@@ -11,6 +11,7 @@ from typing import Any
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from skitter.html.engine import Engine, in_standards_mode
+from skitter.html.limits import MemoryMeter, check_nesting
 
 
 def _parse(text: str) -> LexborNode:
@@ -23,6 +24,11 @@ def _parse(text: str) -> LexborNode:
     if doctype is not None and doctype.tag == "-doctype":
         doctype.decompose()  # the engine would count it as a sibling of <html>
     return document
+
+
+def _parse_metered(text: str, meter: MemoryMeter) -> LexborNode:
+    check_nesting(text, meter)
+    return _parse(text)
 
 
 def _root(document: LexborNode) -> LexborNode:
@@ -128,6 +134,7 @@ def _remove(node: LexborNode) -> None:
 LEXBOR = Engine(
     anchors=False,
     parse=_parse,
+    parse_metered=_parse_metered,
     root=_root,
     select=_select,
     first=_first,

@@ -14,7 +14,11 @@ from typing import Any
 from lxml import etree
 from lxml.html import HtmlElement, html_parser
 
+from skitter.errors import PageTooComplex
 from skitter.html.engine import Engine
+
+MAX_ELEMENTS = 200_000
+"""Maximum size of a copy. An element of the copy takes 0.7 KB."""
 
 # Characters and names that HTML allows and XML does not.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -44,6 +48,11 @@ class LxmlTree:
                 element.append(last)
                 if engine.comment(child) is None:
                     pending.append(child)
+            if len(self._elements) > MAX_ELEMENTS:
+                raise PageTooComplex(
+                    f"the page has more than {MAX_ELEMENTS:,} elements, too many for a copy in lxml",
+                    remedy="use CSS, or XPath without the functions of lxml",
+                )
 
     def _copy_of(self, engine: Engine, node: Any) -> HtmlElement:
         comment = engine.comment(node)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, overload
 from skitter.errors import QueryError, UsageError
 from skitter.html.css import compile_css
 from skitter.html.engine import Engine
+from skitter.html.limits import ALWAYS_SAFE, DEFAULT_MEMORY, check_xml, meter_for
 from skitter.html.query import CssQuery, Take, through_tbody
 
 if TYPE_CHECKING:
@@ -104,13 +105,20 @@ def is_parsel(value: object) -> bool:
 
 
 class ParsedHtml:
-    """One HTML document."""
+    """One HTML document. Its tree may take ``max_memory`` bytes, together with the text."""
 
-    __slots__ = ("_lxml_tree", "base_url", "document", "engine", "namespaces", "root")
+    __slots__ = ("_lxml_tree", "base_url", "document", "engine", "memory", "namespaces", "root")
 
-    def __init__(self, text: str, engine: Engine, base_url: str) -> None:
+    def __init__(self, text: str, engine: Engine, base_url: str, max_memory: int) -> None:
         self.engine = engine
-        self.document = engine.parse(text)
+        self.memory = sys.getsizeof(text)
+        """Memory of the text and of its tree in bytes. The tree of a page that is always safe does not count."""
+        if len(text) <= ALWAYS_SAFE:
+            self.document = engine.parse(text)
+        else:
+            with meter_for(text, max_memory) as meter:
+                self.document = engine.parse_metered(text, meter)
+            self.memory += meter.used
         self.root = engine.root(self.document)
         self.base_url = base_url
         self.namespaces: dict[str, str] = {}
@@ -355,13 +363,18 @@ class Selector:
     """An element of a page, or a value selected from it.
 
     ``Selector(text)`` parses an HTML page or fragment, for example HTML inside JSON, and represents its ``html``
-    element. ``base_url`` is the URL that :attr:`root` reports for the document.
+    element. ``base_url`` is the URL that :attr:`root` reports for the document. ``max_memory``: number of bytes that the
+    text and its tree may take.
+
+    Raises :class:`~skitter.errors.PageTooComplex`.
     """
 
     __slots__ = ("_node", "_page")
 
-    def __init__(self, text: str, *, engine: Engine = _engine, base_url: str = "") -> None:
-        self._page = ParsedHtml(text, engine, base_url)
+    def __init__(
+        self, text: str, *, engine: Engine = _engine, base_url: str = "", max_memory: int = DEFAULT_MEMORY
+    ) -> None:
+        self._page = ParsedHtml(text, engine, base_url, max_memory)
         self._node = self._page.root
 
     def css(self, query: str) -> SelectorList:
@@ -502,6 +515,11 @@ class Selector:
         if self._node is self._page.root:
             raise _cannot_drop("the root of a page")
         self._page.drop(self._node)
+
+    @property
+    def memory(self) -> int | None:
+        """Memory of the page in bytes, as far as it was measured; ``None`` for XML and JSON."""
+        return self._page.memory
 
     def attribute_on_page(self, tag: str, attribute: str) -> list[str]:
         """Return an attribute of every element with a given name on the whole page, in one compiled call."""
@@ -785,6 +803,11 @@ class _ParselAdapter(Selector):
         return Selector(str(self.get())).structured_data(base_url)
 
     @property
+    def memory(self) -> int | None:
+        """``None``: unknown."""
+        return None
+
+    @property
     def root(self) -> Any:
         """The element of lxml, or the part of the JSON page."""
         return self._inner.root
@@ -815,8 +838,10 @@ class _ParselAdapter(Selector):
         return bool(self._inner)
 
 
-def parsel_backed_selector(text: str, kind: str) -> Selector:
-    """Return the selector of an ``"xml"`` or ``"json"`` text."""
+def parsel_backed_selector(text: str, kind: str, max_memory: int = DEFAULT_MEMORY) -> Selector:
+    """Return the selector of an ``"xml"`` or ``"json"`` text. Raises :class:`~skitter.errors.PageTooComplex`."""
+    if kind == "xml":
+        check_xml(text, max_memory)
     return _ParselAdapter(parsel_selector(text=text, type=kind))
 
 

@@ -14,13 +14,15 @@ from turbohtml import (
     Element,
     Formatter,
     Html,
+    IncrementalParser,
     Node,
     Text,
     XPath,
     parse,
 )
 
-from skitter.html.engine import Engine, in_standards_mode
+from skitter.html.engine import DOCTYPE, Engine, in_standards_mode
+from skitter.html.limits import MemoryMeter, parts_of
 from skitter.html.serial import like_lxml
 
 _PLAIN_SPACES = Html(formatter=Formatter.MINIMAL)
@@ -29,6 +31,25 @@ _PLAIN_SPACES = Html(formatter=Formatter.MINIMAL)
 
 def _parse(text: str) -> Document:
     return parse(in_standards_mode(text), positions=False)
+
+
+_PARTS_PER_TURN = 16
+
+
+def _parse_metered(text: str, meter: MemoryMeter) -> Document:
+    meter.check_runs(text)
+    with IncrementalParser(positions=False) as parser:
+        parser.feed(DOCTYPE)  # the parser ignores a second one
+        for number, part in enumerate(parts_of(text)):
+            if number % _PARTS_PER_TURN == 0:
+                meter.let_others_run()
+            before = meter.resident()
+            parser.feed(part)
+            meter.add(meter.resident() - before)
+        before = meter.resident()
+        document = parser.close()
+        meter.add(meter.resident() - before)
+    return document
 
 
 def _root(document: Document) -> Element:
@@ -139,6 +160,7 @@ def _html(node: Element) -> str:
 TURBO = Engine(
     anchors=True,
     parse=_parse,
+    parse_metered=_parse_metered,
     root=_root,
     select=Node.select,
     first=Node.select_one,

@@ -165,6 +165,7 @@ class JobBuilder:
             info.fingerprint_seed,
             known_forever=settings.visited_ttl is None and not settings.refetch_failed,
             fingerprint_keys=settings.fingerprint_keys,
+            max_links=settings.max_links,
             group_key=settings.group_key,
         )
 

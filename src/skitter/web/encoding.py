@@ -177,8 +177,55 @@ def decode(body: bytes, encoding: str) -> str:
 
     Invalid bytes become U+FFFD.
     """
-    text = body.decode("utf-8", "replace") if encoding == "utf-8" else to_unicode(body, encoding)
+    if len(body) > _LARGE:
+        text = _decode_in_parts(body, encoding)
+    else:
+        text = body.decode("utf-8", "replace") if encoding == "utf-8" else to_unicode(body, encoding)
     return text.removeprefix("\ufeff")
+
+
+_LARGE = 256 * 1024
+_PART = 64 * 1024
+"""Bytes of a large body that are decoded at once: other threads have to wait for as long."""
+
+
+def _decode_in_parts(body: bytes, encoding: str) -> str:
+    view = memoryview(body)
+    windows = (view[start : start + _PART] for start in range(0, len(body), _PART))
+    try:
+        if (table := _single_byte_table(encoding)) is not None:  # no call of an error handler for each byte
+            return "".join(codecs.charmap_decode(window, "strict", table)[0] for window in windows)
+        if codecs.lookup(encoding).name == "gb18030":  # w3lib's error handler needs whole characters
+            between = re.compile(rb".{0,%d}[\x00-\x2f]|.+" % _PART, re.DOTALL)
+            return "".join(to_unicode(part[0], encoding) for part in between.finditer(body))
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        return "".join([*map(decoder.decode, windows), decoder.decode(b"", final=True)])
+    except (LookupError, UnicodeError):  # no incremental decoder, or one that needs a byte order mark
+        return to_unicode(body, encoding)
+
+
+_SINGLE_BYTE = re.compile(r"(?:cp(?:125\d|866|874)|iso8859-\d+|koi8-[ru]|mac-\w+)")
+
+
+@lru_cache(maxsize=64)
+def _single_byte_table(encoding: str) -> str | None:
+    """Return the characters of all bytes in an encoding with one byte per character, or ``None`` for another encoding."""
+    if _SINGLE_BYTE.fullmatch(codecs.lookup(encoding).name) is None:
+        return None
+    return "".join(bytes([byte]).decode(encoding, "replace") for byte in range(256))
+
+
+def _invalid_utf8(body: bytes) -> int | None:
+    """Return the position of the first byte that is not UTF-8. A large body is checked without a copy of its text."""
+    view, position = memoryview(body), 0
+    while position < len(body):
+        part = view[position : position + _PART]
+        try:
+            _, valid = codecs.utf_8_decode(part, "strict", position + len(part) == len(body))
+        except UnicodeDecodeError as error:
+            return position + error.start
+        position += valid
+    return None
 
 
 @lru_cache(maxsize=1024)
@@ -229,12 +276,8 @@ def _by_zero_bytes(body: bytes) -> str | None:
 
 
 def _by_content(body: bytes) -> str:
-    try:
-        body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if _is_damaged_utf8(body[max(0, error.start - _DAMAGE_BYTES) : error.start + _DAMAGE_BYTES]):
-            return "utf-8"
-    else:
+    invalid = _invalid_utf8(body)
+    if invalid is None or _is_damaged_utf8(body[max(0, invalid - _DAMAGE_BYTES) : invalid + _DAMAGE_BYTES]):
         return "utf-8"
     label = load_detector()(body[:_DETECTION_BYTES])
     codec = _usable(resolve_encoding(label)) if label else None

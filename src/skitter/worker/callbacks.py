@@ -7,8 +7,9 @@ import inspect
 import time
 import traceback
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: A
 async def results_of(given: Any) -> list[Any]:
     """Return all results of a callback whose call returned ``given``."""
     if given.__class__ is GeneratorType:
-        return list(given)
+        return await _all_of(given)
     if inspect.isawaitable(given):
         given = await given
     if isinstance(given, AsyncIterable):
@@ -139,6 +140,21 @@ async def results_of(given: Any) -> list[Any]:
         f"a callback returned an unsupported {type(given).__name__}: {given!r:.60}",
         remedy="yield items (dict, dataclass, attrs, pydantic) and requests",
     )
+
+
+_TURN = 500
+"""Results of a generator that are taken before other tasks have their turn."""
+
+
+async def _all_of(generator: Iterator[Any]) -> list[Any]:
+    results = list(islice(generator, _TURN))
+    while len(results) % _TURN == 0 and results:
+        await asyncio.sleep(0)
+        more = list(islice(generator, _TURN))
+        if not more:
+            break
+        results += more
+    return results
 
 
 def describe(error: BaseException) -> str:

@@ -8,8 +8,9 @@ they differ only in their URL.
 from __future__ import annotations
 
 import math
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ from skitter.scope import Scope
 from skitter.web.urls import host_of, identity, join_all, normalize
 
 DUPLICATE = "duplicate"
+PAGE_LINKS = "page_links"
+"""The reason to refuse the links of a page beyond ``max_links``."""
 _IDENTITY_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter"})
 """Fields that are part of the identity of a request. Links with one of them are processed one by one."""
 _MAX_CACHED_ORIGINS = 65_536
@@ -209,12 +212,32 @@ class CallbackResult(msgspec.Struct):
     """Number of links that were checked."""
 
 
+_TURN = 2_000
+"""Links or other results that are collected before other tasks have their turn."""
+
+
+def turns_of(results: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Divide the results of a callback, with their links, into parts that are collected quickly."""
+    for start in range(0, len(results), _TURN):
+        part = results[start : start + _TURN]
+        if all(result.__class__ is not Links or len(result) <= _TURN for result in part):
+            yield part
+            continue
+        for result in part:
+            if result.__class__ is Links:
+                for first in range(0, len(result), _TURN):
+                    yield [Links(result.base_url, result.hrefs[first : first + _TURN], result.fields)]
+            else:
+                yield [result]
+
+
 class LinkCollector:
     """Applies scope, politeness and request identity to the results of callbacks.
 
     ``known_forever``: a URL in the frontier stays known, so its links need no further check.
     ``fingerprint_keys``: keys of ``meta`` that are part of the identity of every request.
     ``group_key``: the key of ``meta`` that names the group of a request. Requests inherit the group of their page.
+    ``max_links``: number of links of one page that are followed.
     """
 
     def __init__(
@@ -226,12 +249,14 @@ class LinkCollector:
         known_forever: bool = True,
         fingerprint_keys: tuple[str, ...] = (),
         group_key: str | None = None,
+        max_links: int = sys.maxsize,
     ) -> None:
         self._scope = scope
         self._politeness = politeness
         self._seed = fingerprint_seed
         self._fingerprint_keys = fingerprint_keys
         self._group_key = group_key
+        self._max_links = max_links
         self.cache = LinkCache(known_forever=known_forever)
         self._origins: dict[str, tuple[str | None, str]] = {}
 
@@ -240,13 +265,18 @@ class LinkCollector:
         group = request.meta.get(self._group_key) if self._group_key is not None else None
         return "" if group is None else str(group)
 
-    def collect(self, results: Iterable[Any], parent: Request) -> CallbackResult:
+    def collect(
+        self, results: Iterable[Any], parent: Request, found: CallbackResult | None = None
+    ) -> CallbackResult:
         """Sort the results of a callback. The depth of a request is always that of its parent + 1.
+
+        ``found``: what earlier results of the same callback gave, to be extended.
 
         Raises :class:`~skitter.errors.SpiderError` for an object that is neither item nor request, and
         :class:`~skitter.errors.RequestError` for a request that cannot be stored.
         """
-        found = CallbackResult([], [], [], defaultdict(int))
+        if found is None:
+            found = CallbackResult([], [], [], defaultdict(int))
         requests: list[Request] = []
         for result in results:
             kind = result.__class__
@@ -275,7 +305,19 @@ class LinkCollector:
         limit = parent.depth_limit
         return self._scope.too_deep(depth) or (limit is not None and depth > limit)
 
+    def _admit(self, found: CallbackResult, amount: int) -> int:
+        """Return how many of some more links of the page are followed, and count the others."""
+        followed = found.links - found.refused.get(PAGE_LINKS, 0)
+        admitted = max(0, min(amount, self._max_links - followed))
+        if admitted < amount:
+            found.links += amount - admitted
+            found.refused[PAGE_LINKS] += amount - admitted
+        return admitted
+
     def _collect_links(self, found: CallbackResult, links: Links, parent: Request) -> None:
+        admitted = self._admit(found, len(links))
+        if admitted < len(links):
+            links = Links(links.base_url, links.hrefs[:admitted], links.fields)
         hrefs = links.hrefs
         depth = parent.depth + 1
         if self._too_deep(parent, depth):
@@ -316,6 +358,7 @@ class LinkCollector:
 
         A request whose URL is in the cache costs only the look-up: it is neither copied nor fingerprinted.
         """
+        requests = requests[: self._admit(found, len(requests))]
         found.links += len(requests)
         if self._too_deep(parent, parent.depth + 1):
             found.refused[reasons.DEPTH] += len(requests)

@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
-from skitter.errors import DeferRequest, RetryRequest, SkitterError, UndecodableRecord
+from skitter.errors import DeferRequest, PageTooComplex, RetryRequest, SkitterError, UndecodableRecord
 from skitter.fetch.contract import Aborted, Fetcher, FetchError, ProxyError, fetch_with_hook
 from skitter.frontier.records import Entry, Lease, Resolution
+from skitter.html.limits import ALWAYS_SAFE
 from skitter.item import item_fields
 from skitter.request import Request, decode_request
 from skitter.response import Response
@@ -28,7 +29,8 @@ from skitter.worker.callbacks import CallbackPacer, describe, find_callback, run
 from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
-from skitter.worker.links import LinkBatch, LinkCollector
+from skitter.worker.large_pages import LARGE, LargePages
+from skitter.worker.links import CallbackResult, LinkBatch, LinkCollector, turns_of
 from skitter.worker.origins import CONTACT_GRACE, Origins, Standing
 from skitter.worker.retry import (
     DONE,
@@ -55,7 +57,7 @@ class Page:
     """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
 
     __slots__ = (
-        "batches", "began", "counters", "decision", "entries", "items", "lease", "origin", "request", "response",
+        "batches", "began", "counters", "decision", "entries", "items", "lease", "origin", "request", "response", "share",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, request: Request) -> None:
@@ -72,6 +74,8 @@ class Page:
         self.entries: list[Entry] = []
         self.batches: list[LinkBatch] = []
         self.counters: dict[str, int] = {}
+        self.share = 0
+        """Memory that a large page takes of :class:`~skitter.worker.large_pages.LargePages`."""
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter. It takes effect with the commit of the page."""
@@ -135,6 +139,7 @@ class RequestPipeline:
         self._before_send_hooks, self._on_headers_hooks = hooks["before_send"], hooks["on_headers"]
         self._pacer = CallbackPacer()
         self._blocked_statuses = fetcher.capabilities.blocked_statuses
+        self._large_pages = LargePages(settings.max_page_memory)
 
     async def process(self, inflight: InflightRequest) -> Page | None:
         """Process one request. ``None``: release its lease."""
@@ -163,9 +168,12 @@ class RequestPipeline:
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
-            text = f"callback: {describe(error)}"
+            kind = "too_complex" if isinstance(error, PageTooComplex) else "callback"
+            text = f"{kind}: {describe(error)}"
             log.error("%s: %s", lease.url, describe(error), exc_info=_needs_traceback(error))  # noqa: TRY400 - some are expected
             await self._failed(page, error, self._decide_failure(page, text, retryable=False))
+        finally:
+            self._large_pages.give(page.share)
         if page.request.depth == 0:
             self._report_seed(page)
         return page
@@ -263,6 +271,8 @@ class RequestPipeline:
             response = await self._fetcher.fetch(request, permit=inflight)
         status = response.status
         self._origins.answered(page.origin)
+        if len(response.body) > LARGE:
+            page.share = await self._large_pages.take(response)
         inflight.finish_fetch(
             response.latency, refused=status in THROTTLED, retry_after=_retry_after(response)
         )
@@ -422,6 +432,10 @@ class RequestPipeline:
 
     async def _parse(self, page: Page, response: Response) -> None:
         callback = find_callback(self._spider, _name(page.request.callback))
+        if len(response.body) > ALWAYS_SAFE:
+            response.max_memory = self._settings.max_page_memory
+        if page.share:
+            page.share = await self._large_pages.prepare(response, page.share)
         await self._pacer.wait()
         results = await run_callback(callback, response, **page.request.cb_kwargs)
         await self._collect(page, results, response)
@@ -432,7 +446,10 @@ class RequestPipeline:
 
     async def _collect(self, page: Page, results: list[Any], response: Response | None) -> None:
         """Sort the results of user code into items and links, and run ``before_save``."""
-        found = self._links.collect(results, page.request)
+        if response is not None and len(response.body) > LARGE:
+            found = await self._collect_in_turns(results, page.request)
+        else:
+            found = self._links.collect(results, page.request)
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
@@ -446,6 +463,13 @@ class RequestPipeline:
             page.count(f"refused/{reason}", amount)
         if page.items:
             page.count("items", len(page.items))
+
+    async def _collect_in_turns(self, results: list[Any], parent: Request) -> CallbackResult:
+        found = self._links.collect((), parent)
+        for part in turns_of(results):
+            self._links.collect(part, parent, found)
+            await asyncio.sleep(0)
+        return found
 
     # --- decisions -------------------------------------------------------------------------------------
 

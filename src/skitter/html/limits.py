@@ -1,0 +1,242 @@
+"""Limits on the memory and the time that a parsed page may take.
+
+A parser may need far more memory than the page is long: a page of 60 KB can describe a tree of a million elements.
+Pages above :data:`ALWAYS_SAFE` are therefore parsed in parts, and the growth of the process is measured after each part.
+The design note "Limits" has the figures.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from skitter.errors import PageTooComplex
+
+ALWAYS_SAFE = 20_000
+"""Number of characters below which every page is parsed in one step: none takes more than 260 MB or 200 ms."""
+DEFAULT_MEMORY = 96 * 1024 * 1024
+"""Default of the setting ``max_page_memory``."""
+
+_PART = 4096
+"""Characters passed to a parser at once. The worst known part takes 60 MB and 50 ms."""
+_JSON_SHARE = 2
+"""JSON is parsed from bytes, without a text beside it, so its values may take twice the memory."""
+_MAX_ATTRIBUTES = 2_000
+"""Attributes of one tag. The time of libxml2 and Lexbor grows with their square."""
+
+
+class MemoryMeter:
+    """Measures the memory that a page takes, inside a ``with`` block. ``limit``: bytes that it may take."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(0, limit)
+        """Bytes that the page may take."""
+        self._used = 0
+        self._source = os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
+        self._buffer = ctypes.create_string_buffer(64)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._source is not None:
+            os.close(self._source)
+
+    def resident(self) -> int:
+        """Return the memory of this process in bytes. On systems without ``/proc``, its peak.
+
+        No other Python thread runs meanwhile, so the memory that a thread takes between two calls is its own.
+        """
+        if self._source is None:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            return peak if sys.platform == "darwin" else peak * 1024
+        _LIBC.pread(self._source, self._buffer, 64, _START)
+        return int(self._buffer.raw.split(None, 2)[1]) * _PAGE_SIZE
+
+    def let_others_run(self) -> None:
+        """Give other threads their turn, at a moment at which their memory is not measured."""
+        time.sleep(0)
+
+    def add(self, amount: int) -> None:
+        """Count memory of the page. Raises :class:`~skitter.errors.PageTooComplex` above the limit."""
+        self._used += max(0, amount)
+        if self._used > self.limit:
+            raise page_too_complex(f"the tree of the page takes more than {self.limit:,} bytes")
+
+    @property
+    def used(self) -> int:
+        """Memory that was counted."""
+        return self._used
+
+    def check_runs(self, text: str) -> None:
+        """Raise :class:`~skitter.errors.PageTooComplex` for a text node that would exceed the limit.
+
+        A parser collects a text node and builds it in one step, which cannot be measured before.
+        """
+        longest = max(1, (self.limit - self._used) // _BYTES_PER_CHARACTER)
+        position = 0
+        while len(text) - position > longest:
+            tag = text.rfind("<", position, position + longest)
+            if tag < 0:
+                raise page_too_complex(f"the page contains a text of more than {longest:,} characters")
+            position = tag + 1
+
+
+_BYTES_PER_CHARACTER = 24
+"""Memory of a character of a text node in the default engine while it is built."""
+_SMALL_TREE = 32 * 1024 * 1024
+_BYTES_PER_CHARACTER_OF_PAGE = 64
+"""Ordinary pages take 8 to 12, and pages of empty elements 42."""
+_LIBC = ctypes.PyDLL(None)
+"""The C library, called without releasing the global interpreter lock."""
+_START = ctypes.c_long(0)
+_PAGE_SIZE = resource.getpagesize()
+
+
+def largest_tree(length: int, memory: int) -> int:
+    """Return the number of bytes that the tree of a page of this length may take, if no page may take more than ``memory``.
+
+    A page of moderate size is parsed on the event loop, so its tree may not take as much as that of a large page.
+    """
+    return min(memory, _SMALL_TREE + length * _BYTES_PER_CHARACTER_OF_PAGE)
+
+
+def meter_for(text: str, memory: int) -> MemoryMeter:
+    """Return a meter for the tree of a page that may take ``memory`` bytes together with its text."""
+    return MemoryMeter(min(memory - sys.getsizeof(text), largest_tree(len(text), memory)))
+
+
+def page_too_complex(message: str) -> PageTooComplex:
+    """Return the error of a page that exceeds a limit."""
+    return PageTooComplex(
+        message, remedy="raise max_page_memory to parse larger pages", field="max_page_memory"
+    )
+
+
+def parts_of(text: str) -> Iterator[str]:
+    """Return a text in parts that a parser can take one by one."""
+    return (text[start : start + _PART] for start in range(0, len(text), _PART))
+
+
+_LONG = _MAX_ATTRIBUTES * 2
+_LONG_TAG = re.compile(rf"<[a-zA-Z][^<>]{{{_LONG - 2},}}")
+_SEARCH_PART = 1_000_000
+_QUOTED_VALUE = re.compile(r"""(?<=[^\s=/])\s*=\s*(?:"[^"]*"|'[^']*')""")
+_SEPARATORS = re.compile(r"[\s/]+[^\s/>]")
+
+
+def check_attributes(text: str) -> None:
+    """Raise :class:`~skitter.errors.PageTooComplex` for a tag with too many attributes."""
+    for tag in _long_tags(text):
+        outside = _QUOTED_VALUE.sub("", tag)
+        if len(outside) >= _LONG and _exceeds(_SEPARATORS, outside, _MAX_ATTRIBUTES):
+            raise page_too_complex(f"a tag has more than {_MAX_ATTRIBUTES} attributes")
+
+
+def _long_tags(text: str) -> Iterator[str]:
+    """Return the tags that may have too many attributes. The text is searched in parts, because a search blocks threads."""
+    position = 0
+    while position < len(text):
+        end = position + _SEARCH_PART
+        if (start := _LONG_TAG.search(text, position, end + _LONG)) is not None:
+            tag = _LONG_TAG.match(text, start.start())
+            assert tag is not None  # the part of it that was found is long enough
+            yield tag[0]
+            end = tag.end()
+        position = end
+
+
+def _exceeds(pattern: re.Pattern[str], text: str, limit: int) -> bool:
+    return any(number >= limit for number, _ in enumerate(pattern.finditer(text)))
+
+
+def check_json(body: bytes, memory: int) -> None:
+    """Raise :class:`~skitter.errors.PageTooComplex` for JSON whose values would take too much memory."""
+    if len(body) > ALWAYS_SAFE:
+        _check_counts(body, _JSON_SIZES, memory * _JSON_SHARE)
+
+
+def check_xml(text: str, memory: int) -> None:
+    """Raise :class:`~skitter.errors.PageTooComplex` for XML whose tree would take too much memory or time."""
+    if len(text) > ALWAYS_SAFE:
+        _check_counts(text, _XML_SIZES, memory - sys.getsizeof(text))
+        check_attributes(text)
+
+
+def _check_counts(text: Any, sizes: Mapping[str, int], memory: int) -> None:
+    is_text = isinstance(text, str)
+    needed = sum(text.count(sign if is_text else sign.encode()) * size for sign, size in sizes.items())
+    if needed > memory:
+        raise page_too_complex(f"the parsed page would take about {needed:,} bytes")
+
+
+_JSON_SIZES = {"[": 64, "{": 232, ",": 40}
+"""Memory of an empty list, of a dict with one key, and of a value with its place in a container, in bytes."""
+_XML_SIZES = {"<": 310, "</": -140, "=": 290}
+"""Memory of an element with a text node, of what an end tag lacks, and of an attribute in libxml2, in bytes."""
+
+
+class _Nesting:
+    """The estimated shape of a tree."""
+
+    def __init__(self) -> None:
+        self.tags = self.depth = self.deepest = self.open = self.most_open = self.roots = 0
+
+    def add(self, name: str, *, closing: bool) -> None:
+        """Add a tag."""
+        self.tags += 1
+        if name in _FORMATTING:
+            self.open = max(0, self.open - 1) if closing else self.open + 1
+            self.most_open = max(self.most_open, self.open)
+        elif name in _ROOTS:
+            self.roots += 1
+        if name not in _UNNESTED:
+            self.depth = max(0, self.depth - 1) if closing else self.depth + 1
+            self.deepest = max(self.deepest, self.depth)
+
+    def check(self, text: str, limit: int) -> None:
+        """Raise :class:`~skitter.errors.PageTooComplex` if the tree takes too much time or memory."""
+        if max(self.tags * self.deepest, self.roots * len(text)) > _MAX_STEPS:
+            raise page_too_complex(f"the page nests {self.deepest} elements")
+        nodes = self.tags * self.most_open if self.most_open > _USUAL_OPEN else self.tags
+        if nodes * _NODE_SIZE > limit:
+            raise page_too_complex(f"the tree of the page has up to {nodes:,} elements")
+
+
+def check_nesting(text: str, meter: MemoryMeter) -> None:
+    """Raise :class:`~skitter.errors.PageTooComplex` for a page that Lexbor would need too much memory or time for.
+
+    Its time grows with the depth times the number of tags, and its memory with the number of formatting elements that
+    are never closed times the number of tags.
+    """
+    check_attributes(text)
+    nesting = _Nesting()
+    for number, found in enumerate(_TAG.finditer(text)):
+        nesting.add(found[2].lower(), closing=bool(found[1]))
+        if number % _CHECK_INTERVAL == 0:
+            nesting.check(text, meter.limit)
+    nesting.check(text, meter.limit)
+
+
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
+_ROOTS = frozenset({"html", "body"})
+_FORMATTING = frozenset(
+    {"b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
+)
+_UNNESTED = frozenset(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+    | {"dd", "dt", "li", "option", "p", "td", "th", "tr", "tbody", "thead", "tfoot"}
+)
+"""Elements without content, and elements whose end tags are optional."""
+_MAX_STEPS = 100_000_000
+"""Tags times depth. Lexbor takes 1.5 ns for each."""
+_NODE_SIZE = 120
+_CHECK_INTERVAL = 1_000
+"""Tags between two checks."""
+_USUAL_OPEN = 50

@@ -1,0 +1,175 @@
+"""Limits of a page: what exceeds them is refused before it takes the memory, and all other pages are read as before."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sites.hostile import PAGES
+from skitter import Request, Response
+from skitter.errors import PageTooComplex
+from skitter.frontier.records import Entry
+from skitter.html import limits
+from skitter.html.lexbor import LEXBOR
+from skitter.html.selector import Selector
+from skitter.html.turbo import TURBO
+from skitter.links import Links
+from skitter.politeness import Politeness
+from skitter.scope import Scope
+from skitter.worker.callbacks import results_of
+from skitter.worker.links import LinkCollector, turns_of
+
+ENGINES = pytest.mark.parametrize("engine", [TURBO, LEXBOR], ids=["turbohtml", "lexbor"])
+MB = 1_000_000
+PIECES = (
+    "<p>", "</p>", "<b>", "</b>", "<b a=1>", "<i class='x'>", "</i>", "<table>", "<td>", "</table>", "<div", ' a="1"', ">",
+    "<script>", "</script>", "<!--", "-->", "&amp;", "&am", "\r\n", "\r", "<select><option>", "<svg>", "<title>", "</title>",
+    "text ", "é", "漢字", "\U0001f600", "\0", "<a href=/x>", "</a>", "<![CDATA[", "]]>", "<br/>", "</br>", "<plaintext>", "<html x>",
+)  # fmt: skip
+
+
+def page_of(name):
+    answer = PAGES[name].answer()
+    return Response("http://a.test/", headers={"Content-Type": answer.content_type}, body=answer.body)
+
+
+@given(pieces=st.lists(st.sampled_from(PIECES), max_size=40), size=st.integers(1, 9))
+def test_a_page_that_is_parsed_in_parts_has_the_same_tree(pieces, size):
+    text = "".join(pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "_PART", size)
+        with limits.MemoryMeter(limits.DEFAULT_MEMORY) as meter:
+            in_parts = TURBO.parse_metered(text, meter)
+    assert TURBO.html(TURBO.root(in_parts)) == TURBO.html(TURBO.root(TURBO.parse(text)))
+
+
+@ENGINES
+@pytest.mark.parametrize(
+    "name", ["html-attributes", "body-attributes", "reopened", "formatting", "nested-div", "paragraphs"]
+)
+def test_a_page_whose_tree_would_fill_the_memory_is_refused(engine, name):
+    text = page_of(name).text
+    with pytest.raises(PageTooComplex) as refused:
+        Selector(text, engine=engine)
+    assert refused.value.field == "max_page_memory"
+
+
+@ENGINES
+def test_an_ordinary_page_of_five_megabytes_is_read(engine):
+    row = "<tr><td class=name>Name</td><td><a href='/item?a=1&amp;b=2'>a link</a></td></tr>\n"
+    page = Selector(f"<table>{row * (5 * MB // len(row))}</table>", engine=engine)
+    assert len(page.css("a::attr(href)")) == 5 * MB // len(row)
+
+
+@pytest.mark.parametrize("name", ["text", "zeros", "less-than", "long-link", "one-tag-open"])
+def test_a_long_text_is_refused_however_it_is_made(name):
+    with pytest.raises(PageTooComplex):
+        page_of(name).css("p")
+
+
+def test_more_memory_admits_a_larger_page():
+    response = Response("http://a.test/", headers={"Content-Type": "text/html"}, body=b"<p>" * 200_000)
+    response.max_memory = len(response.body)
+    with pytest.raises(PageTooComplex):
+        response.css("p")
+    response = response.replace()
+    response.max_memory = limits.DEFAULT_MEMORY
+    assert len(response.css("p")) == 200_000
+
+
+def test_a_prepared_page_is_refused_when_it_is_used():
+    response = page_of("reopened")
+    response.prepare()
+    assert response.text.startswith("<p>")
+    for use in (response.css, response.xpath, response.links):
+        with pytest.raises(PageTooComplex):
+            use("a")
+
+
+@pytest.mark.parametrize("name", ["json-lists", "xml-elements"])
+def test_json_and_xml_are_refused_before_they_take_the_memory(name):
+    response = page_of(name)
+    tracemalloc.start()
+    try:
+        with pytest.raises(PageTooComplex):
+            response.json() if name.startswith("json") else response.xpath("//a")
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(response.body) + MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_entities_of_an_xml_page_are_not_expanded():
+    assert page_of("xml-entities").xpath("string(/*)").get() in {"", None}
+
+
+def test_only_attributes_outside_of_values_count():
+    inside = "".join(f' data-{number}="a b c / d e f"' for number in range(500))
+    limits.check_attributes(f'<p{inside}><img src="data:image/png;base64,{"a/b " * 50_000}">')
+    for quote in ("", '"', "' '"):
+        with pytest.raises(PageTooComplex):
+            limits.check_attributes(f"<p {quote}{' a' * 3_000}{quote}>")
+
+
+def test_a_page_with_many_elements_has_no_copy_in_lxml():
+    page = Selector("<p>x" * 300_000)
+    assert len(page.xpath("//p")) == 300_000
+    with pytest.raises(PageTooComplex):
+        assert page.css("p")[0].root
+
+
+# --- links ------------------------------------------------------------------------------------------------------
+
+
+def collector(**options):
+    return LinkCollector(Scope(), Politeness(), 1, **options)
+
+
+def batch_of(amount):
+    return Links("http://a.test/", [f"/{number}" for number in range(amount)], {})
+
+
+def test_the_links_of_a_page_beyond_the_limit_are_counted():
+    parent = Request("http://a.test/")
+    single = [Request(f"http://a.test/single/{number}") for number in range(7)]
+    found = collector(max_links=10).collect([batch_of(8), *single, batch_of(3)], parent)
+    followed = sum(len(batch.urls) for batch in found.batches) + len(found.entries)
+    assert (followed, found.links, found.refused["page_links"]) == (10, 18, 8)
+
+
+def test_links_with_a_field_of_their_identity_are_limited_too():
+    links = Links("http://a.test/", ["/1", "/2", "/3"], {"dont_filter": True})
+    found = collector(max_links=2).collect([links], Request("http://a.test/"))
+    assert [entry.url for entry in found.entries] == ["http://a.test/1", "http://a.test/2"]
+    assert isinstance(found.entries[0], Entry)
+
+
+def test_results_collected_in_turns_are_the_same():
+    results = [
+        {"a": 1},
+        batch_of(5_000),
+        {"a": 2},
+        Request("http://a.test/x"),
+        *({"b": 1} for _ in range(3_000)),
+    ]
+    parent = Request("http://a.test/")
+    at_once, in_turns = collector(), collector()
+    found = in_turns.collect((), parent)
+    for part in turns_of(results):
+        assert sum(len(result) if isinstance(result, Links) else 1 for result in part) <= 2_000
+        in_turns.collect(part, parent, found)
+    expected = at_once.collect(results, parent)
+    assert found.items == expected.items
+    assert found.links == expected.links == 5_001
+
+    def urls(result):
+        return [url for batch in result.batches for url in batch.urls] + [
+            entry.url for entry in result.entries
+        ]
+
+    assert urls(found) == urls(expected)
+
+
+@pytest.mark.parametrize("amount", [0, 1, 499, 500, 501, 1_500])
+async def test_all_results_of_a_generator_are_taken(amount):
+    assert await results_of(number for number in range(amount)) == list(range(amount))
