@@ -196,7 +196,7 @@ def _decode_in_parts(body: bytes, encoding: str) -> str:
         if (table := _single_byte_table(encoding)) is not None:  # no call of an error handler for each byte
             return "".join(codecs.charmap_decode(window, "strict", table)[0] for window in windows)
         if codecs.lookup(encoding).name == "gb18030":  # w3lib's error handler needs whole characters
-            between = re.compile(rb".{0,%d}[\x00-\x2f]|.+" % _PART, re.DOTALL)
+            between = re.compile(rb".{0,%d}[\x00-\x7f]{6}[\x00-\x2f]|.+" % _PART, re.DOTALL)
             return "".join(to_unicode(part[0], encoding) for part in between.finditer(body))
         decoder = codecs.getincrementaldecoder(encoding)("replace")
         return "".join([*map(decoder.decode, windows), decoder.decode(b"", final=True)])
