@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
+from skitter._utils.patterns import LimitedPattern, SlowPattern, compile_pattern
 from skitter.errors import SettingsError
 from skitter.web.urls import host_of, normalize, registered_domain
+
+log = logging.getLogger("skitter.crawl")
 
 _SCHEMES = ("http://", "https://")
 
@@ -16,6 +20,8 @@ _SCHEMES = ("http://", "https://")
 SCHEME = "scheme"
 LENGTH = "length"
 DEPTH = "depth"
+SLOW_PATTERN = "slow-pattern"
+"""An ``allow`` or ``deny`` pattern takes too long for the URL."""
 HOST = "host"
 PATTERN = "pattern"
 UNPARSABLE = "unparsable"
@@ -84,10 +90,14 @@ class Scope:
     def _refuse_by_pattern(self, url: str) -> str | None:
         if self._prefixes and not url.startswith(self._prefixes):
             return PATTERN
-        if self._allow and not any(pattern.search(url) for pattern in self._allow):
-            return PATTERN
-        if any(pattern.search(url) for pattern in self._deny):
-            return PATTERN
+        try:
+            if self._allow and not any(pattern.search(url) for pattern in self._allow):
+                return PATTERN
+            if any(pattern.search(url) for pattern in self._deny):
+                return PATTERN
+        except SlowPattern as error:
+            log.warning("refused %r: %s", url[:200], error)
+            return SLOW_PATTERN
         return None
 
     def too_deep(self, depth: int) -> bool:
@@ -95,9 +105,9 @@ class Scope:
         return self.depth_limit is not None and depth > self.depth_limit
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _pattern(text: str) -> re.Pattern[str] | LimitedPattern:
     try:
-        return re.compile(text)
+        return compile_pattern(text)
     except re.error as error:
         raise SettingsError(
             f"invalid regular expression {text!r}: {error}",

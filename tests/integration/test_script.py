@@ -43,6 +43,13 @@ def test_an_expression_or_a_body_gives_its_value(engine, code, value):
         ("[].indexOf.call({length: 2 ** 52}, 1)", "ran longer than 0.3 s"),
         ("let a = []; while (true) a.push('x'.repeat(1e6))", "ran out of memory"),
         ("(function f() { f() })()", "Maximum call stack size exceeded"),
+        ("'x'.repeat(2 ** 29)", "ran out of memory"),
+        ("let s = 'x'; while (true) s += s", "string too long"),
+        ("new Array(2 ** 32 - 1).fill(0)", "ran out of memory"),
+        ("let a = []; for (let i = 0; i < 200000; i++) a = [a]; return a", "ran out of memory"),
+        ("JSON.parse('['.repeat(1e6))", "Maximum call stack size exceeded"),
+        ("eval('('.repeat(1e5))", "Maximum call stack size exceeded"),
+        ("2n ** (2n ** 30n)", "BigInt is too large"),
         ("Atomics.wait(new Int32Array(new SharedArrayBuffer(8)), 0, 0)", "cannot block"),
     ],
 )
@@ -94,6 +101,19 @@ def test_an_engine_that_nobody_closes_takes_its_process_along():
 
 
 PAGE = ScriptPage("http://x/", "<h1>Hi</h1><a href='/a'>x</a><a href='/b'>y</a> price: 12")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("while (true) ctx.output({a: 'x'.repeat(1000)})", "ran out of memory"),
+        ("ctx.xpath('//a[count(//a) > count(.//a)]').length", "ran longer than 0.3 s"),
+    ],
+)
+def test_a_rule_cannot_exhaust_its_engine_by_results_or_queries(engine, code, message):
+    with pytest.raises(ScriptError, match=message):
+        engine.run_rule(code, ScriptPage("http://x/", "<a>" * 20_000), {})
+    assert engine.evaluate("6 * 7", {}) == 42
 
 
 def test_a_rule_reads_its_page_and_gives_items_and_requests(engine):

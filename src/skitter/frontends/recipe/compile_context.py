@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from skitter._utils.patterns import LimitedPattern, compile_pattern
 from skitter.errors import SkitterError, did_you_mean
 from skitter.frontends.recipe.model import Selection
 from skitter.frontends.recipe.source import FieldPath, RecipeProblems
@@ -39,15 +40,15 @@ class CompileContext:
         """Add an error of another module as a problem."""
         self.problem(str(error), error.remedy, *parts)
 
-    def pattern(self, text: str, *parts: str | int) -> re.Pattern[str]:
+    def pattern(self, text: str, *parts: str | int) -> re.Pattern[str] | LimitedPattern:
         """Compile a regular expression. An invalid one is a problem, and is replaced by one without matches."""
         try:
-            return re.compile(text)
+            return compile_pattern(text)
         except re.error as error:
             self.problem(f"invalid regular expression {text!r}: {error}", "correct it", *parts)
             return re.compile("(?!)")
 
-    def patterns(self, texts: str | list[str], name: str) -> list[re.Pattern[str]]:
+    def patterns(self, texts: str | list[str], name: str) -> list[re.Pattern[str] | LimitedPattern]:
         """Compile one or several regular expressions."""
         if isinstance(texts, str):
             return [self.pattern(texts, name)]

@@ -29,10 +29,8 @@ class LinkRule:
         self.page = compile_context.page(follow.page)
         self._finder = Finder(follow, compile_context)
         self._each = None if follow.each is None else Finder(follow.each, compile_context.at("each"))
-        match, skip = (
-            compile_context.patterns(follow.match, "match"),
-            compile_context.patterns(follow.skip, "skip"),
-        )
+        match: Any = compile_context.patterns(follow.match, "match")
+        skip: Any = compile_context.patterns(follow.skip, "skip")
         self._filter = LinkFilter(allow=match, deny=skip) if match or skip else None
         self._url = None if follow.url is None else Template(follow.url)
         self._data = ObjectReader(follow.data, compile_context.at("data")) if follow.data else None
