@@ -10,6 +10,7 @@ import msgspec
 import xxhash
 from msgspec.structs import force_setattr
 
+from skitter.browsing import Browsing, browsing_of
 from skitter.errors import MissingFingerprintKey, RequestError, UndecodableRecord
 from skitter.queues import NAME_RULE, is_queue_name
 from skitter.web.urls import canonical
@@ -68,6 +69,12 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         Time limit for the whole transfer in seconds, and maximum number of retries. ``None``: the settings apply.
     ``proxy``
         Proxy URL for this request (``http://user:password@host:port``, ``socks5h://...``).
+    ``fetcher``
+        Name of the fetcher: ``http``, ``browser``, ``adaptive``, or a plugin. Empty, the default: the first of
+        ``fetcher_rules`` that matches, or else the setting ``fetcher``.
+    ``browsing``
+        How a browser loads the page: a :class:`~skitter.browsing.Browsing` or the same as a dict, with actions such as
+        ``{"do": "click", "selector": "#more"}``. ``None``: the rule or the settings apply.
     ``referer``, ``redirects``
         URL of the page that linked to this request, and the chain of URLs that redirected to it. Set by the engine.
     ``cookie_hop``
@@ -98,6 +105,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     cookie_hop: int = 0
     depth_limit: int | None = None
     queue: str = ""
+    fetcher: str = ""
+    browsing: Browsing | None = None
 
     def __post_init__(self) -> None:
         if self.method != "GET" and not self.method.isupper():
@@ -110,6 +119,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
             force_setattr(self, "errback", _name_of(errback))
         if self.body.__class__ is not bytes:
             force_setattr(self, "body", _to_bytes(self.body))
+        if self.browsing is not None:
+            force_setattr(self, "browsing", browsing_of(self.browsing))
         if self.queue and not is_queue_name(self.queue):
             raise RequestError(f"request {self.url!r} has queue {self.queue!r:.80}", remedy=NAME_RULE)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -34,6 +35,22 @@ _LINK_QUERIES = (
 )
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class OpenPage(Protocol):
+    """A page in a browser that is open for a callback."""
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the page has ended before the callback; ``None`` if it has not."""
+        ...
+
+    async def close(self) -> None:
+        """Close the page. Only the first call has an effect."""
+        ...
+
+
 class Response:
     """The answer to one request.
 
@@ -51,13 +68,23 @@ class Response:
         Seconds from sending the request to the first byte of the answer.
     ``ip``, ``protocol``
         Address of the server, and ``http/1.1`` or ``h2``; empty if unknown.
+    ``moved_to``
+        Request that replaces this page, if it changed its address by script, by meta refresh or by an action in a browser.
+        The worker queues it like a redirect. ``None`` for every other response.
+    ``page``
+        The open page in the browser, as an object of Playwright, if the request asks for it with ``keep_page``. The engine
+        closes it when the callback has ended. Otherwise ``None``.
+    ``captured``
+        Results of the actions ``evaluate``, ``screenshot`` and ``pdf``, by their names. Pictures are bytes, or with the
+        setting ``capture_dir`` the names of their files.
     ``encoding``
         Name of the Python codec of ``text`` and :meth:`json`. Default: detected from the body.
     """
 
     __slots__ = (
         "_base", "_content_type", "_encoding", "_given_encoding", "_headers", "_refusal", "_selector", "_text",
-        "body", "ip", "latency", "max_memory", "protocol", "request", "status", "url",
+        "body", "captured", "ip", "latency", "max_memory", "moved_to", "open_page", "page",
+        "protocol", "request", "status", "url",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +99,9 @@ class Response:
         ip: str = "",
         protocol: str = "",
         encoding: str | None = None,
+        moved_to: Request | None = None,
+        captured: Mapping[str, Any] = _NOTHING,
+        page: Any = None,
     ) -> None:
         self.url = url
         self.status = status
@@ -82,6 +112,11 @@ class Response:
         self.protocol = protocol
         self.max_memory = DEFAULT_MEMORY
         """Memory that the parsed page may take, in bytes: the setting ``max_page_memory``."""
+        self.moved_to = moved_to
+        self.captured = captured
+        self.page = page
+        self.open_page: OpenPage | None = None
+        """Owner of ``page``, for the engine."""
         self._headers = headers
         self._given_encoding = self._encoding = encoding
         self._content_type: str | None = None
@@ -105,8 +140,12 @@ class Response:
             "ip": self.ip,
             "protocol": self.protocol,
             "encoding": self._given_encoding,
+            "moved_to": self.moved_to,
+            "captured": self.captured,
+            "page": self.page,
         }
         copy = Response(**(given | changes))
+        copy.open_page = self.open_page
         if "body" not in changes and copy._encoding is None:
             copy._encoding = self._encoding
         copy.max_memory = self.max_memory

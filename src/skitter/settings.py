@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from skitter._version import VERSION
+from skitter.browsing import WaitUntil
 from skitter.errors import SettingsError
 from skitter.html.limits import DEFAULT_MEMORY
 from skitter.politeness import HostLimits, LimitRule, Politeness, SlotUnit
@@ -362,6 +363,10 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     fetcher: Annotated[Any, Setting(
         "Fetcher: a name, `package.module:Name`, or an object. See `skitter.fetch.contract`.",
     )] = "http"
+    fetcher_rules: Annotated[tuple[dict[str, Any], ...], Setting(
+        "Fetchers by domain or URL: each rule has `domain_glob`, `domain_regexp` or `url_regexp`, and a `fetcher` or"
+        " `browsing`. The first match wins; `Request.fetcher` overrides it.", api=True,
+    )] = ()
     cache_dir: Annotated[str | None, Setting(
         "Folder of a cache of responses, for development. Only GET requests are cached, whatever the server says about"
         " freshness. The folder may be deleted at any time. `None`: no cache.",
@@ -394,6 +399,53 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     cookie_file: Annotated[str | None, Setting(
         "File of initial cookies for every session: a `cookies.txt`, or the cookie database of a browser.",
     )] = None
+
+    browser_executable: Annotated[str, Setting(
+        "Browser: a program name or a path. Empty: `chromium-headless-shell`, `chromium` or Chrome, whichever is found first.",
+        section="Browser",
+    )] = ""
+    browser_url: Annotated[str | None, Setting(
+        "DevTools URL of a running browser (`http://` or `ws://`). `None`: each worker starts its own.",
+    )] = None
+    browser_sandbox: Annotated[bool, Setting("Run the browser in its sandbox. Chromium refuses it for the root user.")] = True
+    browser_pages: Annotated[int, Setting(
+        "Number of pages that the browser of a worker loads at the same time.", above=0, api=True,
+    )] = 4
+    browser_max_pages: Annotated[int, Setting(
+        "Number of pages after which a worker replaces its browser.", unit="pages", above=0,
+    )] = 1000
+    browser_memory: Annotated[int, Setting(
+        "Memory of the browser's processes above which a worker replaces it.", unit="bytes", above=0,
+    )] = 2 * 1024**3
+    wait_until: Annotated[WaitUntil, Setting(
+        "Event after which a page in the browser counts as loaded: `commit`, `domcontentloaded`, `load` or `networkidle`.",
+        api=True,
+    )] = "load"
+    blocked_resources: Annotated[tuple[str, ...], Setting(
+        "Kinds of resources that the browser does not load: `image`, `font`, `media`, `stylesheet`, `script`, `xhr`, `fetch`"
+        " and others of the DevTools protocol.", api=True,
+    )] = ("image", "font", "media")
+    page_timeout: Annotated[float, Setting(
+        "Time limit for a page in the browser, with its actions. `Request.timeout` overrides it.",
+        unit="s", above=0, api=True,
+    )] = 60.0
+    page_max_requests: Annotated[int, Setting(
+        "Maximum number of sub-requests of a page. A page that sends more fails.", above=0, api=True,
+    )] = 500
+    page_max_bytes: Annotated[int, Setting(
+        "Maximum amount of data that a page receives, with all its sub-requests. A page that receives more fails.",
+        unit="bytes", above=0, api=True,
+    )] = 64 * 1024 * 1024
+    page_memory: Annotated[int, Setting(
+        "Maximum memory of the process of a page. A page that needs more fails.", unit="bytes", above=0, api=True,
+    )] = 1024**3
+    capture_dir: Annotated[str | None, Setting(
+        "Folder for screenshots and PDFs. Callbacks then receive file names. `None`: callbacks receive bytes.",
+    )] = None
+    required_selectors: Annotated[tuple[str, ...], Setting(
+        "CSS selectors that find something in every complete page. `fetcher=adaptive` fetches other pages in the browser.",
+        api=True,
+    )] = ()
 
     max_redirects: Annotated[int, Setting(
         "Maximum number of redirects in a chain.", section="Responses and retries", min=0, api=True,

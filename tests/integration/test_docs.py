@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 import skitter as public
+from browsers import require_browser
 from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links, name_of
 from services.processes import free_port
 from skitter import JobSpec, LimitRule, Settings
@@ -52,6 +53,8 @@ def pages_with_commands():
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="timeout of GNU coreutils is not installed")
 @pytest.mark.parametrize("page", TUTORIALS, ids=name_of)
 def test_every_step_of_a_tutorial_does_what_it_says(page, tmp_path, environment):
+    if page.stem == "javascript":
+        require_browser()
     first = free_port(row=3)
     words = [(str(8000 + number), str(first + number)) for number in range(3)]
     with Reader(tmp_path, environment, words, NOT_RUN) as reader:

@@ -15,6 +15,7 @@ from skitter.errors import SettingsError
 from skitter.fetch.contract import BehindProxy, FetcherCapabilities, ProxyError
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.fetcher import IdentityFetcher
+from skitter.fetch.routing import RoutingFetcher
 from skitter.frontier.records import JobState
 from skitter.response import Response
 from skitter.settings import Settings
@@ -369,8 +370,8 @@ async def test_another_fetcher_takes_the_place_of_ours_and_is_given_its_cookies(
         await run(fetcher=canned, proxy="http://a:1", proxies="http://b:1")
 
 
-async def test_nothing_stands_before_the_fetcher_unless_a_source_is_named(tmp_path):
-    assert type(CrawlHarness(Seen(url=""), tmp_path).fetcher()) is HttpFetcher
+async def test_no_identity_is_added_unless_a_source_is_named(tmp_path):
+    assert type(CrawlHarness(Seen(url=""), tmp_path).fetcher()) is RoutingFetcher
 
 
 async def test_a_source_that_cannot_be_opened_closes_what_is_open():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skitter.browsing import Browsing, Click, Fill, Wait
 from skitter.errors import MissingFingerprintKey, RequestError, UndecodableRecord
 from skitter.request import (
     RECORD_VERSION,
@@ -46,6 +47,8 @@ FULL = {
     "redirects": ("https://h.example/old",),
     "cookie_hop": 1,
     "depth_limit": 3,
+    "fetcher": "browser",
+    "browsing": Browsing("commit", Wait("h1"), (Click("#more"), Fill("#q", "x")), keep_page=True),
 }
 
 

@@ -13,7 +13,7 @@ SOURCE = ROOT / "src/skitter"
 LAYERS = (
     ("root", "testing"),
     ("frontier", "fetch", "store"),
-    ("worker", "brokers"),
+    ("worker", "brokers", "browser"),
     ("run",),
     ("frontends", "observe"),
     ("service",),

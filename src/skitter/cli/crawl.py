@@ -28,11 +28,19 @@ if TYPE_CHECKING:
     help="Sitemap whose pages are fetched too; auto: the sitemaps that the robots.txt of each URL's host names. Repeatable.",
 )  # fmt: skip
 @click.option("--iframes", is_flag=True, help="Follow the pages in iframe elements as well.")
+@click.option("--browser", "fetcher", flag_value="browser", help="Load all pages in Chromium.")
+@click.option(
+    "--adaptive",
+    "fetcher",
+    flag_value="adaptive",
+    help="Load pages in Chromium that need JavaScript, and fetch others by HTTP.",
+)
 @with_job_options
 @with_show_options
 def crawl(
     urls: tuple[str, ...],
     sitemaps: tuple[str, ...],
+    fetcher: str | None,
     what: JobOptions,
     show: ShowOptions,
     *,
@@ -60,7 +68,12 @@ def crawl(
             **({"iframes": True} if iframes else {}),
             **pairs("-a", what.arguments),
         },
-        settings={"scope": "host", "refresh_delay_cap": 10.0, **what.all_settings()},
+        settings={
+            "scope": "host",
+            "refresh_delay_cap": 10.0,
+            **({} if fetcher is None else {"fetcher": fetcher}),
+            **what.all_settings(),
+        },
         outputs=what.all_outputs(),
         frontier=what.frontier,
         workers=what.workers,

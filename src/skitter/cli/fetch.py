@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from skitter.cli.console import FAILED, complain, say
 from skitter.cli.options import pairs, setting_option
+from skitter.errors import UsageError
 
 if TYPE_CHECKING:
     from skitter.response import Response
@@ -21,17 +23,32 @@ robots_option = click.option(
 )
 
 
+browser_option = click.option(
+    "--browser", is_flag=True, help="Load pages in Chromium, and show the final document."
+)
+
+
 @click.command()
 @url_argument
+@browser_option
+@click.option(
+    "--screenshot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File for a picture of the whole page (PNG). Implies --browser.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Also show the headers, on standard error.")
 @robots_option
 @setting_option
-def fetch(url: str, verbose: bool, robots: bool, settings: tuple[str, ...]) -> int:
+def fetch(
+    url: str, browser: bool, screenshot: Path | None, verbose: bool, robots: bool, settings: tuple[str, ...]
+) -> int:
     """Fetch a page, follow its redirects, and print its body. Exits with 1 if the server does not answer."""
     from skitter.fetch.contract import FetchError
 
+    options = single_settings(settings, robots=robots, browser=browser or screenshot is not None)
     try:
-        response = asyncio.run(_fetch(url, single_settings(settings, robots=robots)))
+        response = asyncio.run(_fetch(url, options, screenshot))
     except FetchError as error:
         complain(f"{error.kind}: {error}", error.remedy)
         return FAILED
@@ -39,21 +56,39 @@ def fetch(url: str, verbose: bool, robots: bool, settings: tuple[str, ...]) -> i
         _tell_headers(response)
     elif not response.ok:
         say(f"status {response.status}")
+    if screenshot is not None:
+        return _save(response, screenshot)
     sys.stdout.buffer.write(response.body)
     sys.stdout.buffer.flush()
     return 0
 
 
-def single_settings(texts: Sequence[str], *, robots: bool) -> dict[str, Any]:
+def single_settings(texts: Sequence[str], *, robots: bool, browser: bool = False) -> dict[str, Any]:
     """Return the settings with which a single page is fetched."""
-    return {**pairs("-s", texts), "robots": robots}
+    given = pairs("-s", texts)
+    return {**({"fetcher": "browser"} if browser else {}), **given, "robots": robots}
 
 
-async def _fetch(url: str, settings: dict[str, Any]) -> Response:
+async def _fetch(url: str, settings: dict[str, Any], screenshot: Path | None) -> Response:
+    from skitter.browsing import Browsing, Screenshot
     from skitter.cli.page_fetcher import PageFetcher
+    from skitter.request import Request
 
+    browsing = None if screenshot is None else Browsing(actions=(Screenshot(),))
     async with PageFetcher(settings) as fetcher:
-        return await fetcher.fetch(url)
+        return await fetcher.fetch(Request(url, browsing=browsing))
+
+
+def _save(response: Response, file: Path) -> int:
+    picture = response.captured.get("screenshot")
+    if picture is None:
+        complain(f"{response.url} is not a page: {response.content_type}", "leave out --screenshot")
+        return FAILED
+    try:
+        file.write_bytes(picture)
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}", remedy="name another file") from error
+    return 0
 
 
 def _tell_headers(response: Response) -> None:

@@ -17,7 +17,7 @@ _MODULES = {
     "crawl": "crawl", "run": "crawl", "resume": "control", "status": "status", "top": "status", "stats": "status", "report": "status",
     "pause": "control", "stop": "control", "jobs": "control", "config": "control", "purge": "control", "add": "add",
     "export": "export", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "list": "parse", "new": "new", "recipe": "recipe",
-    "task": "task", "serve": "serve", "demo": "demo",
+    "task": "task", "serve": "serve", "demo": "demo", "doctor": "doctor", "browser-rules": "browser_rules",
 }  # fmt: skip
 """The commands in the order of the help, each with the module of this package that contains it."""
 
@@ -45,7 +45,7 @@ class Commands(click.Group):
         if module is None:
             return None
         loaded = import_module(f"skitter.cli.{module}")
-        command = getattr(loaded, "list_spiders" if cmd_name == "list" else cmd_name)
+        command = getattr(loaded, "list_spiders" if cmd_name == "list" else cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

@@ -58,7 +58,7 @@ class PageFetcher:
         while True:
             await self._ask_robots(request.url)
             response = await self._fetcher.fetch(request, permit=UNCONDITIONAL)
-            if response.status not in REDIRECTS:
+            if response.status not in REDIRECTS and response.moved_to is None:
                 return response
             try:
                 request = redirected(request, response, self._settings.max_redirects)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from skitter.cli.console import complain
-from skitter.cli.fetch import robots_option, single_settings, url_argument
+from skitter.cli.fetch import browser_option, robots_option, single_settings, url_argument
 from skitter.cli.options import setting_option
 from skitter.errors import SkitterError
 
@@ -31,11 +31,12 @@ view()      show the response in a browser"""
 
 @click.command()
 @url_argument
+@browser_option
 @robots_option
 @setting_option
-def shell(url: str, robots: bool, settings: tuple[str, ...]) -> None:
+def shell(url: str, browser: bool, robots: bool, settings: tuple[str, ...]) -> None:
     """Fetch a page, and open a Python prompt for it. The prompt is IPython if it is installed."""
-    with ShellSession(single_settings(settings, robots=robots)) as session:
+    with ShellSession(single_settings(settings, robots=robots, browser=browser)) as session:
         session.fetch(url)
         session.interact()
 

@@ -120,7 +120,8 @@ async def _response_of(stored: _Stored, request: Request, on_headers: HeaderHook
 
 
 def _is_cacheable(request: Request) -> bool:
-    return request.method == "GET" and not request.body and not request.url.endswith("/robots.txt")
+    plain = request.browsing is None or not (request.browsing.actions or request.browsing.keep_page)
+    return request.method == "GET" and not request.body and plain and not request.url.endswith("/robots.txt")
 
 
 def _directives(request: Request) -> str:
@@ -133,7 +134,8 @@ def _key(request: Request) -> bytes:
     headers = sorted(
         (name.lower(), value) for name, value in request.headers.items() if name.lower() != "cache-control"
     )
-    return _encode([request.url, headers, sorted(request.cookies.items()), request.session])
+    by = [request.fetcher, request.browsing] if request.fetcher or request.browsing is not None else []
+    return _encode([request.url, headers, sorted(request.cookies.items()), request.session, *by])
 
 
 def _stored(response: Response, key: bytes) -> _Stored:

@@ -164,6 +164,10 @@ class FetcherCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It keeps cookies. Otherwise it receives them as a ``Cookie`` header."""
     shows_headers: bool = False
     """It calls ``on_headers`` before it reads the body. Otherwise the hook is called after the fetch."""
+    renders_pages: bool = False
+    """It runs the scripts of pages. robots.txt is fetched by HTTP instead."""
+    concurrency: int | None = None
+    """Number of requests that it fetches at the same time; further ones wait. ``None``: any number."""
     blocked_statuses: frozenset[int] = frozenset()
     """Statuses that end a session. The request is retried with another session."""
 

@@ -27,6 +27,7 @@ from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import GivenList, file_list, url_list
 from skitter.fetch.identity.sessions import SessionPool, pool_of
 from skitter.fetch.identity.user_agents import AgentList, agents_of_file, random_agents
+from skitter.fetch.routing import RoutingFetcher, fetcher_rules
 from skitter.plugins import PluginKind
 from skitter.request import Request
 from skitter.settings import Settings
@@ -75,9 +76,7 @@ def make_fetcher(
     jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
     context = SourceContext(settings, notes=notes, guard=guard or make_guard(settings, notes))
     cookies = _own_cookies(settings, context, jars, sharing)
-    fetcher = _sender(settings, context, NoCookies() if cookies is not None else jars)
-    if cookies is None and not fetcher.capabilities.keeps_cookies:
-        cookies = JarCookies(jars)
+    fetcher: Fetcher = _router(settings, context, jars, keeps_cookies=cookies is None)
     context = msgspec.structs.replace(context, plain=fetcher)
     user_agents, proxies = _user_agents(settings, context), _proxies(settings, context)
     shares = settings.cookies == "shared" or (settings.cookies == "auto" and sharing is not None)
@@ -94,17 +93,32 @@ def make_fetcher(
     return fetcher  # without any source, no wrapper
 
 
-def _sender(settings: Settings, context: SourceContext, jars: CookieJars) -> Fetcher:
-    if settings.fetcher == "http":
-        return HttpFetcher(context.settings, jars, context.guard)
-    fetcher = _made(FETCHERS, settings.fetcher, context, "fetch")
-    if not isinstance(fetcher, Fetcher):
-        raise SettingsError(
-            f"not a complete fetcher: {fetcher!r:.80}",
-            remedy="give it capabilities (FetcherCapabilities()) and the methods open, fetch and close",
-            field="fetcher",
-        )
-    return fetcher
+def _router(
+    settings: Settings, context: SourceContext, jars: CookieJars, *, keeps_cookies: bool
+) -> RoutingFetcher:
+    """Return the fetchers of the job. ``keeps_cookies``: each keeps its cookies in the same ``jars``."""
+    own = jars if keeps_cookies else NoCookies()
+
+    def make(value: Any) -> Fetcher:
+        if value == "http":
+            return HttpFetcher(context.settings, own, context.guard)
+        fetcher = _made(FETCHERS, value, context, "fetch")
+        if not isinstance(fetcher, Fetcher):
+            raise SettingsError(
+                f"not a complete fetcher: {fetcher!r:.80}",
+                remedy="give it capabilities (FetcherCapabilities()) and the methods open, fetch and close",
+                field="fetcher",
+            )
+        if keeps_cookies and not fetcher.capabilities.keeps_cookies:
+            return IdentityFetcher(fetcher, cookies=JarCookies(jars))
+        return fetcher
+
+    name = settings.fetcher if isinstance(settings.fetcher, str) else "given"
+    rules = fetcher_rules(settings.fetcher_rules)
+    for rule in rules:
+        if rule.fetcher != "http":
+            FETCHERS.find(rule.fetcher)
+    return RoutingFetcher(name, {name: make(settings.fetcher)}, make, rules)
 
 
 def _user_agents(settings: Settings, context: SourceContext) -> UserAgents | None:

@@ -20,7 +20,7 @@ from skitter.frontier.records import Entry, Lease, Resolution
 from skitter.html.limits import ALWAYS_SAFE
 from skitter.item import item_fields
 from skitter.request import Request, decode_request
-from skitter.response import Response
+from skitter.response import OpenPage, Response
 from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.web.headers import parse_retry_after
@@ -57,7 +57,8 @@ class Page:
     """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
 
     __slots__ = (
-        "batches", "began", "counters", "decision", "entries", "items", "lease", "origin", "request", "response", "share",
+        "batches", "began", "counters", "decision", "entries", "items", "lease", "open_page", "origin", "request",
+        "response", "share",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, request: Request) -> None:
@@ -69,6 +70,8 @@ class Page:
         self.origin = ""
         """Origin of the fetched request, as soon as the fetch begins."""
         self.response: Response | None = None
+        self.open_page: OpenPage | None = None
+        """The page in a browser that the callback uses. It is closed when the callback has ended."""
         self.decision: RetryDecision = DONE
         self.items: list[Any] = []
         self.entries: list[Entry] = []
@@ -166,14 +169,11 @@ class RequestPipeline:
             inflight.finish_fetch()
             await self._fetch_failed(page, error)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise
-            kind = "too_complex" if isinstance(error, PageTooComplex) else "callback"
-            text = f"{kind}: {describe(error)}"
-            log.error("%s: %s", lease.url, describe(error), exc_info=_needs_traceback(error))  # noqa: TRY400 - some are expected
-            await self._failed(page, error, self._decide_failure(page, text, retryable=False))
+            await self._callback_failed(page, error)
         finally:
             self._large_pages.give(page.share)
+            if page.open_page is not None:
+                await page.open_page.close()
         if page.request.depth == 0:
             self._report_seed(page)
         return page
@@ -196,6 +196,18 @@ class RequestPipeline:
             log.warning("seed %s: %s", page.lease.url, reason)
         elif self._failed_seeds == _MAX_REPORTED_SEEDS + 1:
             log.warning("further seeds without a page are only counted")
+
+    async def _callback_failed(self, page: Page, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise error
+        lost = page.open_page.failure if page.open_page is not None else None
+        if isinstance(lost, FetchError):  # not the fault of the callback
+            return await self._fetch_failed(page, lost)
+        kind = "too_complex" if isinstance(error, PageTooComplex) else "callback"
+        text = f"{kind}: {describe(error)}"
+        log.error("%s: %s", page.lease.url, describe(error), exc_info=_needs_traceback(error))
+        await self._failed(page, error, self._decide_failure(page, text, retryable=False))
+        return None
 
     async def _undecodable(self, lease: Lease, error: UndecodableRecord) -> Page:
         page = Page(lease, Request(lease.url))
@@ -277,6 +289,7 @@ class RequestPipeline:
             response.latency, refused=status in THROTTLED, retry_after=_retry_after(response)
         )
         page.response = response
+        page.open_page = response.open_page
         page.count(f"status/{status}")
         page.count("bytes", len(response.body))
         return response
@@ -374,7 +387,7 @@ class RequestPipeline:
 
     def _is_plain(self, response: Response) -> bool:
         """Return whether there is nothing to decide, as for nearly every response."""
-        return 200 <= response.status < 300 and not self._after_request_hooks
+        return 200 <= response.status < 300 and not self._after_request_hooks and response.moved_to is None
 
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Handle a status other than 2xx, and the hooks. Return whether to run the callback."""
@@ -386,6 +399,9 @@ class RequestPipeline:
             if not self._continues(page, action, "after_request"):
                 return False
         status = response.status
+        if response.moved_to is not None:
+            await self._redirect(page, response)
+            return False
         if 200 <= status < 300 or status in self._settings.allowed_statuses:
             return True
         if status in REDIRECTS:

@@ -104,7 +104,13 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
     its headers. All other requests keep method and body. ``Authorization`` is not sent to another origin. Cookies of the
     request are not sent to another origin either, except from http to https of the same host. Raises :class:`RedirectError` for a missing or unparsable
     ``Location``, one that is not http(s), a loop, or a chain longer than ``limit``.
+
+    A page that a browser has left for another one (``response.moved_to``) leads to that one in the same way.
     """
+    moved = response.moved_to
+    if moved is not None:
+        left, proceeds = _as_left(request, moved), _proceeds(request, moved)
+        return _next_hop(left, response, moved.url, limit, becomes_get=False, proceeds=proceeds)
     target = _target_of(response)
     return _next_hop(
         request, response, target, limit, becomes_get=_becomes_get(request.method, response.status)
@@ -121,13 +127,22 @@ def refreshed(request: Request, response: Response, target: str, limit: int) -> 
     return _next_hop(request, response, target, limit, becomes_get=request.method not in {"GET", "HEAD"})
 
 
-def _next_hop(request: Request, response: Response, target: str, limit: int, *, becomes_get: bool) -> Request:
+def _next_hop(
+    request: Request,
+    response: Response,
+    target: str,
+    limit: int,
+    *,
+    becomes_get: bool,
+    proceeds: bool = False,
+) -> Request:
+    """``proceeds``: the same URL is not a loop."""
     chain = (*request.redirects, response.url)
     if len(chain) > limit:
         raise RedirectError(f"redirect/limit: more than {limit} redirects")
     cookie_hop = len(chain) if response.header("set-cookie") else request.cookie_hop
     # Not a loop if a cookie was set since the last visit: the response may depend on it.
-    if target in chain and _last_visit(chain, target) > cookie_hop:
+    if target in chain and _last_visit(chain, target) > cookie_hop and not proceeds:
         raise RedirectError(f"redirect/loop: {target} redirects to itself")
     changes: dict[str, object] = {
         "url": target, "redirects": chain, "cookie_hop": cookie_hop, "not_before": 0.0, "delay": 0.0,
@@ -135,7 +150,7 @@ def _next_hop(request: Request, response: Response, target: str, limit: int, *, 
     answered = response.request
     if answered is not None and answered.session != request.session:
         changes["session"] = answered.session  # its jar has the cookies of the chain
-    if target in chain:
+    if target in chain or proceeds:
         changes["dont_filter"] = True
     dropped: frozenset[str] = frozenset()
     if becomes_get:
@@ -147,6 +162,23 @@ def _next_hop(request: Request, response: Response, target: str, limit: int, *, 
     if dropped and request.headers:
         changes["headers"] = {k: v for k, v in request.headers.items() if k.lower() not in dropped}
     return request.replace(**changes)
+
+
+def _as_left(request: Request, moved: Request) -> Request:
+    """Return the request of a page with the changes with which a browser has left it."""
+    return request.replace(
+        method=moved.method, body=moved.body, headers={**request.headers, **moved.headers},
+        fetcher=moved.fetcher or request.fetcher, browsing=moved.browsing,
+    )  # fmt: skip
+
+
+def _proceeds(request: Request, moved: Request) -> bool:
+    """Return whether the same URL is not a loop: another fetcher, a form, or a page with fewer actions left."""
+    if moved.fetcher and moved.fetcher != request.fetcher:
+        return True
+    before = request.browsing.actions if request.browsing is not None else ()
+    after = moved.browsing.actions if moved.browsing is not None else ()
+    return moved.method != "GET" or len(after) < len(before)
 
 
 def _target_of(response: Response) -> str:

@@ -85,9 +85,11 @@ class Worker:
         self._frontier = frontier
         budget = make_queue_budget(queues, settings.queue_sizes())
         concurrency = None if budget is None else budget.concurrency
+        concurrency = settings.concurrency if concurrency is None else concurrency
+        self._max_fetches = limit = parts.fetcher.capabilities.concurrency
         buffering = parts.outputs.buffering
         self._inflight = Inflight(
-            settings.concurrency if concurrency is None else concurrency,
+            concurrency if limit is None else min(concurrency, limit),
             0 if buffering is None else buffering.items,
             budget,
             max_aside=settings.max_first_contacts(),
@@ -168,7 +170,9 @@ class Worker:
         if result.revision != self._revision:
             self._revision = result.revision
             changes = await self._frontier.control.settings_changes()
-            self._inflight.concurrency = changes.settings.get("concurrency", self._default_concurrency)
+            wanted = changes.settings.get("concurrency", self._default_concurrency)
+            limit = self._max_fetches
+            self._inflight.concurrency = wanted if limit is None else min(wanted, limit)
             if changes.shared_cookies and self._sharing is not None:
                 self._sharing.is_on = True
 

@@ -11,6 +11,7 @@ from skitter.errors import SettingsError, SkitterError
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.forms import LoginStep
 from skitter.frontends.recipe.model import Recipe
+from skitter.frontends.recipe.page_loading import page_loading
 from skitter.frontends.recipe.pages import PageReader
 from skitter.frontends.recipe.source import RecipeProblems, RecipeSource
 from skitter.frontends.recipe.starts import StartRule, check_domains, domains_of
@@ -35,6 +36,12 @@ class CompiledRecipe:
             name: PageReader(name, page, compile_context.at("pages", name))
             for name, page in recipe.pages.items()
         }
+        self.loading = {
+            name: found
+            for name, page in recipe.pages.items()
+            if (found := page_loading(page, compile_context.at("pages", name))) is not None
+        }
+        """How the pages of a kind are loaded, for the kinds that say so."""
         self.allowed_domains = self._domains()
         self._check(compile_context)
 

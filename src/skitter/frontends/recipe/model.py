@@ -224,6 +224,21 @@ class RecipePage(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults
         ]
         | None
     ) = None
+    fetch: (
+        Annotated[
+            Literal["http", "browser", "adaptive"],
+            Meta(description="Fetcher of the pages. Default: that of the job."),
+        ]
+        | None
+    ) = None
+    wait_for: Annotated[
+        str | dict[str, Any],
+        Meta(description="In a browser: CSS of an element to wait for, or a wait action."),
+    ] = ""
+    actions: Annotated[
+        list[dict[str, Any]],
+        Meta(description="In a browser: what to do with the page, such as {do: click, selector: button}."),
+    ] = []
     items: Items | list[Items] = []
     script: (
         Annotated[

@@ -11,6 +11,7 @@ from skitter.errors import SpiderError, did_you_mean
 from skitter.frontends.recipe.compiled_recipe import CompiledRecipe, compile_recipe
 from skitter.frontends.recipe.forms import ASK, SENT, LoginStep
 from skitter.frontends.recipe.page_context import PageContext
+from skitter.frontends.recipe.page_loading import LoadingHook
 from skitter.frontends.recipe.source import RecipeSource
 from skitter.frontends.request_defaults import RECRAWL, RequestDefaults
 from skitter.frontends.scripting.engine import ScriptEngine
@@ -130,6 +131,8 @@ class RecipeSpider(Spider):
         self.allowed_domains = compiled.allowed_domains
         self.custom_settings = compiled.recipe.settings  # type: ignore[misc]  # of this recipe, not of all
         self.hooks = [] if compiled.login is None else [compiled.login]
+        if compiled.loading:
+            self.hooks.append(LoadingHook(compiled.loading, next(iter(compiled.pages))))
 
     async def start(self) -> AsyncIterator[Request | str]:
         """Yield the start requests. With a login: the request for its form."""

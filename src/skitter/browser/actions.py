@@ -1,0 +1,108 @@
+"""Carries out the actions of a request on a page."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from skitter.browser.errors import ActionFailed, first_line, is_gone
+from skitter.browsing import (
+    Action,
+    Click,
+    Evaluate,
+    Fill,
+    InfiniteScroll,
+    LoadMore,
+    Pdf,
+    Press,
+    Screenshot,
+    ScrollToEnd,
+    Select,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+_ELEMENT_TIMEOUT = 10_000.0
+"""Milliseconds to wait for the element of an action."""
+_POLL_INTERVAL = 100.0
+_SIZE = "[document.documentElement.scrollHeight, document.getElementsByTagName('*').length].join()"
+_SCROLL = "window.scrollTo(0, document.documentElement.scrollHeight)"
+
+
+async def carry_out(page: Page, action: Action, captured: dict[str, Any]) -> None:
+    """Carry out one action. Raises :class:`~skitter.browser.errors.ActionFailed`, and errors of a browser that is gone."""
+    try:
+        await _carry_out(page, action, captured)
+    except Exception as error:
+        if is_gone(error) or isinstance(error, ActionFailed):
+            raise
+        name = str(type(action).__struct_config__.tag)
+        raise ActionFailed(f"{name}: {first_line(error)}", field="actions") from error
+
+
+async def _carry_out(page: Page, action: Action, captured: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - one line for each kind of action
+    match action:
+        case Click(selector, optional):
+            if optional and not await page.locator(selector).first.is_visible():
+                return
+            await page.click(selector, timeout=_ELEMENT_TIMEOUT)
+        case Fill(selector, text):
+            await page.fill(selector, text, timeout=_ELEMENT_TIMEOUT)
+        case Select(selector, value):
+            await page.select_option(selector, value, timeout=_ELEMENT_TIMEOUT)
+        case Press(key, ""):
+            await page.keyboard.press(key)
+        case Press(key, selector):
+            await page.press(selector, key, timeout=_ELEMENT_TIMEOUT)
+        case ScrollToEnd():
+            await page.evaluate(_SCROLL)
+        case InfiniteScroll(limit, patience):
+            for _ in range(limit):
+                if not await _grows_after(page, page.evaluate(_SCROLL), patience):
+                    break
+        case LoadMore(selector, limit, patience):
+            for _ in range(limit):
+                button = page.locator(selector).first
+                if not (await button.is_visible() and await button.is_enabled()):
+                    break
+                if not await _grows_after(page, button.click(timeout=_ELEMENT_TIMEOUT), patience):
+                    break
+        case Wait():
+            await wait(page, action)
+        case Evaluate(script, name):
+            captured[name] = await page.evaluate(script)
+        case Screenshot(name, "", full_page):
+            captured[name] = await page.screenshot(full_page=full_page)
+        case Screenshot(name, selector, _):
+            captured[name] = await page.locator(selector).first.screenshot(timeout=_ELEMENT_TIMEOUT)
+        case Pdf(name):
+            captured[name] = await page.pdf(print_background=True)
+
+
+async def wait(page: Page, condition: Wait) -> None:
+    """Wait for a condition. Raises TimeoutError of Playwright after its time limit."""
+    limit = 0.0 if condition.timeout is None else condition.timeout * 1000  # 0: that of the page
+    if condition.seconds:
+        await asyncio.sleep(condition.seconds)
+    if condition.selector:
+        await page.wait_for_selector(condition.selector, state="attached", timeout=limit)
+    if condition.function:
+        await page.wait_for_function(condition.function, timeout=limit, polling=_POLL_INTERVAL)
+    if condition.network_idle:
+        await page.wait_for_load_state("networkidle", timeout=limit)
+
+
+async def _grows_after(page: Page, step: Any, patience: float) -> bool:
+    """Return whether the page grows within ``patience`` seconds after a step."""
+    before = await page.evaluate(_SIZE)
+    await step
+    expression = f"{_SIZE} !== {before!r}"
+    try:
+        await page.wait_for_function(expression, timeout=patience * 1000, polling=_POLL_INTERVAL)
+    except Exception as error:
+        if is_gone(error):
+            raise
+        return False
+    return True

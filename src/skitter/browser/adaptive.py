@@ -1,0 +1,191 @@
+"""AdaptiveFetcher: fetches by HTTP, and in the browser those pages that turn out to need JavaScript."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from skitter._utils.notes import Notes
+from skitter.browser.fetcher import shared_browser
+from skitter.fetch.contract import (
+    UNCONDITIONAL,
+    FetcherCapabilities,
+    HeaderHook,
+    SendPermit,
+)
+from skitter.fetch.cookies import NoCookies
+from skitter.fetch.http import HttpFetcher
+from skitter.fetch.identity.contract import SourceContext
+from skitter.request import Request
+from skitter.response import Response
+from skitter.web.urls import host_of
+
+NOTE = "skitter:browser-rules"
+"""Key of the note with the learnt rules."""
+_NOTE_TTL = 30 * 86_400.0
+_REREAD_INTERVAL = 30.0
+_CERTAIN = 2
+"""Number of equal results after which the browser is used without a fetch by HTTP."""
+_RECHECKED = 50
+"""One of this number of pages of a certain rule is fetched by HTTP first."""
+_MAX_RULES = 5000
+_MIN_TEXT = 200
+"""Characters of visible text below which a page with scripts may be an empty shell."""
+_MAX_SHELL = 20_000
+"""Characters of HTML above which a page without a known mount point is not tested for visible text."""
+
+_IDENTIFIER = re.compile(r"[0-9a-f]{8,}|[^/]*\d[^/]*|[^/]{40,}", re.IGNORECASE)
+_SCRIPT = re.compile(
+    r"<script\b.*?</script\s*>|<style\b.*?</style\s*>|<noscript\b.*?</noscript\s*>|<!--.*?-->",
+    re.DOTALL | re.IGNORECASE,
+)
+_TAG = re.compile(r"<[^>]*>")
+_MOUNT = re.compile(
+    r"""<(?:div|main|section)\b[^>]*\bid=["']?(?:root|app|__next|__nuxt|___gatsby|svelte|main-app|react-root|q-app)\b"""
+    r"|<app-root\b|\bng-app\b|\bdata-reactroot\b|\bng-version=",
+    re.IGNORECASE,
+)
+_WANTS_SCRIPT = re.compile(
+    r"<noscript\b[^>]*>(?:(?!</noscript).)*\b(?:enable|requires?|need|turn on)\b(?:(?!</noscript).)*\bjava ?script\b",
+    re.DOTALL | re.IGNORECASE,
+)
+_HEADING = re.compile(r"<title\b.*?</title\s*>", re.DOTALL | re.IGNORECASE)
+
+
+def is_shell(html: str) -> bool:
+    """Return whether a page looks like the empty shell of an application that its scripts fill."""
+    is_known = _MOUNT.search(html) is not None or _WANTS_SCRIPT.search(html) is not None
+    if (len(html) > _MAX_SHELL and not is_known) or "<script" not in html.lower():
+        return False
+    text = " ".join(_TAG.sub(" ", _HEADING.sub(" ", _SCRIPT.sub(" ", html))).split())
+    return len(text) < _MIN_TEXT and (is_known or not text)
+
+
+def shape_of(url: str) -> str:
+    """Return the shape of a URL's path, in which parts with digits and long parts are replaced: ``/product/*``."""
+    path = urlsplit(url).path
+    return "/".join("*" if _IDENTIFIER.fullmatch(part) else part for part in path.split("/"))
+
+
+BrowserRules = dict[str, int]
+"""Shapes of pages that need the browser, as ``HOST/PATH``, each with the number of pages in sequence that have shown it."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(BrowserRules).decode
+
+
+async def read_rules(notes: Notes) -> BrowserRules:
+    """Return the learnt rules of a job."""
+    return _read(await notes.get(NOTE))
+
+
+async def reset_rules(notes: Notes, host: str = "") -> int:
+    """Forget the rules of a host, by default of all hosts. Return their number."""
+    gone: list[str] = []
+
+    def forget(rules: BrowserRules) -> BrowserRules:
+        gone[:] = [key for key in rules if not host or key.partition("/")[0] == host]
+        return {key: count for key, count in rules.items() if key not in gone}
+
+    await _change(notes, forget)
+    return len(gone)
+
+
+async def _change(notes: Notes, change: Callable[[BrowserRules], BrowserRules]) -> BrowserRules:
+    while True:
+        old = await notes.get(NOTE)
+        before = _read(old)
+        rules = change(before)
+        if rules == before or await notes.compare_and_swap(NOTE, old, _encode(rules), _NOTE_TTL):
+            return rules
+
+
+def _read(note: bytes | None) -> BrowserRules:
+    return _decode(note) if note else {}
+
+
+class LearntRules:
+    """The learnt rules, which the workers of a job share through its notes. ``None``: outside of a job."""
+
+    def __init__(self, notes: Notes | None) -> None:
+        self._notes = notes
+        self._rules: BrowserRules = {}
+        self._read_at = -_REREAD_INTERVAL
+
+    async def count_of(self, url: str) -> int:
+        """Return how certain it is that a URL needs the browser: 0 for not at all."""
+        if self._notes is not None and time.monotonic() - self._read_at >= _REREAD_INTERVAL:
+            self._read_at = time.monotonic()
+            self._rules = await read_rules(self._notes)
+        return self._rules.get(key_of(url), 0)
+
+    async def learn(self, url: str, *, browser: bool) -> None:
+        """Record whether a page needs the browser. A page that does not need it ends the rule of its shape."""
+        key = key_of(url)
+
+        def change(rules: BrowserRules) -> BrowserRules:
+            if not browser:
+                return {other: count for other, count in rules.items() if other != key}
+            if key not in rules and len(rules) >= _MAX_RULES:
+                return rules
+            return {**rules, key: min(rules.get(key, 0) + 1, _CERTAIN)}
+
+        if browser or key in self._rules:
+            self._rules = change(self._rules) if self._notes is None else await _change(self._notes, change)
+
+
+def key_of(url: str) -> str:
+    """Return the key of the rule of a URL."""
+    return host_of(url) + shape_of(url)
+
+
+class AdaptiveFetcher:
+    """Fetches by HTTP. A page that needs JavaScript is queued again for the browser, and its shape is learnt."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self._settings = context.settings
+        self._http = HttpFetcher(context.settings, NoCookies(), context.guard)
+        self._browser = shared_browser(context)
+        self._rules = LearntRules(context.notes)
+        self.capabilities = FetcherCapabilities(shows_headers=True)
+
+    async def open(self) -> None:
+        """Open both fetchers. The browser starts with the first page that needs it."""
+        await self._browser.open()
+        await self._http.open()
+
+    async def close(self) -> None:
+        """Close both fetchers."""
+        await self._http.close()
+        await self._browser.close()
+
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Response:
+        """Fetch one request. ``moved_to`` of the response is the same request for the browser if the page needs it."""
+        if request.browsing is not None and (request.browsing.actions or request.browsing.keep_page):
+            return await self._browser.fetch(request, permit=permit, on_headers=on_headers)
+        count = await self._rules.count_of(request.url)
+        if count >= _CERTAIN and random.randrange(_RECHECKED):
+            return await self._browser.fetch(request, permit=permit, on_headers=on_headers)
+        response = await self._http.fetch(request, permit=permit, on_headers=on_headers)
+        if not response.ok or not response.is_html or request.method != "GET":
+            return response
+        needs = self._needs_browser(response)
+        await self._rules.learn(request.url, browser=needs)
+        if needs:
+            response.moved_to = Request(request.url, fetcher="browser", browsing=request.browsing)
+        return response
+
+    def _needs_browser(self, response: Response) -> bool:
+        if any(not response.css(query) for query in self._settings.required_selectors):
+            return True
+        return is_shell(response.text)

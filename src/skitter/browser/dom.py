@@ -1,0 +1,83 @@
+"""The final DOM of a page as HTML, with the contents of shadow roots and frames in their places."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Page
+
+_SERIALIZE = r"""
+(children) => {
+  const doc = document, root = doc.documentElement;
+  const meta = doc.querySelector('meta[http-equiv=refresh i]');
+  const refresh = meta ? parseFloat(meta.content) <= 1 : false;
+  const frames = doc.querySelectorAll('iframe, frame').length;
+  let shadow = false;
+  for (const element of doc.getElementsByTagName('*')) if (element.shadowRoot) { shadow = true; break; }
+  const type = doc.doctype ? new XMLSerializer().serializeToString(doc.doctype) : '';
+  if (!root) return {html: '', refresh, frames: 0};
+  if (!shadow && !(children && children.length)) return {html: type + root.outerHTML, refresh, frames};
+  const inner = new Map(children || []);
+  const order = [...doc.querySelectorAll('iframe, frame')];
+  const copyInto = (target, nodes) => { for (const node of nodes) { const made = copy(node); if (made) target.append(...made); } };
+  const copy = (node) => {
+    if (node.nodeType !== 1) return [node.cloneNode(true)];
+    if (node.localName === 'slot' && node.getRootNode() instanceof ShadowRoot) {
+      const box = doc.createDocumentFragment(), assigned = node.assignedNodes();
+      copyInto(box, assigned.length ? assigned : node.childNodes);
+      return [...box.childNodes];
+    }
+    if (node.localName === 'template') return [node.cloneNode(true)];
+    const made = node.cloneNode(false);
+    copyInto(made, (node.shadowRoot || node).childNodes);
+    const place = order.indexOf(node);
+    if (place >= 0 && inner.has(place)) {
+      const box = doc.createElement('div'), parsed = new DOMParser().parseFromString(inner.get(place), 'text/html');
+      box.setAttribute('data-frame', node.src || '');
+      box.append(...parsed.body.childNodes);
+      return [made, box];
+    }
+    return [made];
+  };
+  return {html: type + copy(root)[0].outerHTML, refresh, frames};
+}
+"""
+_PLACE = "element => [...element.ownerDocument.querySelectorAll('iframe, frame')].indexOf(element)"
+_FRAME_TIMEOUT = 2.0
+_MAX_DEPTH = 4
+
+
+async def final_dom(page: Page) -> tuple[str, bool]:
+    """Return the HTML of a page, and whether a meta refresh is about to replace it.
+
+    The content of an open shadow root replaces the content of its host, with the slots filled. The content of a frame
+    follows the frame in an element ``<div data-frame=URL>``.
+    """
+    found = await page.evaluate(_SERIALIZE, None)
+    if found["frames"] and page.main_frame.child_frames:
+        children = await _contents(page.main_frame, 1)
+        if children:
+            found = await page.evaluate(_SERIALIZE, children)
+    return found["html"], found["refresh"]
+
+
+async def _contents(frame: Frame, depth: int) -> list[tuple[int, str]]:
+    """Return the place and the HTML of each frame within a frame."""
+    answers = await asyncio.gather(
+        *(_content(child, depth) for child in frame.child_frames), return_exceptions=True
+    )
+    return [answer for answer in answers if isinstance(answer, tuple) and answer[0] >= 0]
+
+
+async def _content(frame: Frame, depth: int) -> tuple[int, str]:
+    async with asyncio.timeout(_FRAME_TIMEOUT):  # a frame may be busy, or gone
+        await frame.wait_for_load_state("load")
+        element = await frame.frame_element()
+        place: int = await element.evaluate(_PLACE)
+        children: list[Any] = (
+            await _contents(frame, depth + 1) if frame.child_frames and depth < _MAX_DEPTH else []
+        )
+        found = await frame.evaluate(_SERIALIZE, children)
+        return place, found["html"]

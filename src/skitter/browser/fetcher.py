@@ -1,0 +1,332 @@
+"""BrowserFetcher: loads pages in Chromium, several at a time, and replaces what is worn out or broken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import signal
+import time
+import uuid
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from skitter.browser.errors import BrowserGone, PageCrashed, PageLimit, first_line, is_gone, network_error
+from skitter.browser.executable import check_installed
+from skitter.browser.pool import ContextPool, TabContext
+from skitter.browser.process import BrowserProcess
+from skitter.browser.tab import PageLoad, Tab
+from skitter.browsing import PLAIN_BROWSING, Pdf, Screenshot
+from skitter.fetch.address_guard import AddressGuard
+from skitter.fetch.contract import (
+    UNCONDITIONAL,
+    FetcherCapabilities,
+    FetchError,
+    ForbiddenAddress,
+    HeaderHook,
+    SendPermit,
+    TimedOut,
+    TooLate,
+    UnsendableRequest,
+)
+from skitter.fetch.identity.contract import SourceContext
+from skitter.fetch.proxy_routes import ProxyRoutes
+from skitter.request import Request
+from skitter.response import Response
+from skitter.web.urls import normalize
+
+log = logging.getLogger("skitter.browser")
+
+_TAB_USES = 50
+"""Number of pages after which a tab is replaced."""
+_TAB_CLOSE_TIMEOUT = 5.0
+_MONITOR_INTERVAL = 0.5
+
+
+class BrowserFetcher:
+    """Loads pages in Chromium. The browser starts with the first page.
+
+    Does not follow redirects. Cookies arrive as a ``Cookie`` header, and leave as ``Set-Cookie`` headers.
+    """
+
+    def __init__(self, context: SourceContext) -> None:
+        self._settings = settings = context.settings
+        self._guard = context.guard
+        self._proxies = ProxyRoutes(settings.proxy, os.environ)
+        self.capabilities = FetcherCapabilities(
+            shows_headers=True, renders_pages=True, concurrency=settings.browser_pages
+        )
+        self._places = asyncio.Semaphore(settings.browser_pages)
+        self._starting = asyncio.Lock()
+        self._process: BrowserProcess | None = None
+        self._pool: ContextPool | None = None
+        self._running: set[asyncio.Task[Any]] = set()
+        self._processes: set[BrowserProcess] = set()
+        """All browsers that have not been closed."""
+        self._monitor: asyncio.Task[None] | None = None
+        self._killed_at = 0.0
+        """When a renderer was last killed because of its memory."""
+        self._closed = False
+        self._users = 0
+
+    async def open(self) -> None:
+        """Check that the browser is installed. Raises :class:`~skitter.errors.UsageError`."""
+        self._users += 1
+        self._closed = False
+        await asyncio.to_thread(check_installed, self._settings)
+
+    async def close(self) -> None:
+        """End the browser, with all pages, when all users of the fetcher have closed it."""
+        self._users -= 1
+        if self._users > 0:
+            return
+        self._closed = True
+        if self._monitor is not None:
+            self._monitor.cancel()
+        async with self._starting:  # a browser that is just starting is closed as well
+            self._process = None
+        await asyncio.gather(*(process.close() for process in self._processes))
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Response:
+        """Load one page. Any HTTP status is a response. Raises :class:`~skitter.fetch.contract.FetchError`."""
+        url = normalize(request.url)
+        if url is None or not url.startswith(("http://", "https://")):
+            raise UnsendableRequest(
+                f"not an http(s) URL: {request.url!r}", remedy="use an absolute http(s) URL", field="url"
+            )
+        if url != request.url:
+            request = request.replace(url=url)
+        proxy = self._proxies.proxy_for(request)
+        if proxy:
+            await self._check_behind_proxy(url)
+            request = request.replace(proxy=proxy)
+        async with self._places:
+            if not permit.may_send():
+                raise TooLate("the request missed its time slot while it waited for a page of the browser")
+            return await self._fetch(
+                PageLoad(request, request.browsing or PLAIN_BROWSING, permit, on_headers)
+            )
+
+    async def _check_behind_proxy(self, url: str) -> None:
+        """Check the literal address of a URL; the proxy looks up names."""
+        try:
+            self._guard.check_url(url)
+        except ForbiddenAddress:
+            await self._guard.learn()
+            self._guard.check_url(url)
+
+    async def _fetch(self, load: PageLoad) -> Response:
+        limit = load.request.timeout or self._settings.page_timeout
+        place: _Place | None = None
+        healthy = False
+        process, pool = await self._browser()
+        try:
+            async with asyncio.timeout(limit):
+                place = await self._take(process, pool, load.request)
+                response = await place.tab.load(load)
+            response.captured = await self._save(response.captured, load)
+            healthy = True
+        except TimeoutError:
+            raise TimedOut(f"the page was not complete after {limit:g} s", field="page_timeout") from None
+        except PageCrashed as error:
+            raise self._judged(error) from error
+        except FetchError:
+            raise
+        except Exception as error:  # whatever Playwright raises
+            if is_gone(error):
+                raise self._judged(network_error(error)) from error
+            raise FetchError(f"the browser reports: {first_line(error)}") from error
+        finally:
+            if place is not None and not (healthy and load.browsing.keep_page and response.moved_to is None):
+                self._start(self._give_back(place, healthy=healthy))
+        if load.browsing.keep_page and response.moved_to is None:
+            place.tab.start_callback()
+            response.page = place.tab.page
+            response.open_page = _Held(self, place)
+        return response
+
+    def _judged(self, error: FetchError) -> FetchError:
+        """Return the error of a page whose process has ended, by the reason for which it has ended."""
+        if isinstance(error, PageCrashed) and time.monotonic() - self._killed_at < 2 * _MONITOR_INTERVAL + 1:
+            return PageLimit(
+                f"the page needs more than {self._settings.page_memory} bytes of memory", field="page_memory"
+            )
+        return error
+
+    # --- browser ---------------------------------------------------------------------------------------
+
+    @staticmethod
+    async def _take(process: BrowserProcess, pool: ContextPool, request: Request) -> _Place:
+        process.users += 1
+        process.pages += 1
+        try:
+            context, tab = await pool.take(request)
+        except BaseException:
+            process.users -= 1
+            raise
+        return _Place(process, pool, context, tab)
+
+    async def _browser(self) -> tuple[BrowserProcess, ContextPool]:
+        """Return the browser for a new page; start one if there is none."""
+        async with self._starting:
+            if self._closed:
+                raise BrowserGone("the fetcher was closed")
+            process, pool = self._process, self._pool
+            if process is not None and pool is not None and process.is_alive and not process.retired:
+                if process.pages < self._settings.browser_max_pages:
+                    return process, pool
+                process.retired = True
+            if process is not None:
+                self._start(self._end(process, pool))
+            self._process = process = await BrowserProcess.start(self._settings)
+            self._processes.add(process)
+            self._pool = pool = ContextPool(process, self._settings, self._guard)
+            if self._monitor is None:
+                self._monitor = asyncio.create_task(self._watch_memory())
+            return process, pool
+
+    async def _end(self, process: BrowserProcess, pool: ContextPool | None) -> None:
+        """Close a browser when its last page has ended."""
+        while process.users and process.is_alive:  # noqa: ASYNC110 - rare, and nothing depends on the moment
+            await asyncio.sleep(_MONITOR_INTERVAL)
+        await process.close()
+        self._processes.discard(process)
+        if pool is not None:
+            await pool.close()
+
+    async def _give_back(self, place: _Place, *, healthy: bool) -> None:
+        """Return a tab to its context, or close it. A tab that cannot be closed condemns its browser."""
+        process, tab = place.process, place.tab
+        try:
+            async with asyncio.timeout(_TAB_CLOSE_TIMEOUT):
+                if not healthy or tab.uses >= _TAB_USES or not process.is_alive:
+                    await place.pool.discard(place.context, tab)
+                else:
+                    await tab.clear()
+                    await place.pool.give_back(place.context, tab)
+        except Exception as error:  # noqa: BLE001 - whatever Playwright raises
+            if process.is_alive and not is_gone(error):
+                log.warning("the browser does not answer; it is replaced")
+                process.retired = True
+                self._start(process.close())
+        finally:
+            process.users -= 1
+
+    async def give_back(self, place: _Place) -> None:
+        """Close the page that a callback had."""
+        await self._give_back(place, healthy=False)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _watch_memory(self) -> None:
+        """Kill renderers above the limit of a page, and retire a browser above its own."""
+        while True:
+            await asyncio.sleep(_MONITOR_INTERVAL)
+            process = self._process
+            if process is None or not process.users:
+                continue
+            sizes = await asyncio.to_thread(process.memory)
+            for pid in await asyncio.to_thread(
+                BrowserProcess.renderers_above, sizes, self._settings.page_memory
+            ):
+                self._killed_at = time.monotonic()
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if sum(sizes.values()) > self._settings.browser_memory and not process.retired:
+                log.info("the browser uses %d MB; it is replaced", sum(sizes.values()) // 2**20)
+                process.retired = True
+
+    # --- files -----------------------------------------------------------------------------------------
+
+    async def _save(self, captured: Any, load: PageLoad) -> Any:
+        """Store pictures and PDFs in files, if there is a folder for them."""
+        folder = self._settings.capture_dir
+        if folder is None or not captured:
+            return captured
+        kinds = {action.name: ".pdf" if isinstance(action, Pdf) else ".png"
+                 for action in load.browsing.actions if isinstance(action, (Screenshot, Pdf))}  # fmt: skip
+        saved = dict(captured)
+        for name, value in captured.items():
+            if name in kinds and isinstance(value, bytes):
+                digest = hashlib.blake2b(f"{load.request.url}\0{name}".encode(), digest_size=10).hexdigest()
+                path = Path(folder) / f"{digest}-{name}{kinds[name]}"
+                await asyncio.to_thread(_write, path, value)
+                saved[name] = str(path)
+        return saved
+
+
+_SHARED: WeakKeyDictionary[AddressGuard, BrowserFetcher] = WeakKeyDictionary()
+
+
+def shared_browser(context: SourceContext) -> BrowserFetcher:
+    """Return the browser fetcher of a worker, so that all fetchers which need a browser share one.
+
+    Each worker has a guard of its own, which identifies it.
+    """
+    fetcher = _SHARED.get(context.guard)
+    if fetcher is None:
+        fetcher = _SHARED[context.guard] = BrowserFetcher(context)
+    return fetcher
+
+
+class _Place:
+    """A tab in use, with its context and its browser."""
+
+    __slots__ = ("context", "pool", "process", "tab")
+
+    def __init__(self, process: BrowserProcess, pool: ContextPool, context: TabContext, tab: Tab) -> None:
+        self.process = process
+        self.pool = pool
+        self.context = context
+        self.tab = tab
+
+
+class _Held:
+    """The page of a response, which a callback uses."""
+
+    def __init__(self, fetcher: BrowserFetcher, place: _Place) -> None:
+        self._fetcher = fetcher
+        self._place = place
+        self._closed = False
+
+    @property
+    def failure(self) -> FetchError | None:
+        """Why the page has ended before the callback."""
+        if not self._place.process.is_alive:
+            return BrowserGone("the browser has ended during the callback")
+        return self._place.tab.failure
+
+    async def close(self) -> None:
+        """Close the page."""
+        if not self._closed:
+            self._closed = True
+            await self._fetcher.give_back(self._place)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file in one step, durably."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{uuid.uuid4().hex}.tmp")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,212 @@
+"""GuardProxy: the proxy on loopback through which a context of the browser sends everything.
+
+It looks names up, asks the address guard about each address, and connects to exactly that address. It counts bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from skitter.fetch.address_guard import AddressGuard, forbidden
+from skitter.fetch.contract import ConnectError, FetchError, UnresolvedHost
+
+_MAX_HEAD = 256 * 1024
+_BLOCK = 64 * 1024
+_HOP_HEADERS = (b"proxy-connection:", b"proxy-authorization:")
+
+
+class GuardProxy:
+    """One listening port. ``guard`` decides about addresses.
+
+    ``connect_timeout``: time limit for name resolution and connecting together, in seconds.
+    """
+
+    def __init__(self, guard: AddressGuard, connect_timeout: float) -> None:
+        self._guard = guard
+        self._timeout = connect_timeout
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+        self.received = 0
+        """Bytes that servers have sent."""
+        self.on_receive: Callable[[], None] | None = None
+        """Called after each block."""
+        self.token = secrets.token_hex(8)
+        """Value of the header ``X-Skitter-Proxy`` in an answer of the proxy itself."""
+        self._failures: dict[str, FetchError] = {}
+        self._addresses: dict[str, str] = {}
+
+    async def open(self) -> str:
+        """Start listening. Return the URL of the proxy."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_MAX_HEAD)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._clients):
+            task.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+
+    def failure_of(self, url: str) -> FetchError | None:
+        """Return why the last connection to the host of a URL failed, if it did."""
+        return self._failures.get(_address_of(url))
+
+    def ip_of(self, url: str) -> str:
+        """Return the address of the last connection to the host of a URL."""
+        return self._addresses.get(_address_of(url), "")
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            pass  # the browser has left, or sends no HTTP
+        except asyncio.CancelledError:
+            pass  # closed
+        finally:
+            self._clients.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection of the browser. Its requests may be for different servers, one after the other."""
+        upstream: asyncio.StreamWriter | None = None
+        bound, relaying = "", None
+        try:
+            while head := await _read_head(reader):
+                method, target, _ = head[: head.index(b"\r\n")].split(b" ", 2)
+                address = (
+                    target.decode("latin-1")
+                    if method == b"CONNECT"
+                    else _address_of(target.decode("latin-1"))
+                )
+                if address != bound or upstream is None:
+                    # The browser does not pipeline, so the previous answer is complete.
+                    await _end(upstream, relaying)
+                    try:
+                        source, upstream = await self._connect(address)
+                    except FetchError as error:
+                        self._failures[address] = error
+                        writer.write(self._refusal())
+                        await writer.drain()
+                        return
+                    bound = address
+                    relaying = asyncio.create_task(self._relay(source, writer))
+                if method == b"CONNECT":
+                    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                    await _copy(reader, upstream)
+                    return
+                upstream.write(_origin_form(head))
+                await _copy_body(reader, upstream, head)
+        finally:
+            await _end(upstream, relaying)
+
+    def _refusal(self) -> bytes:
+        return (
+            f"HTTP/1.1 502 Bad Gateway\r\nX-Skitter-Proxy: {self.token}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        ).encode("ascii")
+
+    async def _relay(self, source: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while block := await source.read(_BLOCK):
+                self.received += len(block)
+                if self.on_receive is not None:
+                    self.on_receive()
+                writer.write(block)
+                await writer.drain()
+        writer.close()
+
+    async def _connect(self, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, _, port = address.rpartition(":")
+        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._timeout):
+                answers = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+                ips = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+                allowed = [ip for ip in ips if self._guard.allows(ip)]
+                if not allowed:
+                    await self._guard.learn()
+                    allowed = [ip for ip in ips if self._guard.allows(ip)]
+                if not allowed:
+                    raise forbidden(ips[0])
+                for number, ip in enumerate(allowed):
+                    try:
+                        streams = await asyncio.open_connection(ip, int(port), limit=_BLOCK)
+                    except OSError:
+                        if number == len(allowed) - 1:
+                            raise
+                        continue
+                    self._addresses[address] = ip
+                    self._failures.pop(address, None)
+                    return streams
+        except (socket.gaierror, UnicodeError) as error:
+            raise UnresolvedHost(f"the name {host} does not resolve: {error}") from error
+        except TimeoutError:
+            raise ConnectError(
+                f"no connection to {address} within {time.monotonic() - started:.0f} s"
+            ) from None
+        except OSError as error:
+            raise ConnectError(f"no connection to {address}: {error}") from error
+        raise ConnectError(f"{host} has no address")
+
+
+def _address_of(url: str) -> str:
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme in {"https", "wss"} else 80)
+    host = parts.hostname or ""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _read_head(reader: asyncio.StreamReader) -> bytes:
+    """Return the next request line with its headers; empty at the end of the connection."""
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return b""
+
+
+def _origin_form(head: bytes) -> bytes:
+    """Return a request as its server expects it (RFC 9112, 3.2.1): without the host in the target."""
+    line, _, rest = head.partition(b"\r\n")
+    method, target, version = line.split(b" ", 2)
+    path = b"/" + target.partition(b"://")[2].partition(b"/")[2]
+    kept = [header for header in rest.split(b"\r\n") if not header.lower().startswith(_HOP_HEADERS)]
+    return b"\r\n".join([b" ".join((method, path, version)), *kept])
+
+
+async def _copy_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+    length = 0
+    for header in head.split(b"\r\n"):
+        if header.lower().startswith(b"content-length:"):
+            length = int(header.partition(b":")[2])
+    while length > 0:
+        block = await reader.read(min(length, _BLOCK))
+        if not block:
+            break
+        length -= len(block)
+        writer.write(block)
+        await writer.drain()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while block := await reader.read(_BLOCK):
+        writer.write(block)
+        await writer.drain()
+
+
+async def _end(upstream: asyncio.StreamWriter | None, relaying: asyncio.Task[None] | None) -> None:
+    if upstream is not None:
+        upstream.close()
+    if relaying is not None:
+        relaying.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await relaying

@@ -1,0 +1,75 @@
+"""The keeper: starts the browser and ends with it, its driver or its worker, whichever comes first.
+
+The driver starts it as ``python -I -S keeper.py FOLDER PROGRAM FLAG...`` and as the leader of a new process group. FOLDER
+contains the profile and a FIFO that the worker holds open. This file imports nothing from skitter, because it has to start
+quickly and must not depend on the folder in which it runs.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+
+LIFELINE = "worker"
+"""Name of the FIFO in the folder."""
+GROUP = "group"
+"""Name of the file that holds the process group, for the worker."""
+_POLL_INTERVAL = 0.25
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Run until the browser, the driver or the worker has ended. Then kill the process group and delete the folder."""
+    folder, program = sys.argv[1:3]
+    os.environ["TMPDIR"] = folder  # what the browser leaves there goes with the folder
+    driver = os.getppid()
+    lifeline = os.open(os.path.join(folder, LIFELINE), os.O_RDONLY | os.O_NONBLOCK)  # noqa: PTH118 - pathlib takes 10 ms to import
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the driver or the worker decides
+    browser = _start(program, sys.argv[2:])
+    draft = os.path.join(folder, GROUP + "~")  # noqa: PTH118 - see above
+    with open(draft, "w", encoding="ascii") as file:  # noqa: PTH123 - see above
+        file.write(f"{os.getpgrp()} {browser} {driver}")
+    os.rename(draft, os.path.join(folder, GROUP))  # noqa: PTH104, PTH118 - see above
+    worker_ended, status = False, None
+    while status is None and not worker_ended and os.getppid() == driver:
+        readable, _, _ = select.select([lifeline], [], [], _POLL_INTERVAL)
+        worker_ended = bool(readable)  # nothing is ever written, so this is the end of the file
+        found, code = os.waitpid(browser, os.WNOHANG)
+        status = code if found else None
+    if status is None:
+        os.kill(browser, signal.SIGKILL)
+        os.waitpid(browser, 0)
+    if worker_ended and os.getppid() == driver:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(driver, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _start(program: str, command: list[str]) -> int:
+    """Start the browser with the file descriptors of this process, which include the pipe to the driver."""
+    keeper = os.getpid()
+    browser = os.fork()
+    if browser:
+        for number in (3, 4):  # the browser has the pipe now
+            with contextlib.suppress(OSError):
+                os.close(number)
+        return browser
+    try:
+        if sys.platform == "linux":
+            import ctypes  # noqa: PLC0415 - only for the child
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == keeper:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            os.execv(program, command)  # noqa: S606 - the browser that the settings name
+    finally:
+        os._exit(127)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""ContextPool: the contexts and tabs of one browser, by the identity of requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote, urlsplit
+
+from skitter.browser.guard_proxy import GuardProxy
+from skitter.browser.process import BrowserProcess
+from skitter.browser.tab import Tab
+from skitter.fetch.address_guard import AddressGuard
+from skitter.fetch.contract import UnsendableRequest
+from skitter.request import Request
+from skitter.settings import Settings
+
+if TYPE_CHECKING:
+    from playwright.async_api import ProxySettings
+
+_MAX_CONTEXTS = 64
+"""Number of contexts of named sessions that are kept; the least recently used one is closed first."""
+
+Identity = tuple[str, str, str]
+"""Session, proxy and user agent."""
+
+
+class TabContext:
+    """A context of the browser, with its proxy and its idle tabs."""
+
+    def __init__(self, context: Any, identity: Identity, proxy: GuardProxy | None) -> None:
+        self.context = context
+        self.identity = identity
+        self.proxy = proxy
+        self.idle: list[Tab] = []
+        self.used = 0
+
+
+class ContextPool:
+    """The contexts of one browser: one for each named session, and one for each tab without a session."""
+
+    def __init__(self, process: BrowserProcess, settings: Settings, guard: AddressGuard) -> None:
+        self._process = process
+        self._settings = settings
+        self._guard = guard
+        self._named: OrderedDict[Identity, asyncio.Task[TabContext]] = OrderedDict()
+        self._free: list[TabContext] = []
+        """Contexts without a session whose tab is idle."""
+        self._open: set[TabContext] = set()
+
+    async def take(self, request: Request) -> tuple[TabContext, Tab]:
+        """Return an idle tab for a request, or open one."""
+        identity = _identity(request, self._settings)
+        context = await (self._named_context(identity) if identity[0] else self._free_context(identity))
+        context.used += 1
+        try:
+            tab = (
+                context.idle.pop()
+                if context.idle
+                else await Tab.open(context.context, self._settings, context.proxy)
+            )
+        except BaseException:
+            context.used -= 1
+            raise
+        return context, tab
+
+    async def _named_context(self, identity: Identity) -> TabContext:
+        making = self._named.get(identity)
+        if making is None or (making.done() and (making.cancelled() or making.exception() is not None)):
+            making = self._named[identity] = asyncio.ensure_future(self._create(identity))
+        self._named.move_to_end(identity)
+        context = await asyncio.shield(making)
+        for old, task in list(self._named.items()):
+            if len(self._named) <= _MAX_CONTEXTS:
+                break
+            if old != identity and task.done() and not task.exception() and not task.result().used:
+                del self._named[old]
+                await self._close(task.result())
+        return context
+
+    async def _free_context(self, identity: Identity) -> TabContext:
+        for number, context in enumerate(self._free):
+            if context.identity == identity:
+                return self._free.pop(number)
+        if len(self._free) >= self._settings.browser_pages:
+            await self._close(self._free.pop(0))
+        return await self._create(identity)
+
+    async def _create(self, identity: Identity) -> TabContext:
+        _, proxy_url, user_agent = identity
+        proxy: GuardProxy | None = None
+        if proxy_url:
+            given = _proxy_options(proxy_url)
+        else:
+            proxy = GuardProxy(self._guard, self._settings.connect_timeout)
+            given = {"server": await proxy.open()}
+        context = await self._process.browser.new_context(
+            proxy=cast("ProxySettings", given), user_agent=user_agent, service_workers="block", accept_downloads=False,
+            ignore_https_errors=not self._settings.verify_tls,
+        )  # fmt: skip
+        made = TabContext(context, identity, proxy)
+        self._open.add(made)
+        return made
+
+    async def give_back(self, context: TabContext, tab: Tab) -> None:
+        """Take back a tab that can be used again."""
+        context.used -= 1
+        context.idle.append(tab)
+        if not context.identity[0]:
+            self._free.append(context)
+
+    async def discard(self, context: TabContext, tab: Tab) -> None:
+        """Close a tab, and its context if no session needs it."""
+        context.used -= 1
+        if context.identity[0]:
+            await tab.page.close()
+        else:
+            await self._close(context)
+
+    async def _close(self, context: TabContext) -> None:
+        self._open.discard(context)
+        if context.proxy is not None:
+            await context.proxy.close()
+        await context.context.close()
+
+    async def close(self) -> None:
+        """Close the proxies. The contexts end with their browser."""
+        for task in self._named.values():
+            task.cancel()
+        for context in self._open:
+            if context.proxy is not None:
+                await context.proxy.close()
+
+
+def _identity(request: Request, settings: Settings) -> Identity:
+    agent = next(
+        (value for name, value in request.headers.items() if name.lower() == "user-agent"),
+        settings.user_agent,
+    )
+    return request.session, request.proxy or "", agent
+
+
+def _proxy_options(url: str) -> dict[str, str]:
+    parts = urlsplit(url)
+    options = {"server": f"{parts.scheme.replace('socks5h', 'socks5')}://{parts.hostname}:{parts.port or 80}"}
+    if parts.username:
+        if parts.scheme.startswith("socks"):
+            raise UnsendableRequest(
+                "browsers do not log in to SOCKS proxies",
+                remedy="use an HTTP proxy for browser pages",
+                field="proxy",
+            )
+        options |= {"username": unquote(parts.username), "password": unquote(parts.password or "")}
+    return options

@@ -1,0 +1,220 @@
+"""BrowserProcess: the driver and the browser of one worker, from their start to the end of their last process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skitter.browser.errors import BrowserGone, first_line
+from skitter.browser.executable import command, interpreter
+from skitter.browser.keeper import GROUP, LIFELINE
+from skitter.errors import UsageError
+from skitter.settings import Settings
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+log = logging.getLogger("skitter.browser")
+
+_START_TIMEOUT = 30.0
+_CLOSE_TIMEOUT = 5.0
+_MAX_TEMPORARY = 30
+"""Longest name of a folder for temporary files in which a browser can start."""
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
+
+class BrowserProcess:
+    """One browser with its driver. Create it with :meth:`start`."""
+
+    def __init__(self, driver: Any, browser: Browser, folder: str, lifeline: int) -> None:
+        self._driver = driver
+        self.browser = browser
+        self._folder = folder
+        self._lifeline = lifeline
+        self._group, self._main, self._driver_pid = _read_group(folder) if folder else (0, 0, 0)
+        self.pages = 0
+        """Number of pages that it has loaded."""
+        self.users = 0
+        """Number of pages that it is loading."""
+        self.retired = False
+        """Whether it loads no further pages."""
+        self.ended = asyncio.Event()
+        browser.on("disconnected", lambda _browser: self._note_end())
+
+    @classmethod
+    async def start(cls, settings: Settings) -> BrowserProcess:
+        """Start a browser, or connect to the one of the setting ``browser_url``.
+
+        Raises :class:`BrowserGone` if it does not start in time, and :class:`~skitter.errors.UsageError` if it is missing.
+        """
+        playwright = await asyncio.to_thread(_load_playwright)
+        folder, lifeline = ("", -1) if settings.browser_url else await asyncio.to_thread(_make_folder)
+        manager = playwright()
+        driver = None
+        try:
+            async with asyncio.timeout(_START_TIMEOUT):
+                with _temporary_files_in(folder):
+                    driver = await manager.start()
+                if settings.browser_url:
+                    browser = await driver.chromium.connect_over_cdp(settings.browser_url)
+                else:
+                    browser = await driver.chromium.launch(
+                        executable_path=interpreter(),
+                        args=await asyncio.to_thread(command, settings, folder),
+                        ignore_default_args=True,
+                        handle_sigint=False,
+                        handle_sigterm=False,
+                        handle_sighup=False,
+                    )
+                return await asyncio.to_thread(cls, driver, browser, folder, lifeline)
+        except BaseException as error:
+            if lifeline >= 0:
+                os.close(lifeline)
+            if driver is not None:
+                with contextlib.suppress(Exception):
+                    await asyncio.wait_for(driver.stop(), _CLOSE_TIMEOUT)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True) if folder else None
+            if isinstance(error, UsageError) or not isinstance(error, Exception):
+                raise
+            raise BrowserGone(
+                f"the browser does not start: {first_line(error)}", remedy="run `skitter doctor --start`"
+            ) from error
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether new pages can be opened."""
+        return not self.ended.is_set() and self.browser.is_connected()
+
+    def _note_end(self) -> None:
+        self.ended.set()
+
+    def memory(self) -> dict[int, int]:
+        """Return the resident memory in bytes of each process of the browser. Empty for a remote one. Reads files."""
+        found = {}
+        for entry in os.scandir("/proc") if self._group and os.path.isdir("/proc/self") else ():  # noqa: PTH112 - hundreds of names
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    pid = int(entry.name)
+                    if os.getpgid(pid) == self._group:
+                        resident, shared = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1:3]
+                        # The pages of the program are the same in all processes.
+                        found[pid] = (
+                            max(0, int(resident) - (0 if pid == self._main else int(shared))) * _PAGE_SIZE
+                        )
+        return found
+
+    @staticmethod
+    def renderers_above(sizes: dict[int, int], limit: int) -> list[int]:
+        """Return the renderers that use more memory than a page may. Reads files."""
+        return [pid for pid, size in sizes.items() if size > limit and _is_renderer(pid)]
+
+    async def close(self) -> None:
+        """End the browser and the driver; kill them if they do not end by themselves. Safe to call twice."""
+        if self._driver is None:
+            return
+        driver, self._driver = self._driver, None
+        self.ended.set()
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
+                if self._folder:
+                    await self.browser.close()
+                await driver.stop()
+        except Exception as error:  # noqa: BLE001 - whatever a broken driver raises
+            log.info("the browser did not close by itself: %s", first_line(error))
+        await asyncio.to_thread(self._kill)
+
+    def _kill(self) -> None:
+        """Kill the remaining processes, and delete the profile. The end of the lifeline has the same effect, a moment later."""
+        if self._lifeline < 0:
+            return
+        os.close(self._lifeline)
+        self._lifeline = -1
+        if os.path.exists(self._folder):  # noqa: PTH110 - the keeper is still there: the group is its own
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._group, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if _is_child(self._driver_pid):
+                os.kill(self._driver_pid, signal.SIGKILL)
+        deadline = time.monotonic() + _CLOSE_TIMEOUT
+        while os.path.exists(self._folder) and time.monotonic() < deadline:  # noqa: PTH110 - a process may write yet
+            shutil.rmtree(self._folder, ignore_errors=True)
+            time.sleep(0.01)
+
+
+class _DriverEnded(logging.Filter):
+    """Hides what asyncio logs about the calls that were in progress when a driver was killed; their callers know."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record."""
+        error = record.exc_info[1] if record.exc_info else None
+        return "Connection closed while reading from the driver" not in str(error)
+
+
+def _load_playwright() -> Any:
+    logging.getLogger("asyncio").addFilter(_DRIVER_ENDED)
+    from playwright.async_api import async_playwright  # noqa: PLC0415 - takes 0.3 s, and is optional
+
+    return async_playwright
+
+
+def _make_folder() -> tuple[str, int]:
+    """Create the folder of a profile and its lifeline. Return the folder and the end that this process holds open."""
+    # The browser makes a socket below, whose path may have about a hundred characters.
+    short = "/tmp" if len(tempfile.gettempdir()) > _MAX_TEMPORARY and os.access("/tmp", os.W_OK) else None  # noqa: S108 - mkdtemp is safe
+    folder = tempfile.mkdtemp(prefix="skitter-browser-", dir=short)
+    fifo = str(Path(folder) / LIFELINE)
+    os.mkfifo(fifo, 0o600)
+    return folder, os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
+
+
+_DRIVER_ENDED = _DriverEnded()  # one filter, which can be added only once
+
+
+@contextlib.contextmanager
+def _temporary_files_in(folder: str) -> Iterator[None]:
+    """Let the driver, which takes no such option, make its temporary files in a folder that is deleted with the browser."""
+    before = os.environ.get("TMPDIR")
+    if folder:
+        os.environ["TMPDIR"] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop("TMPDIR", None)
+        if before is not None:
+            os.environ["TMPDIR"] = before
+
+
+def _read_group(folder: str) -> tuple[int, int, int]:
+    deadline = time.monotonic() + _START_TIMEOUT
+    while True:
+        try:
+            group, main, driver = Path(folder, GROUP).read_text("ascii").split()
+            return int(group), int(main), int(driver)
+        except FileNotFoundError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+
+
+def _is_renderer(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def _is_child(pid: int) -> bool:
+    """Return whether a process is a child of this one, and not another one with the same number."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
+    except OSError:
+        return False
+    return int(text.rpartition(")")[2].split()[1]) == os.getpid()

@@ -1,0 +1,516 @@
+"""Tab: a page of the browser that loads one main document for each request and intercepts everything else.
+
+The design note on browser pages lists what happens with each kind of request that a page sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urldefrag
+
+from skitter.browser.actions import carry_out, wait
+from skitter.browser.cookies import changed_cookies, cookies_to_set
+from skitter.browser.dom import final_dom
+from skitter.browser.errors import (
+    ActionFailed,
+    BrowserGone,
+    PageCrashed,
+    PageLimit,
+    first_line,
+    is_gone,
+    network_error,
+)
+from skitter.browser.guard_proxy import GuardProxy
+from skitter.browsing import Browsing, Click, Press, Wait, remaining
+from skitter.fetch.contract import Aborted, BodyTooLarge, FetchError, HeaderHook, SendPermit, TooLate
+from skitter.request import Request
+from skitter.response import Response
+from skitter.settings import Settings
+from skitter.web.media_types import is_html, media_type
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Dialog, Page
+
+_MAX_DIALOGS = 20
+_MAX_POPUPS = 20
+_MAX_SUDDEN = 1.0
+"""Delay in seconds up to which a scheduled navigation counts as a redirect."""
+_NAVIGATION_TIMEOUT = 3.0
+"""Seconds to wait for a navigation that the page has announced."""
+_CHUNK = 256 * 1024
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_EMPTY = frozenset({204, 205, 304})
+_HARMLESS = ("http:", "https:", "about:", "javascript:", "blob:", "data:", "mailto:", "tel:", "sms:")
+_BROWSERS_OWN = frozenset({"cookie", "host", "content-length", "connection", "accept-encoding", "user-agent"})
+"""Headers that the browser sets by itself."""
+_DROPPED = frozenset({"BlockedByClient", "Aborted"})
+
+Result = TypeVar("Result")
+
+
+class _Moved(Exception):
+    """The page wants to be replaced by another document."""
+
+    def __init__(
+        self, url: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes = b""
+    ) -> None:
+        self.url = url
+        self.method = method
+        self.headers = headers or {}
+        self.body = body
+
+
+class PageLoad:
+    """One request in a tab, from its navigation to the end of the page."""
+
+    def __init__(
+        self, request: Request, browsing: Browsing, permit: SendPermit, on_headers: HeaderHook | None
+    ) -> None:
+        self.request = request
+        self.browsing = browsing
+        self.permit = permit
+        self.on_headers = on_headers
+        self.url = urldefrag(request.url)[0]
+        self.outcome: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        """Set when the page ends early: by a redirect, another navigation, a raw body, an error."""
+        self.sent_at = 0.0
+        self.status = 0
+        self.latency = 0.0
+        self.headers: list[tuple[str, str]] = []
+        self.requests = 0
+        self.dialogs = 0
+        self.popups = 0
+        self.announced = ""
+        """URL of a navigation that the page has announced."""
+        self.actions_done = 0
+        self.in_callback = False
+        self.captured: dict[str, Any] = {}
+        self.first_byte = 0
+
+    def end(self, outcome: Response | BaseException) -> None:
+        """End the page early; the first call counts."""
+        if self.outcome.done() or self.in_callback:
+            return
+        if isinstance(outcome, Response):
+            self.outcome.set_result(outcome)
+        else:
+            self.outcome.set_exception(outcome)
+            self.outcome.exception()  # the page may have ended already, so that no one waits for it
+
+    async def race(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of some work on the page. Raises the error with which the page ends early, or ``_Ended``."""
+        task = asyncio.ensure_future(work)
+        try:
+            waiting: set[asyncio.Future[Any]] = {task, self.outcome}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if self.outcome.done():
+                raise _Ended
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+            task.add_done_callback(_retrieve)
+
+    async def settle(self) -> None:
+        """Wait for a navigation that the page has announced. Raises ``_Ended`` when it is there."""
+        if self.announced and not self.outcome.done():
+            await asyncio.wait({self.outcome}, timeout=_NAVIGATION_TIMEOUT)
+            self.announced = ""
+        if self.outcome.done():
+            raise _Ended
+
+    def header(self, name: str) -> str:
+        """Return a header of the main document."""
+        return next((value for key, value in self.headers if key.lower() == name), "")
+
+    def response(self, status: int, body: bytes = b"", **more: Any) -> Response:
+        """Return a response with the headers of the main document."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
+        return Response(
+            self.request.url, status, headers=lines.encode("latin-1", "replace"), body=body, request=self.request,
+            latency=self.latency, **more,
+        )  # fmt: skip
+
+
+class _Ended(Exception):
+    """The page has ended early; its outcome is set."""
+
+
+class Tab:
+    """One page of the browser. Create it with :meth:`open`."""
+
+    def __init__(
+        self, page: Page, session: CDPSession, frame: str, settings: Settings, proxy: GuardProxy | None
+    ) -> None:
+        self.page = page
+        self._session = session
+        self._frame = frame
+        """Id of the main frame, which lasts as long as the page."""
+        self._settings = settings
+        self._proxy = proxy
+        self._blocked = frozenset(name.lower() for name in settings.blocked_resources)
+        self._load: PageLoad | None = None
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self.uses = 0
+        self.failure: FetchError | None = None
+        """Why the page has ended by itself."""
+        page.on("crash", lambda _page: self._lose(PageCrashed("the process of the page has ended")))
+        page.on("close", lambda _page: self._lose(BrowserGone("the page was closed")))
+        page.on("dialog", lambda dialog: self._start(self._on_dialog(dialog)))
+        session.on("Fetch.requestPaused", self._on_paused)
+        session.on("Page.windowOpen", self._on_popup)
+        session.on("Page.frameScheduledNavigation", self._on_scheduled)
+
+    @classmethod
+    async def open(cls, context: Any, settings: Settings, proxy: GuardProxy | None) -> Tab:
+        """Open a tab in a context of the browser."""
+        page = await context.new_page()
+        session = await context.new_cdp_session(page)
+        tree, *_ = await asyncio.gather(
+            session.send("Page.getFrameTree"),
+            session.send("Page.enable"),
+            session.send(
+                "Fetch.enable",
+                {"patterns": [{"urlPattern": "*"},
+                              {"urlPattern": "*", "resourceType": "Document", "requestStage": "Response"}]},
+            ),
+        )  # fmt: skip
+        return cls(page, session, tree["frameTree"]["frame"]["id"], settings, proxy)
+
+    # --- a request -------------------------------------------------------------------------------------
+
+    async def load(self, load: PageLoad) -> Response:
+        """Load the page of a request. Raises :class:`~skitter.fetch.contract.FetchError`."""
+        self._load = load
+        self.uses += 1
+        given = await self._set_cookies(load.request)
+        if self._proxy is not None:
+            load.first_byte = self._proxy.received
+            self._proxy.on_receive = self._on_receive
+        try:
+            html = await self._run(load)
+        except _Ended:
+            try:
+                response = load.outcome.result()
+            except _Moved as moved:
+                response = load.response(load.status or 200, moved_to=_request_of(moved, load))
+        else:
+            body = html.encode("utf-8", "surrogatepass")
+            if len(body) > self._settings.max_body:
+                raise BodyTooLarge(f"the page has {len(body)} bytes", remedy="raise max_body")
+            response = load.response(load.status, body, encoding="utf-8", captured=load.captured)
+        if self._proxy is not None:
+            response.ip = self._proxy.ip_of(load.request.url)
+        return await self._add_cookies(response, given)
+
+    async def _run(self, load: PageLoad) -> str:
+        """Load the page, wait, carry out the actions, and return the final DOM. Raises ``_Ended``."""
+        browsing, page = load.browsing, self.page
+        until = browsing.wait_until or self._settings.wait_until
+        try:
+            await load.race(page.goto(load.request.url, wait_until=until, timeout=0))
+        except _Ended:
+            raise
+        except Exception as error:
+            raise self._load_error(load, error) from error
+        await load.settle()
+        if browsing.wait_for:
+            condition = Wait(browsing.wait_for) if isinstance(browsing.wait_for, str) else browsing.wait_for
+            await self._step(load, wait(page, condition), "wait_for")
+        for number, action in enumerate(browsing.actions):
+            # An interrupted wait continues on the page that replaces this one; any other action has caused the change.
+            load.actions_done = number + (not isinstance(action, Wait))
+            await load.race(carry_out(page, action, load.captured))
+            if isinstance(action, (Click, Press)):
+                await load.race(page.evaluate("0"))  # what the action has announced arrives before the answer
+            load.actions_done = number + 1
+            await load.settle()
+        html, refreshes = await self._step(load, final_dom(page), "content")
+        if refreshes:
+            load.announced = load.announced or load.url
+        await load.settle()
+        return html
+
+    @staticmethod
+    async def _step(load: PageLoad, work: Coroutine[Any, Any, Result], name: str) -> Result:
+        try:
+            return await load.race(work)
+        except (_Ended, FetchError):
+            raise
+        except Exception as error:
+            if is_gone(error):
+                raise network_error(error) from error
+            raise ActionFailed(f"{name}: {first_line(error)}", field=name) from error
+
+    def _load_error(self, load: PageLoad, error: Exception) -> FetchError:
+        failure = None if self._proxy is None else self._proxy.failure_of(load.request.url)
+        return failure if failure is not None and not load.status else network_error(error)
+
+    def start_callback(self) -> None:
+        """Let a callback use the page: navigations are no longer intercepted, and no limit ends the page."""
+        assert self._load is not None
+        self._load.in_callback = True
+
+    async def clear(self) -> None:
+        """Remove the page, so that the tab can be used again."""
+        load, self._load = self._load, None
+        if load is not None and load.outcome.done():
+            _retrieve(load.outcome)
+        if self._proxy is not None:
+            self._proxy.on_receive = None
+        await self._session.send("Page.navigate", {"url": "about:blank"})
+
+    # --- cookies ---------------------------------------------------------------------------------------
+
+    async def _set_cookies(self, request: Request) -> dict[str, str]:
+        """Give the browser the cookies of the request. Return them."""
+        header = next((value for name, value in request.headers.items() if name.lower() == "cookie"), "")
+        given = dict(request.cookies)
+        given.update(pair.partition("=")[::2] for pair in header.split("; ") if pair)
+        found = await self._session.send("Network.getCookies", {"urls": [request.url]})
+        changes, expired = cookies_to_set(request.url, given, found["cookies"])
+        for cookie in (
+            () if request.session else expired
+        ):  # another tab of the session may have just received it
+            await self._session.send("Network.deleteCookies", cookie)
+        if changes:
+            await self._session.send("Network.setCookies", {"cookies": changes})
+        return given
+
+    async def _add_cookies(self, response: Response, given: dict[str, str]) -> Response:
+        """Add the cookies that the page has set by script or by sub-requests to the headers."""
+        try:
+            found = await self._session.send("Network.getCookies", {"urls": [response.url]})
+        except Exception as error:
+            raise network_error(error) from error
+        lines = changed_cookies(found["cookies"], given)
+        if lines:
+            kept = [(name, value) for name, value in response.headers.items()]
+            known = {value.partition(";")[0].strip() for name, value in kept if name.lower() == "set-cookie"}
+            added = [("Set-Cookie", line) for line in lines if line.partition(";")[0] not in known]
+            text = "".join(f"{name}: {value}\r\n" for name, value in kept + added)
+            response = response.replace(headers=text.encode("latin-1", "replace"))
+        return response
+
+    # --- events ----------------------------------------------------------------------------------------
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and isinstance(error, FetchError):
+            self._end(error)
+
+    def _lose(self, error: FetchError) -> None:
+        self.failure = self.failure or error
+        self._end(error)
+
+    def _end(self, error: FetchError) -> None:
+        if self._load is not None:
+            self._load.end(error)
+
+    def _on_receive(self) -> None:
+        load, proxy = self._load, self._proxy
+        if (
+            load is not None
+            and proxy is not None
+            and proxy.received - load.first_byte > self._settings.page_max_bytes
+        ):
+            load.end(PageLimit("the page has received more than page_max_bytes", field="page_max_bytes"))
+
+    async def _on_dialog(self, dialog: Dialog) -> None:
+        load = self._load
+        if load is not None:
+            load.dialogs += 1
+            if load.dialogs > _MAX_DIALOGS:
+                load.end(PageLimit(f"the page has opened more than {_MAX_DIALOGS} dialogs"))
+        with contextlib.suppress(Exception):  # the page is gone
+            await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
+
+    def _on_popup(self, event: dict[str, Any]) -> None:
+        load = self._load
+        if load is None:
+            return
+        load.popups += 1
+        if load.popups > _MAX_POPUPS:
+            load.end(PageLimit(f"the page has opened more than {_MAX_POPUPS} windows"))
+        elif (
+            load.actions_done
+            and event.get("userGesture")
+            and event["url"].startswith(("http://", "https://"))
+        ):
+            load.end(_Moved(event["url"]))  # the link of an action opens a new window
+
+    def _on_scheduled(self, event: dict[str, Any]) -> None:
+        load, url = self._load, event["url"]
+        if load is None or event["frameId"] != self._frame or load.in_callback or not load.status:
+            return
+        if not url.startswith(_HARMLESS):
+            load.end(PageLimit(f"the page opens {url:.200}, which is not on the web"))
+        elif url.startswith(("http:", "https:")) and event.get("delay", 0) <= _MAX_SUDDEN:
+            is_place = "#" in url and urldefrag(url)[0] == load.url
+            load.announced = load.announced if is_place else url
+
+    # --- requests of the page --------------------------------------------------------------------------
+
+    def _on_paused(self, event: dict[str, Any]) -> None:
+        is_main = event["resourceType"] == "Document" and event["frameId"] == self._frame
+        is_answer = "responseStatusCode" in event or "responseErrorReason" in event
+        if not is_main:
+            self._start(self._on_part(event, is_answer=is_answer))
+        elif is_answer:
+            self._start(self._on_answer(event))
+        else:
+            self._start(self._on_document(event))
+
+    async def _on_part(self, event: dict[str, Any], *, is_answer: bool) -> None:
+        """Decide about a sub-request."""
+        load = self._load
+        if not is_answer:
+            if event["resourceType"].lower() in self._blocked or load is None:
+                return await self._fail(event, "BlockedByClient")
+            load.requests += 1
+            if load.requests > self._settings.page_max_requests:
+                load.end(
+                    PageLimit("the page has sent more than page_max_requests", field="page_max_requests")
+                )
+                return await self._fail(event, "BlockedByClient")
+        return await self._continue(event)
+
+    async def _on_document(self, event: dict[str, Any]) -> None:
+        """Decide about a main document: that of the request, or one that replaces it."""
+        load, sent = self._load, event["request"]
+        if load is None:
+            return await self._fail(event)
+        if load.in_callback:
+            return await self._continue(event)
+        if load.sent_at:
+            await self._fail(event)
+            body = sent.get("postData", "").encode("utf-8", "surrogateescape")
+            entries = sent.get("postDataEntries")
+            if entries:
+                body = b"".join(base64.b64decode(entry.get("bytes", "")) for entry in entries)
+            kind = {
+                name: value
+                for name, value in sent["headers"].items()
+                if name.lower() in {"content-type", "referer"}
+            }
+            return load.end(_Moved(sent["url"], sent["method"], kind, body))
+        if load.permit.expires and not load.permit.may_send():
+            load.end(TooLate("the request missed its time slot while the browser prepared the page"))
+            return await self._fail(event)
+        load.sent_at = time.monotonic()
+        return await self._send_document(event, load.request)
+
+    async def _send_document(self, event: dict[str, Any], request: Request) -> None:
+        changes: dict[str, Any] = {}
+        own = {**self._settings.headers, **request.headers}
+        own = {name: value for name, value in own.items() if name.lower() not in _BROWSERS_OWN}
+        if own:
+            names = {name.lower() for name in own}
+            headers = {
+                name: value
+                for name, value in event["request"]["headers"].items()
+                if name.lower() not in names
+            }
+            changes["headers"] = [
+                {"name": name, "value": value} for name, value in {**headers, **own}.items()
+            ]
+        if request.method != "GET":
+            changes["method"] = request.method
+        if request.body:
+            changes["postData"] = base64.b64encode(request.body).decode("ascii")
+        await self._continue(event, **changes)
+
+    async def _on_answer(self, event: dict[str, Any]) -> None:  # noqa: PLR0911 - one for each decision
+        """Decide about the answer of a main document."""
+        load = self._load
+        if load is None or load.in_callback or load.outcome.done() or "responseErrorReason" in event:
+            return await self._continue(event)
+        load.latency = time.monotonic() - load.sent_at
+        headers = [(header["name"], header["value"]) for header in event.get("responseHeaders", ())]
+        load.headers = headers
+        if self._proxy is not None and load.header("x-skitter-proxy") == self._proxy.token:
+            error = self._proxy.failure_of(load.request.url)
+            load.end(error or FetchError("the connection failed"))
+            return await self._fail(event)
+        load.status = status = event["responseStatusCode"]
+        if load.on_headers is not None and not await load.on_headers(load.response(status)):
+            load.end(Aborted("the header hook rejected the response"))
+            return await self._fail(event)
+        if (
+            (status in _REDIRECTS and load.header("location"))
+            or status in _EMPTY
+            or load.request.method == "HEAD"
+        ):
+            load.end(load.response(status))
+            return await self._fail(event)
+        length = load.header("content-length")
+        if length.isdigit() and int(length) > self._settings.max_body:
+            load.end(BodyTooLarge(f"the body has {length} bytes", remedy="raise max_body"))
+            return await self._fail(event)
+        is_page = is_html(
+            media_type(load.header("content-type")), b"<html" if not load.header("content-type") else b""
+        )
+        if is_page and not load.header("content-disposition").lower().startswith("attachment"):
+            return await self._continue(event)
+        try:
+            load.end(load.response(status, await self._raw_body(event)))
+        except FetchError as error:
+            load.end(error)
+        return await self._fail(event)
+
+    async def _raw_body(self, event: dict[str, Any]) -> bytes:
+        taken = await self._session.send("Fetch.takeResponseBodyAsStream", {"requestId": event["requestId"]})
+        handle, body = {"handle": taken["stream"]}, bytearray()
+        while True:
+            chunk = await self._session.send("IO.read", {**handle, "size": _CHUNK})
+            body += base64.b64decode(chunk["data"]) if chunk.get("base64Encoded") else chunk["data"].encode()
+            if len(body) > self._settings.max_body:
+                raise BodyTooLarge(
+                    f"the body exceeds {self._settings.max_body} bytes", remedy="raise max_body"
+                )
+            if chunk["eof"]:
+                await self._session.send("IO.close", handle)
+                return bytes(body)
+
+    async def _continue(self, event: dict[str, Any], **changes: Any) -> None:
+        await self._answer("Fetch.continueRequest", {"requestId": event["requestId"], **changes})
+
+    async def _fail(self, event: dict[str, Any], reason: str = "Aborted") -> None:
+        await self._answer("Fetch.failRequest", {"requestId": event["requestId"], "errorReason": reason})
+
+    async def _answer(self, method: str, arguments: dict[str, Any]) -> None:
+        with contextlib.suppress(
+            Exception
+        ):  # the request has ended, or the page is gone, which other events report
+            await self._session.send(method, arguments)
+
+
+def _request_of(moved: _Moved, load: PageLoad) -> Request:
+    """Return the request that replaces a page, with the actions that are left."""
+    browsing = remaining(load.browsing, load.actions_done) if load.actions_done else load.browsing
+    fetcher = "browser" if browsing.actions or browsing.wait_for else ""
+    return Request(
+        moved.url,
+        method=moved.method,
+        headers=moved.headers,
+        body=moved.body,
+        fetcher=fetcher,
+        browsing=browsing,
+    )
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    """Take the error of a task that no one waits for."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,182 @@
+"""What a browser does with a page: when the page is complete, and the actions on it, as plain data.
+
+The data is stored with the request, so any worker of the fleet can carry it out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from skitter.errors import RequestError
+
+WaitUntil = Literal["commit", "domcontentloaded", "load", "networkidle"]
+"""Event after which a page counts as loaded: the first byte, the parsed document, all its resources, or 0.5 s without
+network traffic."""
+
+
+class _Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="do"):
+    """Base of the actions. ``do`` is their name in plain data: ``{"do": "click", "selector": "#more"}``."""
+
+
+class Click(_Action, frozen=True, tag="click"):
+    """Click an element, when it is visible and enabled. ``optional``: skip the action if there is no such element."""
+
+    selector: str
+    optional: bool = False
+
+
+class Fill(_Action, frozen=True, tag="fill"):
+    """Replace the text of an input field."""
+
+    selector: str
+    text: str
+
+
+class Select(_Action, frozen=True, tag="select"):
+    """Choose an option of a ``<select>`` by its value or label."""
+
+    selector: str
+    value: str
+
+
+class Press(_Action, frozen=True, tag="press"):
+    """Press a key, such as ``Enter`` or ``Control+A``, in an element or on the page."""
+
+    key: str
+    selector: str = ""
+
+
+class ScrollToEnd(_Action, frozen=True, tag="scroll_to_end"):
+    """Scroll to the end of the page once."""
+
+
+class InfiniteScroll(_Action, frozen=True, tag="infinite_scroll"):
+    """Scroll to the end until the page stops growing for ``patience`` seconds, ``limit`` times at most."""
+
+    limit: int = 100
+    patience: float = 1.0
+
+
+class LoadMore(_Action, frozen=True, tag="load_more"):
+    """Click an element until it is gone, hidden or disabled, or the page stops growing for ``patience`` seconds.
+
+    ``limit``: maximum number of clicks.
+    """
+
+    selector: str
+    limit: int = 100
+    patience: float = 1.0
+
+
+class Wait(_Action, frozen=True, tag="wait"):
+    """Wait for an element (``selector``), a JavaScript expression (``function``) or a time in seconds.
+
+    ``timeout``: time limit in seconds. ``None``: the time limit of the page.
+    """
+
+    selector: str = ""
+    function: str = ""
+    seconds: float = 0.0
+    network_idle: bool = False
+    timeout: float | None = None
+
+
+class Evaluate(_Action, frozen=True, tag="evaluate"):
+    """Run JavaScript. Its result, a value that JSON can hold, becomes ``response.captured[name]``."""
+
+    script: str
+    name: str = "result"
+
+
+class Screenshot(_Action, frozen=True, tag="screenshot"):
+    """Take a picture (PNG) of the page or of one element. It becomes ``response.captured[name]``.
+
+    ``full_page``: the whole page, not only the visible part.
+    """
+
+    name: str = "screenshot"
+    selector: str = ""
+    full_page: bool = True
+
+
+class Pdf(_Action, frozen=True, tag="pdf"):
+    """Print the page as PDF. It becomes ``response.captured[name]``."""
+
+    name: str = "pdf"
+
+
+Action = (
+    Click
+    | Fill
+    | Select
+    | Press
+    | ScrollToEnd
+    | InfiniteScroll
+    | LoadMore
+    | Wait
+    | Evaluate
+    | Screenshot
+    | Pdf
+)
+
+
+class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a browser loads a page.
+
+    ``wait_until``
+        Event after which the page counts as loaded. Empty, the default: the setting ``wait_until``.
+    ``wait_for``
+        What to wait for after that: a CSS selector, or a :class:`Wait`.
+    ``actions``
+        What to do then, in order.
+    ``keep_page``
+        Keep the page open for the callback, as ``response.page``. The engine closes it when the callback has ended.
+    """
+
+    wait_until: WaitUntil | Literal[""] = ""
+    wait_for: str | Wait = ""
+    actions: tuple[Action, ...] = ()
+    keep_page: bool = False
+
+    def over(self, general: Browsing) -> Browsing:
+        """Return this with missing values taken from a more general one."""
+        return Browsing(
+            self.wait_until or general.wait_until,
+            self.wait_for or general.wait_for,
+            self.actions or general.actions,
+            self.keep_page or general.keep_page,
+        )
+
+
+PLAIN_BROWSING = Browsing()
+
+
+def browsing_of(value: Browsing | Mapping[str, Any]) -> Browsing:
+    """Return plain data as a :class:`Browsing`. An action may be plain data or an object.
+
+    Raises :class:`~skitter.errors.RequestError` for unknown fields, actions and values.
+    """
+    if isinstance(value, Browsing) and all(isinstance(action, _Action) for action in value.actions):
+        return (
+            value
+            if isinstance(value.actions, tuple)
+            else msgspec.structs.replace(value, actions=tuple(value.actions))
+        )
+    try:
+        return msgspec.convert(msgspec.to_builtins(value), Browsing)
+    except (msgspec.ValidationError, TypeError) as error:
+        path = re.search(r"`\$?\.?([^`]*)`$", str(error))
+        raise RequestError(
+            f"invalid browsing options: {error}",
+            remedy="see the classes of skitter.browsing",
+            field=f"browsing.{path[1]}" if path else "browsing",
+        ) from error
+
+
+def remaining(browsing: Browsing, done: int, rest: Sequence[Action] = ()) -> Browsing:
+    """Return the options without the first ``done`` actions, for the page to which an action has led."""
+    return msgspec.structs.replace(browsing, wait_for="", actions=(*browsing.actions[done:], *rest))

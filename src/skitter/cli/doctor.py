@@ -1,0 +1,77 @@
+"""``skitter doctor``: shows which optional parts are installed, and tries the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from skitter.cli.console import FAILED
+
+_EXTRAS = {
+    "browser": ("playwright",), "recipes": ("pyyaml", "jsonschema", "jmespath"), "scripts": ("quickjs-ng",),
+    "agents": ("browserforge",), "redis": ("redis",), "nats": ("nats-py",), "mongodb": ("pymongo",),
+    "postgresql": ("asyncpg",), "parquet": ("pyarrow",), "service": ("fastapi", "uvicorn"), "s3": ("s3fs",),
+    "shell": ("ipython",),
+}  # fmt: skip
+"""Packages of the extras that show whether an extra is installed."""
+
+
+@click.command()
+@click.option("--start", is_flag=True, help="Also start the browser once.")
+def doctor(start: bool) -> int:
+    """Show which optional parts are installed. Exits with 1 if --start is given and the browser does not start."""
+    for extra, packages in _EXTRAS.items():
+        click.echo(f"{extra:12}{_state(extra, packages)}")
+    ok = True
+    for line, good in _browser(start=start):
+        click.echo(f"{'chromium':12}{line}")
+        ok = ok and good
+    return 0 if ok or not start else FAILED
+
+
+def _state(extra: str, packages: tuple[str, ...]) -> str:
+    found, missing = [], []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            missing.append(package)
+    return f'missing; pip install "skitter[{extra}]"' if missing else ", ".join(found)
+
+
+def _browser(*, start: bool) -> Iterator[tuple[str, bool]]:
+    from skitter.browser.executable import check_installed, find_executable, is_sandboxed
+    from skitter.errors import SkitterError
+    from skitter.settings import Settings
+
+    settings = Settings()
+    try:
+        program = find_executable(settings)
+    except SkitterError as error:
+        yield f"missing; {error.remedy}", False
+        return
+    shown = subprocess.run(  # noqa: S603 - the browser of the system
+        [program, "--version", "--no-sandbox"], capture_output=True, text=True, check=False
+    ).stdout
+    yield f"{program} ({shown.strip() or 'unknown version'})", True
+    yield f"sandbox {'on' if is_sandboxed(settings) else 'off, because you are the root user'}", True
+    if start:
+        try:
+            check_installed(settings)
+            asyncio.run(_start())
+        except SkitterError as error:
+            yield f"does not start: {error}; {error.remedy}", False
+        else:
+            yield "starts", True
+
+
+async def _start() -> None:
+    from skitter.browser.process import BrowserProcess
+    from skitter.settings import Settings
+
+    process = await BrowserProcess.start(Settings())
+    await process.close()

@@ -1,0 +1,168 @@
+"""RoutingFetcher: sends each request by the fetcher that the request, a rule or the settings choose."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from fnmatch import translate
+from typing import Any
+
+import msgspec
+
+from skitter.browsing import Browsing, browsing_of
+from skitter.errors import RequestError, SettingsError, SkitterError
+from skitter.fetch.contract import (
+    UNCONDITIONAL,
+    Fetcher,
+    FetcherCapabilities,
+    HeaderHook,
+    SendPermit,
+    UnsendableRequest,
+    fetch_with_hook,
+)
+from skitter.request import Request
+from skitter.response import Response
+from skitter.web.urls import host_of
+
+
+class FetcherRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The fetcher of the requests that a pattern matches, and how a browser loads them.
+
+    ``domain_glob`` (``*.example.com``) or ``domain_regexp`` must match the whole host name; ``url_regexp`` is searched in
+    the URL.
+    """
+
+    domain_glob: str | None = None
+    domain_regexp: str | None = None
+    url_regexp: str | None = None
+    fetcher: str = "browser"
+    browsing: Browsing | None = None
+
+    def matcher(self) -> Callable[[str], bool]:
+        """Return the test of URLs. Raises :class:`~skitter.errors.SettingsError` for an invalid pattern."""
+        patterns = [self.domain_glob, self.domain_regexp, self.url_regexp]
+        if len([pattern for pattern in patterns if pattern is not None]) != 1:
+            raise SettingsError(
+                "a fetcher rule needs one of domain_glob, domain_regexp and url_regexp",
+                remedy='write a rule like {"domain_glob": "*.example.com", "fetcher": "browser"}',
+                field="fetcher_rules",
+            )
+        source = self.domain_regexp or self.url_regexp or ""
+        try:
+            pattern = re.compile(
+                source if self.domain_glob is None else translate(self.domain_glob), re.IGNORECASE
+            )
+        except re.error as error:
+            raise SettingsError(
+                f"invalid regular expression {source!r} in a fetcher rule: {error}",
+                remedy="correct it, or use domain_glob",
+                field="fetcher_rules",
+            ) from error
+        if self.url_regexp is not None:
+            return lambda url: pattern.search(url) is not None
+        return lambda url: _matches_host(pattern, host_of(url))
+
+
+def _matches_host(pattern: re.Pattern[str], host: str) -> bool:
+    return bool(pattern.fullmatch(host) or pattern.fullmatch(host.rpartition(":")[0] or host))
+
+
+def fetcher_rules(values: Sequence[Mapping[str, Any]]) -> list[FetcherRule]:
+    """Return the rules of the setting ``fetcher_rules``. Raises :class:`~skitter.errors.SettingsError`."""
+    rules = []
+    for value in values:
+        try:
+            fields = dict(value)
+            if fields.get("browsing") is not None:
+                fields["browsing"] = msgspec.to_builtins(browsing_of(fields["browsing"]))
+            rule = msgspec.convert(fields, FetcherRule)
+        except (msgspec.ValidationError, RequestError) as error:
+            raise SettingsError(
+                f"fetcher rule {dict(value)}: {error}", remedy="correct the field", field="fetcher_rules"
+            ) from error
+        rule.matcher()
+        rules.append(rule)
+    return rules
+
+
+class RoutingFetcher:
+    """The fetchers of one worker. ``default`` fetches all requests for which neither they nor a rule name another one.
+
+    ``make``: returns a fetcher by its name; called once for each name, when its first request comes.
+    """
+
+    def __init__(
+        self,
+        default: str,
+        fetchers: dict[str, Fetcher],
+        make: Callable[[str], Fetcher],
+        rules: Sequence[FetcherRule],
+    ) -> None:
+        self._name = default
+        self._default = fetchers[default]
+        self._fetchers = fetchers
+        self._make = make
+        self._rules = [(rule.matcher(), rule) for rule in rules]
+        self._is_simple = not rules and not self._default.capabilities.renders_pages
+        self._opening = asyncio.Lock()
+        self._opened: set[str] = set()
+
+    @property
+    def capabilities(self) -> FetcherCapabilities:
+        """Those of the default fetcher; the headers are shown by all that can."""
+        return self._default.capabilities
+
+    async def open(self) -> None:
+        """Open the default fetcher and those that rules name. The others are opened for their first request."""
+        for name in (self._name, *(rule.fetcher for _, rule in self._rules)):
+            await self._opened_fetcher(name)
+
+    async def close(self) -> None:
+        """Close all fetchers that were opened."""
+        for name in list(self._opened):
+            self._opened.discard(name)
+            await self._fetchers[name].close()
+
+    def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Coroutine[Any, Any, Response]:
+        """Fetch one request by its fetcher. Raises :class:`~skitter.fetch.contract.FetchError`."""
+        if not request.fetcher and self._is_simple:  # nearly every request
+            if on_headers is None:
+                return self._default.fetch(request, permit=permit)
+            return fetch_with_hook(self._default, request, permit, on_headers)
+        return self._route(request, permit, on_headers)
+
+    async def _route(self, request: Request, permit: SendPermit, on_headers: HeaderHook | None) -> Response:
+        name = request.fetcher
+        if not name and request.url.endswith("/robots.txt"):
+            name = "http"
+        elif not name:
+            rule = next((rule for matches, rule in self._rules if matches(request.url)), None)
+            if rule is not None:
+                name = rule.fetcher
+                if request.browsing is None and rule.browsing is not None:
+                    request = request.replace(browsing=rule.browsing)
+        try:
+            fetcher = await self._opened_fetcher(name or self._name)
+        except SkitterError as error:
+            raise UnsendableRequest(
+                f"fetcher {name!r}: {error}", remedy=error.remedy, field=error.field or "fetcher"
+            ) from error
+        return await fetch_with_hook(fetcher, request, permit, on_headers)
+
+    async def _opened_fetcher(self, name: str) -> Fetcher:
+        if name in self._opened:
+            return self._fetchers[name]
+        async with self._opening:
+            if name not in self._opened:
+                if name not in self._fetchers:
+                    self._fetchers[name] = await asyncio.to_thread(self._make, name)
+                await self._fetchers[name].open()
+                self._opened.add(name)
+            return self._fetchers[name]

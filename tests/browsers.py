@@ -1,0 +1,64 @@
+"""The browser that tests use, and the processes that it leaves."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from skitter.browser.executable import check_installed
+from skitter.errors import UsageError
+from skitter.settings import Settings
+
+
+def require_browser():
+    """Skip the test, with the reason, if the browser or its driver is missing."""
+    try:
+        check_installed(Settings())
+    except UsageError as error:
+        pytest.skip(f"{error}: {error.remedy}")
+
+
+def descendants(pid, folder=""):
+    """The processes that descend from one, or that belong to a browser below a folder."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            found[int(entry.name)] = (
+                parent,
+                (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"),
+            )
+        except OSError:
+            continue
+    below = {pid}
+    while more := {one for one, (parent, _) in found.items() if parent in below} - below:
+        below |= more
+    return {
+        one: line for one, (_, line) in found.items() if one in below - {pid} or (folder and folder in line)
+    }
+
+
+def is_alive(pid):
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def all_gone(pids, seconds=5.0):
+    """Whether all processes end within a time."""
+    deadline = time.monotonic() + seconds
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        if time.monotonic() > deadline:
+            return alive
+        time.sleep(0.05)
+    return []
+
+
+def kill(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,227 @@
+"""Pages in a real browser: eight kinds of sites with the exact truth, and pages that attack it."""
+
+import asyncio
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from browsers import all_gone, descendants, kill, require_browser
+from crawl_harness import CrawlHarness, Scripted
+from sites.javascript import WORDS, hostile_site, javascript_site
+from skitter import Request, Spider
+from skitter.browser.adaptive import read_rules, reset_rules
+from skitter.browsing import Click, Evaluate, Fill, InfiniteScroll, LoadMore, Pdf, Screenshot, Wait
+from skitter.testing import Answer
+
+pytestmark = pytest.mark.timeout(180)
+
+BROWSER = {"fetcher": "browser", "page_timeout": 20, "retry_delay": 0.01, "allow_networks": ["127.0.0.0/8"]}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def browser():
+    require_browser()
+
+
+def spider_of(requests, parse, **attributes):
+    async def start(self):
+        for request in requests:
+            yield request
+
+    return type("Pages", (Spider,), {"name": "pages", "start": start, "parse": parse, **attributes})()
+
+
+def page_of(response):
+    return response.url.partition("/")[2].partition("/")[2].partition("/")[2]
+
+
+def texts(query):
+    """A callback that yields all texts that a query finds."""
+
+    def parse(self, response):
+        yield {"page": page_of(response), "texts": response.css(query).getall()}
+
+    return parse
+
+
+def follow(self, response):
+    yield {"page": page_of(response), "texts": response.css("h1::text").getall()}
+    for link in response.css("a"):
+        yield response.follow(link, "follow", browsing={"wait_for": "h1"}, session=response.request.session)
+
+
+def in_app(self, response):
+    yield {"page": "in app", "texts": [response.captured["path"], *response.css("h1::text").getall()]}
+
+
+def frames(self, response):
+    yield {
+        "page": "frames",
+        "texts": [response.css(tag + "::text").get() for tag in ("h2", "h3", "x-card b")],
+    }
+
+
+SHOWN = "location.pathname == '/spa/c' && document.querySelector('h1').textContent == 'spa c'"
+
+
+async def test_eight_kinds_of_sites_give_their_exact_items(serve, tmp_path):
+    url = serve(javascript_site).url_of
+    login = [Fill("#user", "ann"), Fill("#word", "secret"), Click("#go"), Wait("h1")]
+    route = [Click("a"), Wait(function=SHOWN), Evaluate("location.pathname", "path")]
+    requests = [
+        Request(url("/server"), "follow"),
+        Request(url("/spa/"), "follow", browsing={"wait_for": "h1"}),
+        Request(url("/spa/a?app"), "in_app", browsing={"wait_for": "a", "actions": route}),
+        Request(
+            url("/scroll"), "items", browsing={"wait_for": "li", "actions": [InfiniteScroll(patience=3)]}
+        ),
+        Request(url("/more"), "items", browsing={"actions": [LoadMore("#more", patience=3)]}),
+        Request(url("/delayed"), browsing={"wait_for": ".ready"}),
+        Request(url("/frames"), "frames", browsing={"wait_for": "x-card"}),
+        Request(url("/login"), "follow", browsing={"actions": login}, session="ann"),
+        Request(url("/fetched"), "cells", browsing={"wait_for": "td"}),
+    ]
+    spider = spider_of(
+        requests, texts("h1::text"), follow=follow, items=texts("li::text"), cells=texts("td.name::text"),
+        frames=frames, in_app=in_app,
+    )  # fmt: skip
+    ran = await CrawlHarness(spider, tmp_path, **BROWSER).run()
+    assert ran.letters == {}
+    assert {item["page"]: item["texts"] for item in ran.items} == {
+        "server": ["server"], "server/1": ["server 1"], "server/2": ["server 2"],
+        "spa/": ["spa "], "spa/a": ["spa a"], "spa/b": ["spa b"], "spa/c": ["spa c"], "in app": ["/spa/c", "spa c"],
+        "scroll": list(WORDS), "more": list(WORDS), "delayed": ["late"], "frames": ["shadow", "framed", "slotted"],
+        "account": ["ann"], "account/orders": ["orders of ann"], "fetched": list(WORDS[:3]),
+    }  # fmt: skip
+    assert all_gone(descendants(os.getpid())) == []
+
+
+async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path):
+    forbidden = Scripted({"/": Answer(b"secret")})
+    target = serve(forbidden, hosts=2).url_of(origin_index=1)
+    url = serve(hostile_site(target)).url_of
+    expected = {
+        "/loop": "timeout", "/alerts": "page_limit", "/memory": "page_limit", "/popups": "page_limit",
+        "/stream": "timeout", "/file": "page_limit", "/requests": "page_limit", "/away?n=5": "redirect/limit",
+        "/": "forbidden",
+    }  # fmt: skip
+    paths = [
+        "/loop",
+        "/alerts",
+        "/memory",
+        "/popups",
+        "/stream",
+        "/file",
+        "/forbidden",
+        "/requests",
+        "/away?n=0",
+    ]
+    fine = ["/ok", "/sub", "/worker", "/download", "/noise"]
+    requests = [Request(url(path), timeout=8, max_retries=0) for path in paths] + [
+        Request(url(path)) for path in fine
+    ]
+    spider = spider_of(requests, texts("h1::text"))
+    ran = await CrawlHarness(
+        spider, tmp_path, **BROWSER | {"allow_networks": ["127.0.0.1/32"]}, seeds_open_networks=False, max_redirects=5, page_max_requests=100, page_memory=600 * 2**20, browser_pages=3,
+    ).run()  # fmt: skip
+    assert {path: error.partition(": ")[0] for path, error in ran.letters.items()} == expected
+    assert {item["page"]: item["texts"] for item in ran.items} == {path[1:]: [path[1:]] for path in fine}
+    assert forbidden.visits == []
+    assert all_gone(descendants(os.getpid())) == []
+
+
+async def test_adaptive_fetching_uses_the_browser_for_the_pages_that_need_it(serve, tmp_path):
+    site = javascript_site
+    visits = []
+
+    def counting(visit):
+        visits.append(visit.target)
+        return site(visit)
+
+    url = serve(counting).url_of
+    numbers = range(8)
+    requests = [Request(url("/server/1")), *(Request(url(f"/js/{number}")) for number in numbers)]
+    harness = CrawlHarness(
+        spider_of(requests, texts("h1::text")),
+        tmp_path,
+        **BROWSER | {"fetcher": "adaptive", "concurrency": 1},
+    )
+    ran = await harness.run()
+    assert ran.letters == {}
+    assert {item["page"]: item["texts"] for item in ran.items} == {
+        "server/1": ["server 1"], **{f"js/{number}": [f"page {number}"] for number in numbers},
+    }  # fmt: skip
+    assert visits.count("/server/1") == 1
+    assert 10 <= sum(visits.count(f"/js/{number}") for number in numbers) <= 12, "two by HTTP first, then few"
+    host = url("/").partition("/")[2].strip("/")
+    rules = await read_rules(harness.frontier.notes)
+    assert rules == {f"{host}/js/*": 2}
+    assert await reset_rules(harness.frontier.notes, "other.test") == 0
+    assert await reset_rules(harness.frontier.notes) == 1
+    assert await read_rules(harness.frontier.notes) == {}
+
+
+async def test_a_callback_can_use_the_page_which_is_closed_afterwards(serve, tmp_path):
+    url = serve(javascript_site).url_of
+    held = []
+
+    async def parse(self, response):
+        held.append(response.page)
+        title = await response.page.evaluate("document.querySelector('h1').textContent")
+        yield {"page": page_of(response), "texts": [title]}
+        if page_of(response) == "js/2":
+            raise ValueError
+
+    def pictures(self, response):
+        yield {"page": "pictures", "texts": list(response.captured.values())}
+
+    actions = [Screenshot(), Screenshot("h1", "h1"), Pdf()]
+    requests = [Request(url(f"/js/{number}"), browsing={"keep_page": True}) for number in (1, 2)]
+    requests.append(Request(url("/js/3"), "pictures", browsing={"actions": actions}))
+    spider = spider_of(requests, parse, pictures=pictures)
+    ran = await CrawlHarness(spider, tmp_path, **BROWSER, capture_dir=str(tmp_path / "shots")).run()
+    assert list(ran.letters) == ["/js/2"]
+    found = {item["page"]: item["texts"] for item in ran.items}
+    assert found.keys() == {"js/1", "pictures"}
+    assert found["js/1"] == ["page 1"]
+    assert await asyncio.to_thread(first_bytes, found["pictures"]) == [b"\x89PNG", b"\x89PNG", b"%PDF"]
+    assert all(page.is_closed() for page in held)
+
+
+def first_bytes(names):
+    return [Path(name).read_bytes()[:4] for name in names]
+
+
+@pytest.mark.parametrize("victim", ["renderer", "browser"])
+async def test_a_page_whose_process_dies_is_fetched_again(serve, tmp_path, victim):
+    killed, asked = [], threading.Event()
+    wanted = "--type=renderer" if victim == "renderer" else "keeper.py"
+
+    def kill_all():
+        asked.wait(60)
+        killed.extend(pid for pid, line in descendants(os.getpid()).items() if wanted in line)
+        for pid in killed:
+            kill(pid, signal.SIGKILL)
+
+    def site(visit):
+        if visit.target != "/fatal":
+            return javascript_site(visit)
+        first = not asked.is_set()
+        asked.set()
+        return Answer(b"<h1>alive</h1>", delay=5 if first else 0)
+
+    killer = threading.Thread(target=kill_all)
+    killer.start()
+    url = serve(site).url_of
+    spider = spider_of(
+        [Request(url("/fatal")), *(Request(url(f"/js/{n}")) for n in range(3))], texts("h1::text")
+    )
+    ran = await CrawlHarness(spider, tmp_path, **BROWSER).run()
+    await asyncio.to_thread(killer.join)
+    assert killed
+    assert ran.letters == {}
+    assert sorted(item["texts"][0] for item in ran.items) == ["alive", "page 0", "page 1", "page 2"]
+    assert all_gone(descendants(os.getpid())) == []

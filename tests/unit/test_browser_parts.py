@@ -1,0 +1,393 @@
+"""The parts of browser pages that need no browser: options, rules, cookies, errors, redirects, the guard proxy."""
+
+import asyncio
+
+import pytest
+
+from crawl_harness import Scripted
+from skitter import Request, Response
+from skitter.browser.adaptive import LearntRules, is_shell, shape_of
+from skitter.browser.cookies import changed_cookies, cookies_to_set
+from skitter.browser.errors import BrowserGone, network_error
+from skitter.browser.guard_proxy import GuardProxy
+from skitter.browsing import Browsing, Click, InfiniteScroll, Wait, remaining
+from skitter.errors import RequestError, SettingsError
+from skitter.fetch.address_guard import AddressGuard
+from skitter.fetch.contract import (
+    ConnectError,
+    FetcherCapabilities,
+    ForbiddenAddress,
+    ProxyError,
+    TlsError,
+    UnresolvedHost,
+    UnsendableRequest,
+)
+from skitter.fetch.routing import RoutingFetcher, fetcher_rules
+from skitter.request import decode_request, encode_request
+from skitter.testing import Answer
+from skitter.worker.retry import RedirectError, redirected
+
+URL = "http://site.test/a"
+
+
+# --- options --------------------------------------------------------------------------------------------------
+
+
+def test_options_survive_storage_as_plain_data_and_as_objects():
+    plain = {
+        "wait_for": "h1",
+        "actions": [{"do": "click", "selector": "#a"}, {"do": "infinite_scroll", "limit": 3}],
+    }
+    typed = Browsing(wait_for="h1", actions=[Click("#a"), InfiniteScroll(3)])
+    for given in (plain, typed):
+        request = Request(URL, fetcher="browser", browsing=given)
+        assert decode_request(URL, encode_request(request)) == request
+        assert request.browsing.actions == (Click("#a"), InfiniteScroll(3))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"wait": "h1"},
+        {"actions": [{"do": "fly"}]},
+        {"actions": [{"do": "click"}]},
+        {"wait_until": "later"},
+        {"actions": "x"},
+        7,
+    ],
+)
+def test_wrong_options_are_refused_with_their_field(wrong):
+    with pytest.raises(RequestError) as caught:
+        Request(URL, browsing=wrong)
+    assert caught.value.field.startswith("browsing")
+    assert caught.value.remedy
+
+
+def test_the_actions_after_a_navigation_remain():
+    options = Browsing(wait_for="form", actions=(Click("#go"), Wait("h1")))
+    assert remaining(options, 1) == Browsing(actions=(Wait("h1"),))
+
+
+# --- redirects ------------------------------------------------------------------------------------------------
+
+
+def moved(request, target, status=200, **fields):
+    return Response(request.url, status, request=request, moved_to=Request(target, **fields))
+
+
+def test_a_navigation_becomes_the_request_that_the_browser_wanted_to_send():
+    request = Request(
+        URL, "parse", session="s", fetcher="browser", cb_kwargs={"a": 1}, browsing={"actions": [Click("b")]}
+    )
+    fields = {
+        "method": "POST",
+        "body": b"x=1",
+        "headers": {"Content-Type": "text/plain"},
+        "browsing": Browsing(),
+    }
+    found = redirected(request, moved(request, "http://site.test/b", **fields), 5)
+    assert (found.url, found.method, found.body, found.headers) == (
+        "http://site.test/b", "POST", b"x=1", {"Content-Type": "text/plain"},
+    )  # fmt: skip
+    assert (found.callback, found.session, found.fetcher, found.cb_kwargs) == (
+        "parse",
+        "s",
+        "browser",
+        {"a": 1},
+    )
+    assert found.redirects == (URL,)
+    assert found.browsing == Browsing()
+
+
+def test_navigations_in_a_circle_end():
+    request = Request(URL, redirects=("http://site.test/b",))
+    with pytest.raises(RedirectError, match=r"^redirect/loop"):
+        redirected(request, moved(request, "http://site.test/b"), 5)
+    with pytest.raises(RedirectError, match=r"^redirect/limit"):
+        redirected(request, moved(request, "http://site.test/c"), 1)
+
+
+def test_a_form_that_is_sent_to_its_own_page_is_no_loop():
+    request = Request(URL, browsing={"actions": [Click("#go"), Wait("h1")]})
+    answer = moved(request, URL, method="POST", browsing=Browsing(actions=(Wait("h1"),)))
+    assert redirected(request, answer, 5).dont_filter
+
+
+# --- routing --------------------------------------------------------------------------------------------------
+
+
+class Named:
+    capabilities = FetcherCapabilities()
+
+    def __init__(self, name, log):
+        self.name, self.log = name, log
+
+    async def open(self):
+        self.log.append(f"open {self.name}")
+
+    async def close(self):
+        self.log.append(f"close {self.name}")
+
+    async def fetch(self, request, *, permit, on_headers=None):
+        return Response(request.url, body=self.name.encode(), request=request)
+
+
+async def routed(rules, *requests, default="http"):
+    log = []
+    fetcher = RoutingFetcher(
+        default, {default: Named(default, log)}, lambda name: Named(name, log), fetcher_rules(rules)
+    )
+    await fetcher.open()
+    responses = [await fetcher.fetch(request) for request in requests]
+    await fetcher.close()
+    return responses, log
+
+
+async def test_a_request_chooses_its_fetcher_which_opens_with_its_first_request():
+    responses, log = await routed(
+        (), Request(URL), Request(URL, fetcher="browser"), Request(URL, fetcher="browser")
+    )
+    assert [response.text for response in responses] == ["http", "browser", "browser"]
+    assert log == ["open http", "open browser", "close http", "close browser"] or sorted(log[2:]) == [
+        "close browser",
+        "close http",
+    ]
+
+
+async def test_the_first_rule_that_matches_decides_unless_the_request_does():
+    rules = [
+        {"domain_glob": "*.test", "fetcher": "browser", "browsing": {"wait_for": "h1"}},
+        {"url_regexp": "/a$", "fetcher": "http"},
+    ]
+    requests = [
+        Request(URL),
+        Request("http://other.example/a"),
+        Request(URL, fetcher="http"),
+        Request("http://x.test:81/"),
+    ]
+    responses, _ = await routed(rules, *requests, default="http")
+    assert [response.text for response in responses] == ["browser", "http", "http", "browser"]
+    assert responses[0].request.browsing == Browsing(wait_for="h1")
+    assert responses[2].request.browsing is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"domain_glob": "a", "url_regexp": "b"},
+        {"url_regexp": "("},
+        {"domain": "a"},
+        {"url_regexp": "a", "browsing": {"x": 1}},
+    ],
+)
+def test_a_wrong_rule_is_refused(wrong):
+    with pytest.raises(SettingsError) as caught:
+        fetcher_rules([wrong])
+    assert caught.value.field == "fetcher_rules"
+
+
+async def test_a_fetcher_that_cannot_be_made_fails_only_its_request():
+    def make(name):
+        raise SettingsError("missing", remedy="install it", field="fetcher")
+
+    fetcher = RoutingFetcher("http", {"http": Named("http", [])}, make, ())
+    await fetcher.open()
+    with pytest.raises(UnsendableRequest) as caught:
+        await fetcher.fetch(Request(URL, fetcher="other"))
+    assert caught.value.remedy == "install it"
+    assert (await fetcher.fetch(Request(URL))).text == "http"
+
+
+# --- cookies and errors ---------------------------------------------------------------------------------------
+
+
+def cookie(name, value, **more):
+    return {"name": name, "value": value, "domain": "site.test", "path": "/", "expires": -1, **more}
+
+
+def test_only_cookies_that_differ_are_set_and_others_deleted():
+    changes, gone = cookies_to_set(
+        URL, {"a": "1", "b": "2"}, [cookie("a", "1"), cookie("b", "1"), cookie("c", "3")]
+    )
+    assert [(change["name"], change["value"]) for change in changes] == [("b", "2")]
+    assert [change["name"] for change in gone] == ["c"]
+
+
+def test_cookies_of_scripts_become_set_cookie_lines():
+    found = [
+        cookie("a", "1"),
+        cookie("b", "2", domain=".site.test", path="/x", secure=True, httpOnly=True, expires=0.5),
+    ]
+    assert changed_cookies(found, {"a": "1", "gone": "x"}) == [
+        "b=2; Path=/x; Domain=site.test; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Secure; HttpOnly",
+        "gone=; Path=/; Max-Age=0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Page.goto: net::ERR_NAME_NOT_RESOLVED at http://x/", UnresolvedHost),
+        ("Page.goto: net::ERR_CERT_AUTHORITY_INVALID at http://x/", TlsError),
+        ("Page.goto: net::ERR_PROXY_CONNECTION_FAILED at http://x/", ProxyError),
+        ("Page.goto: net::ERR_CONNECTION_REFUSED at http://x/", ConnectError),
+        ("Page.goto: Target page, context or browser has been closed", BrowserGone),
+    ],
+)
+def test_errors_of_the_browser_have_the_classes_of_http(text, kind):
+    assert type(network_error(Exception(text))) is kind
+
+
+# --- guard proxy ----------------------------------------------------------------------------------------------
+
+
+async def through(proxy_url, *requests):
+    """Send raw requests over one connection of a proxy; return the status lines and bodies."""
+    port = int(proxy_url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answers = []
+    for request in requests:
+        writer.write(request.encode())
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            break
+        size = next(
+            (int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length: ")),
+            0,
+        )
+        answers.append((head.split(b"\r\n")[0].decode(), (await reader.readexactly(size)).decode()))
+    writer.close()
+    return answers
+
+
+async def test_the_proxy_serves_several_hosts_over_one_connection_and_counts_bytes(serve):
+    one, two = Scripted({"/a": Answer(b"one")}), Scripted({"/b?c": Answer(b"two")})
+    first, second = serve(one).url_of("/a"), serve(two).url_of("/b?c")
+    proxy = GuardProxy(AddressGuard(["127.0.0.0/8"]), 5)
+    url = await proxy.open()
+    post = f"POST {first} HTTP/1.1\r\nHost: x\r\nProxy-Connection: keep-alive\r\nContent-Length: 2\r\n\r\nhi"
+    get = f"GET {second} HTTP/1.1\r\nHost: x\r\n\r\n"
+    answers = await through(url, post, get, get)
+    assert [body for _, body in answers] == ["one", "two", "two"]
+    assert one.visits[0].body == b"hi"
+    assert "proxy-connection" not in one.visits[0].headers
+    assert proxy.received > 6
+    assert proxy.ip_of(first) == "127.0.0.1"
+    await proxy.close()
+
+
+async def test_the_proxy_tunnels(serve):
+    site = Scripted({"/": Answer(b"plain")})
+    server = serve(site)
+    proxy = GuardProxy(AddressGuard(["127.0.0.0/8"]), 5)
+    url = await proxy.open()
+    connect = f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\nHost: x\r\n\r\n"
+    answers = await through(url, connect, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answers == [("HTTP/1.1 200 Connection established", ""), ("HTTP/1.1 200 OK", "plain")]
+    await proxy.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "kind"),
+    [("127.0.0.1", ForbiddenAddress), ("[::1]", ForbiddenAddress), ("nosuch.invalid", UnresolvedHost)],
+)
+async def test_the_proxy_refuses_and_says_why(serve, host, kind):
+    site = Scripted({"/": Answer(b"secret")})
+    server = serve(site)
+    target = f"{host}:{server.port}"
+    proxy = GuardProxy(AddressGuard(), 5)
+    url = await proxy.open()
+    for request in (f"GET http://{target}/ HTTP/1.1\r\n\r\n", f"CONNECT {target} HTTP/1.1\r\n\r\n"):
+        answers = await through(url, request)
+        assert answers == [("HTTP/1.1 502 Bad Gateway", "")]
+    assert type(proxy.failure_of(f"http://{target}/")) is kind
+    assert site.visits == []
+    await proxy.close()
+
+
+async def test_the_proxy_connects_to_the_address_that_was_checked(monkeypatch, serve):
+    """The name resolves to a public address first, and to loopback at the next look-up (DNS rebinding)."""
+    site = Scripted({"/": Answer(b"secret")})
+    server = serve(site)
+    loop, look_ups = asyncio.get_running_loop(), []
+
+    async def getaddrinfo(host, port, **_options):
+        look_ups.append(host)
+        return [
+            (2, 1, 6, "", ("192.0.2.1" if host == "rebind.test" and len(look_ups) > 1 else "127.0.0.1", port))
+        ]
+
+    monkeypatch.setattr(type(loop), "getaddrinfo", lambda _loop, *args, **kw: getaddrinfo(*args, **kw))
+    proxy = GuardProxy(AddressGuard(["192.0.2.0/24"]), 5)
+    answers = await through(await proxy.open(), f"GET http://rebind.test:{server.port}/ HTTP/1.1\r\n\r\n")
+    assert answers == [("HTTP/1.1 502 Bad Gateway", "")]
+    assert site.visits == []
+    await proxy.close()
+
+
+# --- adaptive -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("html", "shell"),
+    [
+        ("<html><body><div id=root></div><script src=a.js></script>", True),
+        ("<title>App</title><div id='app'>Loading ...</div><script>start()</script>", True),
+        (
+            "<noscript>You need to enable JavaScript to run this app.</noscript><p>x</p><script></script>",
+            True,
+        ),
+        ("<body><script>document.write(1)</script>", True),
+        ("<h1>A page</h1><script src=statistics.js></script>", False),
+        ("<div id=root></div>", False),
+        (f"<div id=root>{'word ' * 100}</div><script src=a.js></script>", False),
+        ("", False),
+    ],
+)
+def test_an_empty_application_shell_is_recognised(html, shell):
+    assert is_shell(html) is shell
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("/product/123", "/product/*"),
+        ("/a/deadbeef/x?q=1", "/a/*/x"),
+        ("/blog/how-to-cook", "/blog/how-to-cook"),
+        ("/p/" + "x" * 50, "/p/*"),
+        ("/", "/"),
+    ],
+)
+def test_paths_of_one_shape_share_a_rule(path, shape):
+    assert shape_of("http://site.test" + path) == shape
+
+
+class Notes:
+    def __init__(self):
+        self.values = {}
+
+    async def get(self, key):
+        return self.values.get(key)
+
+    async def put(self, key, value, ttl):
+        self.values[key] = value
+
+    async def compare_and_swap(self, key, old, new, ttl):
+        if self.values.get(key) != old:
+            return False
+        self.values[key] = new
+        return True
+
+
+async def test_workers_share_what_they_learn_and_a_complete_page_ends_a_rule():
+    notes = Notes()
+    one, two = LearntRules(notes), LearntRules(notes)
+    for number in range(3):
+        await one.learn(f"http://site.test/p/{number}", browser=True)
+    assert await two.count_of("http://site.test/p/77") == 2
+    assert await two.count_of("http://site.test/q/77") == 0
+    await two.learn("http://site.test/p/5", browser=False)
+    assert notes.values
+    assert await LearntRules(notes).count_of("http://site.test/p/1") == 0
