@@ -120,9 +120,9 @@ async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path):
         "/away?n=0",
     ]
     fine = ["/ok", "/sub", "/worker", "/download", "/noise"]
-    requests = [Request(url(path), timeout=8, max_retries=0) for path in paths] + [
-        Request(url(path)) for path in fine
-    ]
+    requests = [
+        Request(url(path), timeout=60 if path == "/memory" else 8, max_retries=0) for path in paths
+    ] + [Request(url(path)) for path in fine]
     spider = spider_of(requests, texts("h1::text"))
     ran = await CrawlHarness(
         spider, tmp_path, **BROWSER | {"allow_networks": ["127.0.0.1/32"]}, seeds_open_networks=False, max_redirects=5, page_max_requests=100, page_memory=600 * 2**20, browser_pages=3,
