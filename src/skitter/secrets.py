@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
-from skitter.errors import FrontierError, SkitterError
+from skitter.errors import FrontierError, SettingsError, SkitterError
+from skitter.web.urls import host_of, normalize, scheme_of, split_userinfo
 
 FRONTIER_PASSWORD = "SKITTER_FRONTIER_PASSWORD"  # noqa: S105 - the name of a variable
 """Environment variable with the password of a Valkey or Redis frontier whose URL contains none.
@@ -61,6 +63,93 @@ def secret_outside(name: str, error: type[SkitterError] = FrontierError) -> str:
             f"{name}_FILE names {path}, which cannot be read: {reason}",
             remedy="name a UTF-8 file that contains only the password",
         ) from problem
+
+
+_REFERENCES = ("env:", "file:")
+
+
+def is_reference(value: str) -> bool:
+    """Return whether a value names the place of a secret: ``env:NAME`` or ``file:PATH``."""
+    return value.startswith(_REFERENCES)
+
+
+def referenced_secret(value: str, field: str) -> str:
+    """Return the secret that ``env:NAME`` or ``file:PATH`` refers to; any other value is the secret itself. May block.
+
+    ``field``: the setting that contains the value. Raises :class:`~skitter.errors.SettingsError` for a missing or empty
+    variable, and for a file that cannot be read.
+    """
+    kind, _, place = value.partition(":")
+    if kind == "env":
+        if found := os.environ.get(place):
+            return found
+        raise SettingsError(
+            f"{field} names the environment variable {place!r}, which is not set",
+            remedy=f"export {place} before you start skitter",
+            field=field,
+        )
+    if kind == "file":
+        try:
+            return Path(place).read_text("utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
+            raise SettingsError(
+                f"{field} names the file {place}, which cannot be read: {reason}",
+                remedy="name a UTF-8 file that contains only the secret",
+                field=field,
+            ) from problem
+    return value
+
+
+_WITH_SCHEME = re.compile(r"(?:basic|bearer|token|apikey|api-key) +\S", re.IGNORECASE).match
+
+
+def authorization_of(credentials: str) -> str:
+    """Return the ``Authorization`` header for ``user:password`` (RFC 7617), or for ``Bearer TOKEN``.
+
+    Other schemes are ``Basic``, ``Token`` and ``ApiKey``.
+    """
+    if _WITH_SCHEME(credentials):
+        return credentials
+    return f"Basic {b64encode(credentials.encode()).decode()}"
+
+
+def authorization_of_userinfo(userinfo: str) -> str:
+    """Return the ``Authorization`` header for the user name and password of a URL, which are percent-encoded there."""
+    user, _, password = userinfo.partition(":")
+    pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
+    return f"Basic {b64encode(pair).decode()}"
+
+
+def authorizations(credentials: Mapping[str, str]) -> dict[str, str]:
+    """Return the ``Authorization`` header of each origin for the setting ``credentials``. May block.
+
+    Raises :class:`~skitter.errors.SettingsError` for an invalid origin, and for a secret that cannot be read.
+    """
+    found = {}
+    for origin, value in credentials.items():
+        url = normalize(origin)
+        if url is None or not url.startswith(("http://", "https://")):
+            raise SettingsError(
+                f"not an origin in credentials: {origin!r}",
+                remedy="write it like https://example.com",
+                field="credentials",
+            )
+        bare = split_userinfo(url)[0]
+        secret = referenced_secret(value, "credentials")
+        found[f"{scheme_of(bare)}://{host_of(bare)}"] = authorization_of(secret)
+    return found
+
+
+def credentials_in(urls: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return http(s) URLs without user names and passwords, and the ``Authorization`` of each origin that had them."""
+    plain, found = [], {}
+    for url in urls:
+        bare, userinfo = split_userinfo(normalize(url) or url)
+        plain.append(bare if userinfo else url)
+        if userinfo:
+            found[f"{scheme_of(bare)}://{host_of(bare)}"] = authorization_of_userinfo(userinfo)
+    return plain, found
 
 
 def without_secrets(url: str) -> str:

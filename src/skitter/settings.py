@@ -303,6 +303,10 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     headers: Annotated[dict[str, str], Setting(
         "Headers of every request, in this order. Headers of the request itself override them.", api=True,
     )] = {}
+    credentials: Annotated[dict[str, str], Setting(
+        'Credentials by origin, such as `{"https://example.com": "env:NAME"}`: `user:password` or `Bearer TOKEN`, or where'
+        " they are (`env:NAME`, `file:PATH`). Sent as `Authorization` to this origin only.",
+    )] = {}
     connect_timeout: Annotated[float, Setting(
         "Time limit for name resolution, TCP and TLS together.", unit="s", above=0, api=True,
     )] = 10.0

@@ -477,3 +477,65 @@ def test_the_summary_says_how_to_list_what_was_given_up(serve, tmp_path):
     result = skitter("crawl", serve(site).url, "-o", "items.jsonl", "--job", "partly", cwd=tmp_path)
     assert result.returncode == 0
     assert "skitter failures list partly" in result.stderr
+
+
+LOGIN_SPIDER = """
+from skitter import Request, Spider
+
+class Private(Spider):
+    def __init__(self, url, other):
+        super().__init__()
+        self.start_urls = [url]
+        self.other = other
+
+    def parse(self, response):
+        yield {"url": response.url, "request": response.request.url, "status": response.status}
+        yield response.follow_all("a")
+        if self.other:
+            yield Request(self.other)
+"""
+
+
+def test_a_password_in_a_url_is_sent_to_its_origin_and_shown_nowhere(serve, tmp_path):
+    def site(visit):
+        wanted = {0: "Basic dXNlcjpodW50ZXIy", 1: "Basic bWU6aHVudGVyMw=="}[
+            visit.origins.index(f"{visit.host}:{visit.port}")
+        ]
+        if visit.headers.get("authorization") != wanted:
+            return Answer(status=401)
+        links = f'<a href=/a>1</a><a href="http://user:hunter2@{visit.host}:{visit.port}/b">2</a><a href=/gone>3</a>'
+        return Answer(links.encode()) if visit.target != "/gone" else Answer(status=404)
+
+    server = serve(site, hosts=2)
+    secret, other = (
+        f"http://{login}@{server.url_of('/', host)[7:]}"
+        for host, login in ((0, "user:hunter2"), (1, "me:hunter3"))
+    )
+    options = ("--delay", 0, "--no-robots", "--workers", 2)
+    crawled = skitter("crawl", secret, *options, "--job", "c", "-o", "c.jsonl", cwd=tmp_path)
+    (tmp_path / "login.py").write_text(LOGIN_SPIDER)
+    ran = skitter("run", "login.py", "-a", f"url={server.url}", "-a", "other=", *options, "--job", "r", "-s", f'credentials={{"{server.url}": "env:SITE"}}',
+                  "-o", "r.jsonl", cwd=tmp_path, environment={"SITE": "user:hunter2"})  # fmt: skip
+    explicit = skitter("run", "login.py", "-a", f"url={server.url}", "-a", f"other={other}", *options, "--job", "e", "-s", f'credentials={{"{server.url}": "env:SITE"}}',
+                       "-o", "e.jsonl", cwd=tmp_path, environment={"SITE": "user:hunter2"})  # fmt: skip
+    paths = {f"{server.url}{path}" for path in ("", "a", "b")}
+    assert urls_of(tmp_path / "c.jsonl") == urls_of(tmp_path / "r.jsonl") == sorted(paths)
+    assert server.url_of("/", 1) in urls_of(tmp_path / "e.jsonl")
+    shown = [
+        skitter("failures", command, "c", *more, cwd=tmp_path).stdout
+        for command, more in (("list", ()), ("show", ()), ("list", ("--json",)))
+    ]
+    assert all("/gone" in text for text in shown)
+    stored = [
+        path.read_bytes()
+        for job in ("c", "r")
+        for path in (tmp_path / ".skitter" / job).rglob("*")
+        if path.is_file()
+    ]
+    texts = [text.encode() for result in (crawled, ran, explicit) for text in (result.stdout, result.stderr)]
+    outputs = [path.read_bytes() for path in tmp_path.glob("*.jsonl")]
+    for text in [*stored, *texts, *outputs, *(one.encode() for one in shown)]:
+        assert b"hunter" not in text
+        assert b"dXNlcjpodW50ZXIy" not in text
+    refused = skitter("resume", "c", cwd=tmp_path)
+    assert "credentials" in refused.stderr + refused.stdout

@@ -268,6 +268,17 @@ async def test_a_fetcher_that_is_not_open_says_so(open_fetcher):
         await fetcher.fetch(Request("http://127.0.0.1:9/"))
 
 
+async def test_credentials_go_to_their_origin_only(open_fetcher):
+    async with RawServer({"/": page()}) as server, RawServer({"/": page()}) as other:
+        fetcher = await open_fetcher(credentials={server.url(): "user:pw"})
+        response = await fetcher.fetch(request := Request(server.url(), headers={"X": "y"}))
+        await fetcher.fetch(Request(server.url(), headers={"authorization": "own"}))
+        await fetcher.fetch(Request(other.url()))
+    assert [asked.header("Authorization") for asked in server.asked] == ["Basic dXNlcjpwdw==", "own"]
+    assert other.asked[0].header("Authorization") is None
+    assert response.request is request
+
+
 async def test_bytes_of_a_cookie_come_back_as_they_were_sent(open_fetcher):
     answers = {"/set": page(b"", "Set-Cookie: n=全部; Path=/"), "/": page()}
     latin = page(b"", "Set-Cookie: l=?; Path=/").replace(b"l=?", b"l=\xe9")

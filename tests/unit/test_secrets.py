@@ -4,11 +4,17 @@ import pytest
 
 from skitter.brokers.address import parse_address as parse_broker
 from skitter.brokers.nsq import RULES
-from skitter.errors import FrontierError, SkitterError, UsageError
+from skitter.errors import FrontierError, SettingsError, SkitterError, UsageError
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.frontier.redis.address import parse_address, parse_cluster
 from skitter.run.job import JobFolder, JobSpec
-from skitter.secrets import output_variable, shown_url, without_secrets
+from skitter.secrets import (
+    authorizations,
+    credentials_in,
+    output_variable,
+    shown_url,
+    without_secrets,
+)
 from skitter.store.outputs import open_output
 from skitter.worker.routing import section_of
 
@@ -207,3 +213,50 @@ def test_the_note_of_a_job_holds_no_password_of_outputs_and_proxies(tmp_path):
     folder.write(JobSpec(job="shop", spider="s:S", settings={"proxies": ["http://p:4", "p:3"]}))
     assert folder.read().left_out == []
     assert spec.settings["proxy"] == "http://me:hidden@p:1"
+
+
+def test_credentials_are_given_read_from_the_environment_or_from_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("SITE_LOGIN", "john doe:p:ss")
+    (tmp_path / "token").write_text("bearer t0ken\n")
+    given = {
+        "https://Example.com:443/any": "user:pw", "http://a.test:81": "env:SITE_LOGIN", "http://b.test": f"file:{tmp_path / 'token'}",
+        "http://c.test": "Basic eA==",
+    }  # fmt: skip
+    assert authorizations(given) == {
+        "https://example.com": "Basic dXNlcjpwdw==", "http://a.test:81": "Basic am9obiBkb2U6cDpzcw==",
+        "http://b.test": "bearer t0ken", "http://c.test": "Basic eA==",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"http://h": "env:NOT_SET_ANYWHERE"},
+        {"http://h": "file:/no/such/file"},
+        {"h": "user:pw"},
+        {"ftp://h": "user:pw"},
+    ],
+)
+def test_credentials_that_cannot_be_had_are_an_error_without_the_secret(given):
+    with pytest.raises(SettingsError) as caught:
+        authorizations(given)
+    assert caught.value.field == "credentials"
+    assert caught.value.remedy
+    assert "user:pw" not in str(caught.value)
+
+
+def test_user_names_and_passwords_are_taken_out_of_urls():
+    plain, found = credentials_in(
+        ["http://us%40er:p%3Aw@h:80/x", "http://h/y", "https://only@h/?a@b", "http://h/@z", "no URL"]
+    )
+    assert plain == ["http://h/x", "http://h/y", "https://h/?a@b", "http://h/@z", "no URL"]
+    assert found == {"http://h": "Basic dXNAZXI6cDp3", "https://h": "Basic b25seTo="}
+
+
+def test_a_job_is_stored_with_the_references_of_its_credentials_only(tmp_path):
+    folder = JobFolder("j", tmp_path)
+    given = {"http://a": "user:hunter2", "http://b": "env:X", "http://c": "file:y"}
+    folder.write(JobSpec(job="j", spider="m:C", settings={"credentials": given}))
+    assert "hunter2" not in folder.note.read_text()
+    assert folder.read().settings["credentials"] == {"http://b": "env:X", "http://c": "file:y"}
+    assert folder.read().left_out == ["credentials"]

@@ -265,3 +265,20 @@ async def test_a_crawl_counts_all_that_it_refuses(serve, tmp_path):
     counted = {name: count for name, count in ran.counters.items() if name.startswith("refused/")}
     assert counted == {"refused/scheme": 4, "refused/pattern": 4, "refused/duplicate": 4}
     assert ran.counters["links"] == 14
+
+
+def test_credentials_in_a_url_become_a_header_of_a_request_and_leave_a_link(gatherer):
+    secret = "http://us%40er:p%3Aw@h.test/x?a@b"
+    found = gatherer().collect(
+        [Request(secret), Request(secret + "1", headers={"authorization": "own"})], PARENT
+    )
+    assert [request_of(entry).headers for entry in entries_of(found)] == [
+        {"Authorization": "Basic dXNAZXI6cDp3"}, {"authorization": "own"},
+    ]  # fmt: skip
+    found = gatherer().collect([links(secret, "//user@h.test/y", "/@z", "http://me:pw@h.test/y")], PARENT)
+    assert sorted(set(urls_of(found))) == ["http://h.test/@z", "http://h.test/x?a@b", "http://h.test/y"]
+    assert all(request_of(entry).headers == {} for entry in entries_of(found))
+    found = gatherer(Scope(allowed_domains=["h.test"])).collect(
+        [links("http://h.test@evil.test/"), Request("http://h.test@evil.test/")], PARENT
+    )
+    assert (urls_of(found), dict(found.refused)) == ([], {"host": 2})

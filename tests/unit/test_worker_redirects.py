@@ -330,3 +330,13 @@ async def test_another_host_never_sees_the_credentials_after_a_refresh(run):
     )
     seen = {visit.target: visit.headers.get("authorization") for visit in ran.site.visits}
     assert seen == {"/": "secret", "/x": None}
+
+
+async def test_credentials_in_a_location_are_sent_to_it_and_not_stored_in_its_url(run):
+    ran = await run(
+        lambda server: {"/": redirect(f"http://me:pw@{server.url_of('/x', 1)[7:]}"), "/x": ["/y"], "/y": []},
+        hosts=2,
+    )
+    seen = {visit.target: visit.headers.get("authorization") for visit in ran.site.visits}
+    assert seen == {"/": "secret", "/x": "Basic bWU6cHc=", "/y": None}
+    assert ran.server.url_of("/x", 1) in {item["url"] for item in ran.items}

@@ -114,7 +114,7 @@ def resume(job: str, frontier: str | None, workers: int | None, spider: str | No
     if spec.left_out:
         raise UsageError(
             f"job {job!r} was started with passwords in {' and '.join(spec.left_out)}, which are not stored",
-            remedy="repeat the command that started the job, or use -s proxies=file:PATH to keep passwords out of the settings",
+            remedy="repeat the command that started the job, or keep passwords out of the settings: proxies=file:PATH, credentials with env:NAME or file:PATH",
         )
     place, _ = split_reference(spec.spider)
     if spider is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -59,6 +59,8 @@ def crawl(
     seeds = [_seed(url) for url in urls] or [url for url in named if url != "auto"]
     if not seeds:
         raise UsageError("no URL to start from", remedy="name a URL, or the URL of a sitemap", field="urls")
+    seeds, settings = _without_userinfo(seeds, what.all_settings())
+    named, settings = _without_userinfo(named, settings)
     spec = JobSpec(
         job=_name_of_host(seeds[0]) if what.job is None else what.job,
         spider="skitter.frontends.page_spider:PageSpider",
@@ -72,7 +74,7 @@ def crawl(
             "scope": "host",
             "refresh_delay_cap": 10.0,
             **({} if fetcher is None else {"fetcher": fetcher}),
-            **what.all_settings(),
+            **settings,
         },
         outputs=what.all_outputs(),
         frontier=what.frontier,
@@ -118,6 +120,19 @@ def _seed(text: str) -> str:
     guess = "" if "://" in text else normalize(f"https://{text.strip()}")
     remedy = f"write {guess}" if guess else "write it like https://example.com/"
     raise UsageError(f"not an absolute http(s) URL: {text!r}", remedy=remedy)
+
+
+def _without_userinfo(urls: list[str], settings: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """Move user names and passwords from URLs to the setting ``credentials``, which is stored without them."""
+    from skitter.secrets import credentials_in
+
+    plain, found = credentials_in(urls)
+    given = settings.get("credentials", {})
+    if found and not isinstance(given, dict):
+        raise UsageError(
+            "passwords are both in a URL and in credentials", remedy="use one of them", field="credentials"
+        )
+    return plain, {**settings, "credentials": {**found, **given}} if found else settings
 
 
 def _name_of_host(url: str) -> str:

@@ -37,6 +37,7 @@ from skitter.fetch.tls import check_certificate_files
 from skitter.fetch.transfer import Transfer, base_headers
 from skitter.request import Request
 from skitter.response import Response
+from skitter.secrets import authorizations
 from skitter.settings import Settings
 from skitter.web.urls import normalize, origin_of, registered_domain
 
@@ -76,6 +77,7 @@ class HttpFetcher:
         self._proxies = ProxyRoutes(self.settings.proxy, os.environ)
         self.cookies = cookies or CookieJars()
         self._base_headers = base_headers(self.settings)
+        self._authorizations = authorizations(self.settings.credentials)
         self._ca_file = self.settings.ca_file
         self._suffixes_read = False
         self._multi: Multi | None = None
@@ -128,7 +130,8 @@ class HttpFetcher:
         cookie = self.cookies.header_for(request)
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
-            transfer.prepare(request, url, cookie, proxy)
+            sent = self._authorized(request, url) if self._authorizations else request
+            transfer.prepare(sent, url, cookie, proxy)
             if permit.expires:
                 transfer.check_before_sending(permit)
             if self._resolver is not None and not proxy:
@@ -173,6 +176,13 @@ class HttpFetcher:
         except ForbiddenAddress:
             await guard.learn()
             guard.check_url(url)
+
+    def _authorized(self, request: Request, url: str) -> Request:
+        """Return a request with the credentials of its origin, unless it has its own."""
+        value = self._authorizations.get(url[: url.find("/", len("https://"))])
+        if value is None or any(name.lower() == "authorization" for name in request.headers):
+            return request
+        return request.replace(headers={**request.headers, "Authorization": value})
 
     def _new_transfer(self) -> Transfer:
         return Transfer(self.settings, self._base_headers, self._ca_file, self._guard)

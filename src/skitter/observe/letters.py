@@ -9,7 +9,8 @@ import msgspec
 
 from skitter.errors import SkitterError
 from skitter.frontier.records import DeadLetter
-from skitter.request import decode_request
+from skitter.request import Request, decode_request
+from skitter.secrets import shown_url
 
 
 def letter_fields(letter: DeadLetter) -> dict[str, Any]:
@@ -25,10 +26,26 @@ def letter_fields(letter: DeadLetter) -> dict[str, Any]:
         "fingerprint": letter.fingerprint.hex(),
     }
     try:
-        fields["request"] = msgspec.to_builtins(decode_request(letter.url, letter.record))
+        fields["request"] = _shown(decode_request(letter.url, letter.record))
     except SkitterError as error:
         fields["request"] = None
         fields["request_error"] = str(error)
+    return fields
+
+
+_SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+def _shown(request: Request) -> dict[str, Any]:
+    """Return a request as plain values, with ``***`` in place of credentials."""
+    fields: dict[str, Any] = msgspec.to_builtins(request)
+    if request.headers:
+        fields["headers"] = {
+            name: "***" if name.lower() in _SECRET_HEADERS else value
+            for name, value in request.headers.items()
+        }
+    if request.proxy:
+        fields["proxy"] = shown_url(request.proxy)
     return fields
 
 

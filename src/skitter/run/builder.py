@@ -16,6 +16,7 @@ from skitter.request import Request
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.loader import build_spider, load_spider_class
 from skitter.scope import Scope
+from skitter.secrets import credentials_in
 from skitter.settings import Settings, build_settings, frontier_options
 from skitter.spider import Spider
 from skitter.store.contract import Store, StoreContext
@@ -72,7 +73,7 @@ class WorkerSet:
             worker.drain()
 
 
-_PLUGIN_SETTINGS = ("fetcher", "user_agents", "proxies", "sessions", "cookies", "cookie_file")
+_PLUGIN_SETTINGS = ("fetcher", "user_agents", "proxies", "sessions", "cookies", "cookie_file", "credentials")
 _DEFAULTS = Settings()
 
 
@@ -102,14 +103,30 @@ class JobBuilder:
         self.settings: Settings = build_settings(
             {**spider.custom_settings, **self._overrides.settings}, spec.settings
         )
+        self._take_credentials()
         _refuse_objects(spec.settings)
         self.scope = _scope(spider, self.settings)
         # Find errors now, not in the first worker.
         self.settings.politeness()
         self.settings.queue_sizes()
 
+    def _take_credentials(self) -> None:
+        """Move user names and passwords from the start URLs to the settings, so that no request contains them."""
+        given = self.spider.start_urls
+        given = [given] if isinstance(given, str) else given
+        if not isinstance(given, (list, tuple)) or not any(
+            "@" in url for url in given if isinstance(url, str)
+        ):
+            return
+        urls, credentials = credentials_in(given)
+        if credentials:
+            self.spider.start_urls = urls
+            self.settings = msgspec.structs.replace(
+                self.settings, credentials={**credentials, **self.settings.credentials}
+            )
+
     def check_plugins(self) -> None:
-        """Find out whether all plugins that the settings name exist and can be made. May read files.
+        """Find out whether all plugins and secrets that the settings name exist. May read files.
 
         Raises :class:`~skitter.errors.SettingsError`.
         """

@@ -16,7 +16,7 @@ import xxhash
 
 from skitter.errors import FrontierError, UsageError
 from skitter.frontier.embedded.lock import OwnerLock
-from skitter.secrets import without_secrets
+from skitter.secrets import is_reference, without_secrets
 
 log = logging.getLogger("skitter.crawl")
 
@@ -24,6 +24,7 @@ HOME = ".skitter"
 """Folder of all jobs, in the working directory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PROXIES = ("proxy", "proxies")
+_CREDENTIALS = "credentials"
 _LOGIN = re.compile(r"^([^\s:/@]+:\d{1,5}):[^\s:]+:\S+$")
 """``HOST:PORT:USER:PASSWORD``, as proxy vendors write it."""
 _FORMAT = 1
@@ -265,13 +266,17 @@ class JobFolder:
 
 def _kept(spec: JobSpec) -> JobSpec:
     """Return the specification without secrets."""
-    proxies = {name: _plain(spec.settings[name]) for name in _PROXIES if name in spec.settings}
+    plain = {name: _plain(spec.settings[name]) for name in _PROXIES if name in spec.settings}
+    if isinstance(given := spec.settings.get(_CREDENTIALS), dict):
+        plain[_CREDENTIALS] = {origin: one for origin, one in given.items() if is_reference(str(one))}
+    elif given is not None:
+        plain[_CREDENTIALS] = {}
     return msgspec.structs.replace(
         spec,
         frontier=without_secrets(spec.frontier),
         outputs=[without_secrets(target) for target in spec.outputs],
-        settings=spec.settings | proxies,
-        left_out=[name for name, plain in proxies.items() if plain != spec.settings[name]],
+        settings=spec.settings | plain,
+        left_out=[name for name, value in plain.items() if value != spec.settings[name]],
     )
 
 

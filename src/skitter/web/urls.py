@@ -262,6 +262,14 @@ def host_of(url: str) -> str:
     return host[host.rindex("@") + 1 :] if "@" in host else host
 
 
+def split_userinfo(url: str) -> tuple[str, str]:
+    """Return a normalised URL without its user name and password, and the text with both (``user:password``)."""
+    scheme, separator, rest = url.partition("://")
+    path_at = min(at for mark in "/?#" if (at := f"{rest}{mark}".find(mark)) >= 0)
+    userinfo, at_sign, host = rest[:path_at].rpartition("@")
+    return (f"{scheme}{separator}{host}{rest[path_at:]}", userinfo) if at_sign else (url, "")
+
+
 def is_same_origin(first: str, second: str) -> bool:
     """Return whether two normalised http(s) URLs have the same scheme, host and port (RFC 6454, 4)."""
     return host_of(first) == host_of(second) and scheme_of(first) == scheme_of(second)

@@ -25,11 +25,14 @@ from skitter.politeness import Politeness
 from skitter.queues import DEFAULT_QUEUE, slot_in
 from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
-from skitter.web.urls import host_of, identity, join_all, normalize
+from skitter.secrets import authorization_of_userinfo
+from skitter.web.urls import host_of, identity, join_all, normalize, split_userinfo
 
 DUPLICATE = "duplicate"
 PAGE_LINKS = "page_links"
 """The reason to refuse the links of a page beyond ``max_links``."""
+_HAS_USERINFO = "userinfo"
+"""Marks an origin with a user name, which is removed from its URLs."""
 _IDENTITY_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter"})
 """Fields that are part of the identity of a request. Links with one of them are processed one by one."""
 _MAX_CACHED_ORIGINS = 65_536
@@ -378,8 +381,8 @@ class LinkCollector:
                 found.refused[DUPLICATE] += 1
             elif (refusal := cache.refusal(url)) is not None:
                 found.refused[refusal] += 1
-            elif not url.startswith(_WEB_SCHEMES):  # relative to nothing: the parser decides
-                self._collect_request(found, request, parent)
+            elif not url.startswith(_WEB_SCHEMES) or ("@" in url and split_userinfo(url)[1]):
+                self._collect_request(found, request, parent)  # relative to nothing, or with credentials
             elif common is not None and request.replace(url="") == common:
                 urls.append(url)
             else:
@@ -419,6 +422,9 @@ class LinkCollector:
                 continue
             origin = origins.get(url[: url.find("/", 8)])
             refusal, slot = self._check_origin(url) if origin is None else origin
+            if refusal is _HAS_USERINFO:  # credentials in a link of a page are not used
+                self._fill(batch, cache, [href], [split_userinfo(url)[0]], refused)
+                continue
             if refusal is None:
                 refusal = self._scope.refuse_path(url)
             if refusal is not None:
@@ -436,6 +442,8 @@ class LinkCollector:
             return reasons.SCHEME, ""  # not cached: such URLs have no origin
         host = host_of(url)
         refusal = None if self._scope.admits_host(host) else reasons.HOST
+        if "@" in url[: url.find("/", 8)]:
+            refusal = _HAS_USERINFO
         if len(self._origins) >= _MAX_CACHED_ORIGINS:
             self._origins.clear()
         decision = self._origins[url[: url.find("/", 8)]] = (refusal, self._politeness.slot_of(host))
@@ -487,6 +495,8 @@ class LinkCollector:
             return reasons.UNPARSABLE
         if not url.startswith(("http://", "https://")):
             return reasons.SCHEME
+        if "@" in url:
+            url = _move_userinfo(url, request, changes)
         host = host_of(url)
         refusal = self._scope.refuse(url, host)
         if refusal is not None:
@@ -508,6 +518,14 @@ class LinkCollector:
             fingerprint(request, self._seed), slot, url, encode_request(request),
             request.priority, request.not_before, request.delay, dedup=not request.dont_filter,
         )  # fmt: skip
+
+
+def _move_userinfo(url: str, request: Request, changes: dict[str, Any]) -> str:
+    """Return a URL without user name and password. They become a header, unless the request has one."""
+    url, userinfo = split_userinfo(url)
+    if userinfo and not any(name.lower() == "authorization" for name in request.headers):
+        changes["headers"] = {**request.headers, "Authorization": authorization_of_userinfo(userinfo)}
+    return url
 
 
 def _check_schedule(request: Request, url: str) -> None:

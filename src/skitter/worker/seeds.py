@@ -19,6 +19,7 @@ from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.contract import Frontier, SeedKeys
 from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, SeedProgress
 from skitter.request import Request
+from skitter.secrets import shown_url
 from skitter.spider import Spider
 from skitter.worker.inflight import QueueCapacity
 from skitter.worker.links import LinkCollector
@@ -161,7 +162,7 @@ class SeedLoader:
         self._refused[f"refused/{entry}"] += 1
         self._number_refused += 1
         if len(self._refusals) < _MAX_REPORTED:
-            self._refusals.append(f"{request.url!r:.200} ({entry})")
+            self._refusals.append(f"{shown_url(request.url)!r:.200} ({entry})")
 
 
 async def _stream(spider: Spider) -> AsyncIterator[object]:
