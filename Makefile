@@ -68,7 +68,7 @@ test: lint
 	$(BIN)/python -m pytest --quiet -m "not ($(SHARED))" || [ $$? -eq 5 ]
 
 chaos: $(VENV)/.installed
-	$(BIN)/python -m pytest --quiet -m chaos tests/chaos
+	SKITTER_BROWSER_KILLS=100 $(BIN)/python -m pytest --quiet -m chaos tests/chaos
 
 services: $(VENV)/.services
 
