@@ -81,6 +81,13 @@ class Scope:
             return SCHEME
         return self.refuse_path(url) if self.admits_host(host) else HOST
 
+    def refusal(self, url: str, depth: int) -> str | None:
+        """Return the reason to refuse any absolute URL at a depth, or ``None`` if it is in scope."""
+        normal = normalize(url)
+        if normal is None:
+            return UNPARSABLE
+        return DEPTH if self.too_deep(depth) else self.refuse(normal, host_of(normal))
+
     def refuse_path(self, url: str) -> str | None:
         """Check the parts of a URL other than its scheme and host; see :meth:`refuse`."""
         if len(url) > self._max_length:

@@ -328,14 +328,13 @@ async def test_giving_an_item_before_there_is_a_page_is_an_error_of_that_request
     assert "SpiderError: " in ran.letters["/"]
 
 
-@pytest.mark.parametrize("act", ["visit", "retry"])
-async def test_nothing_can_come_from_a_request_that_was_not_sent(bench, act):
+async def test_a_request_that_was_not_sent_cannot_be_retried(bench):
     crawler, errors = Collector(), []
 
     @crawler.on_request
     def too_early(request):
         try:
-            request.visit("/b") if act == "visit" else request.retry()
+            request.retry()
         except UsageError as error:
             errors.append(error.remedy)
 

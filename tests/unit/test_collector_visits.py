@@ -1,5 +1,6 @@
 """Collector: visits, depth, contexts, forms, clones, bounds."""
 
+import contextvars
 import email
 import email.policy
 import re
@@ -479,3 +480,71 @@ async def test_a_proxy_is_chosen_for_each_request(bench):
     crawler.on_error(lambda response, error: asked.append(type(error).__name__))
     await bench(crawler, {"/": ["/b"]}, max_retries=0)
     assert asked == ["/", "/b", "ProxyError"]
+
+
+@pytest.mark.parametrize("point", ["request", "request_headers", "response_headers"])
+async def test_a_visit_before_the_response_is_a_child_of_the_request(bench, point):
+    crawler = Collector()
+
+    @getattr(crawler, f"on_{point}")
+    def more(subject):
+        request = subject.request if point == "response_headers" else subject
+        if request.depth == 0:
+            assert request.visit("one") is None
+            assert crawler.visit(request.absolute_url("/two"), ctx={"from": point}) is None
+
+    crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
+    pages = {"/": [], "/one": [], "/two": []}
+    ran = await bench(crawler, pages)
+    assert sorted(ran.items, key=str) == [
+        {"path": "/", "depth": 0}, {"path": "/one", "depth": 1}, {"path": "/two", "depth": 1},
+    ]  # fmt: skip
+    assert (ran.site.counts, crawler.group.pending.peek()[1:]) == (dict.fromkeys(pages, 1), [])
+
+
+async def test_a_visit_of_a_request_that_is_aborted_is_kept(bench):
+    crawler = Collector()
+
+    @crawler.on_request
+    def instead(request):
+        if request.url.endswith("/"):
+            request.visit("other")
+            request.abort()
+
+    crawler.on_response(lambda response: {"path": path_of(response)})
+    ran = await bench(crawler, {"/other": []})
+    assert (ran.items, ran.site.counts) == ([{"path": "/other"}], {"/other": 1})
+
+
+async def test_a_visit_tells_why_it_is_refused(bench):
+    crawler = Collector(allowed_domains=["127.0.0.1"], disallowed_url_filters=["secret"], depth_limit=1)
+    told = []
+
+    @crawler.on_response
+    def page(response):
+        told.append([
+            response.request.visit(url)
+            for url in ("/ok", "http://elsewhere.test/", "/secret", "mailto:x@y", "http://[::1")
+        ])  # fmt: skip
+
+    assert crawler.visit("http://elsewhere.test/") == "host"
+    ran = await bench(crawler, {"/": [], "/ok": []})
+    assert told[0] == [None, "host", "pattern", "scheme", "unparsable"]
+    assert told[1] == ["depth", "depth", "depth", "depth", "unparsable"]
+    assert ran.site.counts == {"/": 1, "/ok": 1}
+    assert ran.counters["refused/host"] == 2
+
+
+async def test_a_visit_during_a_run_outside_of_callbacks_is_refused_and_not_kept_for_a_later_run(bench):
+    crawler, raised = Collector(), []
+
+    def outside():
+        try:
+            crawler.visit("http://127.0.0.1:9/later")
+        except UsageError as error:
+            raised.append(error.remedy)
+
+    crawler.on_response(lambda response: contextvars.Context().run(outside))
+    await bench(crawler, {"/": []})
+    assert len(raised) == 1
+    assert not any("later" in request.url for request in crawler.group.pending.peek())

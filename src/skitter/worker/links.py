@@ -481,6 +481,10 @@ class LinkCollector:
             changes["meta"] = {key: parent.meta[key], **request.meta}
         return changes
 
+    def refusal(self, url: str, depth: int) -> str | None:
+        """Return the reason for which the scope refuses a URL at a depth, or ``None``."""
+        return self._scope.refusal(url, depth)
+
     def entry(self, request: Request) -> Entry | str:
         """Return a request as an entry for the frontier, or the reason to refuse it.
 

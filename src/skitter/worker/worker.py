@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from skitter.errors import CrawlFailed, SkitterError
@@ -222,6 +222,25 @@ class Worker:
     def start_task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine beside the crawl. It is cancelled at the end; an error in it fails the crawl."""
         return self._control.start(work)
+
+    def refusal(self, url: str, depth: int) -> str | None:
+        """Return the reason for which the scope refuses a URL at a depth, such as ``host``, or ``None``."""
+        return self._links.refusal(url, depth)
+
+    async def add(self, requests: Iterable[Any], parent: Request) -> None:
+        """Add requests and links at once, as children of a request whose callback has not run. Durable on return.
+
+        Raises :class:`~skitter.errors.SpiderError` for anything else.
+        """
+        found = self._links.collect(requests, parent)
+        entries = found.entries + [
+            batch.entry(index) for batch in found.batches for index in range(len(batch.urls))
+        ]
+        for reason, amount in found.refused.items():
+            log.warning("%d requests before the response of %s are refused: %s", amount, parent.url, reason)
+        await self._inflight.capacity.wait()
+        self._inflight.capacity.take(len(entries))
+        await self._frontier.add(entries)
 
     async def knows(self, request: Request) -> bool:
         """Return whether the job has met a request before: queued, in progress, done or given up.

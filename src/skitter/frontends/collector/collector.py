@@ -14,7 +14,7 @@ from skitter.frontends.collector import run
 from skitter.frontends.collector.debug import Debugger
 from skitter.frontends.collector.group import Callback, Callbacks, CollectorGroup
 from skitter.frontends.collector.options import CLONE_OPTIONS, read_options
-from skitter.frontends.collector.request import CollectorRequest, FormFile
+from skitter.frontends.collector.request import CollectorRequest, FormFile, VisitRefusal
 from skitter.html.css import compile_css
 from skitter.politeness import LimitRule
 from skitter.request import Request
@@ -160,17 +160,17 @@ class Collector:
 
     # Visits
 
-    def visit(self, url: str, **fields: Any) -> None:
+    def visit(self, url: str, **fields: Any) -> VisitRefusal | None:
         """Fetch a URL with this collector.
 
         In a callback, the new request is a child of the page, one level deeper, with an empty context (to keep the
-        context, use :meth:`CollectorRequest.visit`). Elsewhere, it is a start request of the next :meth:`run`.
-        ``fields`` are those of :class:`~skitter.request.Request`, and ``ctx``.
+        context, use :meth:`CollectorRequest.visit`). Before a run, it is a start request of the next :meth:`run`.
+        ``fields`` are those of :class:`~skitter.request.Request`, and ``ctx``. Return the reason for which the URL is out of
+        scope, or ``None``; see :meth:`CollectorRequest.visit`.
+
+        Raises :class:`~skitter.errors.UsageError` during a run outside of callbacks.
         """
-        if fields:
-            self.send("GET", url, **fields)
-        else:
-            self.visit_all([url])
+        return self._origin.visit(url, via=self, **self._bare(fields))
 
     def visit_all(self, urls: Iterable[str]) -> None:
         """Fetch many URLs."""
@@ -204,7 +204,14 @@ class Collector:
     def _origin(self) -> CollectorRequest:
         """The page of the running callback, or a source without a page outside of callbacks."""
         current = self.group.current_request
-        return current if current is not None else CollectorRequest(self, Request(""), self.group.pending)
+        if current is not None:
+            return current
+        if self.group.worker is not None:
+            raise UsageError(
+                "a visit during a run must come from a callback",
+                remedy="call visit in a callback, or add the URL with `skitter add`",
+            )
+        return CollectorRequest(self, Request(""), self.group.pending)
 
     @staticmethod
     def _bare(fields: dict[str, Any]) -> dict[str, Any]:

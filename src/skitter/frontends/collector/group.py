@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SpiderError, UsageError
 from skitter.frontends.collector.debug import Debugger, Event
-from skitter.frontends.collector.request import CollectorRequest, PendingRequests
+from skitter.frontends.collector.request import CollectorRequest, PendingRequests, VisitRefusal
 from skitter.request import Request
 from skitter.scope import Scope
 from skitter.web.urls import host_of
@@ -118,6 +118,15 @@ class CollectorGroup:
             self._scopes = {each: each.options.scope() for each in self.members.values()}
         scope = self._scopes[member]
         return not scope.too_deep(request.depth) and scope.refuse(request.url, host_of(request.url)) is None
+
+    def refusal(self, member: Collector, url: str, depth: int) -> VisitRefusal | None:
+        """Return the reason for which a visit by a collector is out of scope, or ``None``."""
+        if self._scopes is None or member not in self._scopes:
+            self._scopes = {each: each.options.scope() for each in self.members.values()}
+        refusal = self._scopes[member].refusal(url, depth)
+        if refusal is None and self.worker is not None:
+            refusal = self.worker.refusal(url, depth)
+        return None if refusal is None else VisitRefusal(refusal)
 
     # Only during a run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import RequestError, UsageError
@@ -20,6 +21,18 @@ import msgspec
 import xxhash
 
 from skitter.links import Links
+from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
+
+
+class VisitRefusal(StrEnum):
+    """The reason for which a visit is out of scope. A callback may return it, as ``lambda`` functions do; it has no effect."""
+
+    SCHEME = SCHEME
+    LENGTH = LENGTH
+    DEPTH = DEPTH
+    HOST = HOST
+    PATTERN = PATTERN
+    UNPARSABLE = UNPARSABLE
 
 
 class CollectorRequest:
@@ -43,6 +56,8 @@ class CollectorRequest:
         request: Request,
         visits: PendingRequests | None = None,
         response: Response | None = None,
+        *,
+        has_body: bool = True,
     ) -> None:
         self.collector = collector
         self.request = request
@@ -56,6 +71,7 @@ class CollectorRequest:
         self.wants_retry = False
         self._visits = visits
         self._response = response
+        self._has_body = has_body
         self._edited: dict[str, dict[str, Any]] = {}
 
     def _own(self, name: str) -> dict[str, Any]:
@@ -116,8 +132,8 @@ class CollectorRequest:
         The results of the page are dropped. The check for visited URLs does not apply. Raises
         :class:`~skitter.errors.UsageError` before the request is sent.
         """
-        if self._visits is None:
-            raise UsageError("the request has not been sent yet", remedy="call retry from on_response on")
+        if not self._has_body:
+            raise UsageError("the response is not complete yet", remedy="call retry from on_response on")
         self.wants_retry = True
 
     # Visits
@@ -128,17 +144,28 @@ class CollectorRequest:
             return normalize(href, self.url or None) or ""
         return normalize(self._response.encode_query(href), self._response.base_url) or ""
 
-    def visit(self, url: str, *, via: Collector | None = None, **fields: Any) -> None:
+    def visit(self, url: str, *, via: Collector | None = None, **fields: Any) -> VisitRefusal | None:
         """Fetch a URL, absolute or relative to the page, one level deeper, with a copy of the context.
 
         ``via`` is the collector whose callbacks receive the page; default: the collector of this request. ``fields`` are
-        those of :class:`~skitter.request.Request`, such as ``priority``. Visited and out-of-scope URLs are counted and
-        skipped.
+        those of :class:`~skitter.request.Request`, such as ``priority``.
+
+        Return the reason for which the URL is out of scope, or ``None``. Visited and out-of-scope URLs are counted and skipped. Whether a URL was visited before
+        is known only later: see :meth:`has_visited`.
         """
-        if fields:
-            self._give(url, via=via, **fields)
+        member = via or self.collector
+        refusal = member.group.refusal(member, self.absolute_url(url), self.depth + 1 if self.url else 0)
+        context = fields.pop("ctx", None)
+        context = self.ctx if context is None else context
+        if fields and refusal is not VisitRefusal.UNPARSABLE:
+            self._give(url, via=via, ctx=context, **fields)
         else:
-            self._sink().follow(via or self.collector, (url,), self.ctx)
+            self._sink().follow(member, (url,), context)
+        return refusal
+
+    def take_visits(self) -> list[Any]:
+        """Accept no more visits, and return those that were made."""
+        return self._sink().close()
 
     def visit_all(
         self, urls: Iterable[str], *, via: Collector | None = None, ctx: dict[str, Any] | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from skitter.errors import NoSeeds, RetryRequest, SpiderError
 from skitter.frontends.collector.element import Element, XmlElement
 from skitter.frontends.collector.group import Callback, CollectorGroup
-from skitter.frontends.collector.request import CollectorRequest, PendingRequests
+from skitter.frontends.collector.request import CollectorRequest, PendingRequests, VisitRefusal
 from skitter.frontends.collector.response import CollectorResponse
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
@@ -126,23 +126,32 @@ class CollectorSpider(Spider):
     async def _on_headers(self, response: Response) -> HookAction | None:
         assert response.request is not None
         member = self.group.collector_of(response.request)
-        asked = CollectorRequest(member, response.request, None, response)
+        asked = CollectorRequest(
+            member, response.request, PendingRequests(response), response, has_body=False
+        )
         self.group.emit("response_headers", member, response.url, {"status": response.status})
-        seen = CollectorResponse(asked, response)
-        for callback in member.callbacks.response_headers:
-            await _call_without_results(callback, seen)
-            if asked.aborted:
-                return HookAction.DROP
-        return None
+        await self._call_all(member.callbacks.response_headers, asked, CollectorResponse(asked, response))
+        return HookAction.DROP if asked.aborted else None
 
     async def _ask(self, member: Collector, point: str, request: Request) -> Request | HookAction | None:
-        asked = CollectorRequest(member, request)
+        visits = PendingRequests(Response(request.url, 0, request=request))
+        asked = CollectorRequest(member, request, visits, has_body=False)
         self.group.emit(point, member, request.url, {"method": request.method})
-        for callback in getattr(member.callbacks, point):
-            await _call_without_results(callback, asked)
-            if asked.aborted:
-                return HookAction.DROP
-        return asked.edited()
+        await self._call_all(getattr(member.callbacks, point), asked, asked)
+        return HookAction.DROP if asked.aborted else asked.edited()
+
+    async def _call_all(
+        self, callbacks: Sequence[Callback], asked: CollectorRequest, subject: object
+    ) -> None:
+        """Call the callbacks of an event before the body, until one aborts, and add their visits at once."""
+        with self.group.callbacks_of(asked):
+            for callback in callbacks:
+                await _call_without_results(callback, subject)
+                if asked.aborted:
+                    break
+        if given := asked.take_visits():
+            assert self.group.worker is not None, "a worker runs the hook"
+            await self.group.worker.add(given, asked.request)
 
     # After the response
 
@@ -193,7 +202,7 @@ class _Page:
 
     async def take(self, given: Any) -> None:
         """Add the results of a callback."""
-        if given is not None:
+        if given is not None and given.__class__ is not VisitRefusal:
             self._visits.add(await results_of(given))
 
     async def run(self) -> None:
@@ -242,7 +251,7 @@ class _Page:
 async def _call_without_results(callback: Callback, subject: object) -> None:
     """Call a callback of an event that cannot have results."""
     given = callback(subject)
-    if given is not None and await results_of(given):
+    if given is not None and given.__class__ is not VisitRefusal and await results_of(given):
         raise SpiderError(
             f"callback {getattr(callback, '__name__', callback)!r} returned results before the response",
             remedy="return items and requests from on_response on",
