@@ -2,30 +2,14 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 from cli_command import complaint, skitter
 from skitter.testing import Answer
 
-SPIDER = """
-from skitter import SitemapSpider
-
-class Shop(SitemapSpider):
-    sitemap_urls = ["{url}robots.txt"]
-    sitemap_rules = [("/product/", "parse_product"), ("/page/", "parse")]
-    sitemap_follow = ["/map"]
-    sitemap_alternate_links = True
-
-    def sitemap_filter(self, entries):
-        return (entry for entry in entries if not entry.lastmod or entry.lastmod >= "2026")
-
-    def parse(self, response):
-        yield {{"page": response.url}}
-
-    def parse_product(self, response):
-        yield {{"product": response.url}}
-"""
+SPIDER = Path(__file__).parents[2] / "examples" / "sitemap_shop.py"
 
 
 @pytest.fixture
@@ -65,9 +49,8 @@ def items(path):
 
 
 def test_a_spider_fetches_exactly_the_pages_that_its_rules_admit(site, tmp_path):
-    (tmp_path / "shop.py").write_text(SPIDER.format(url=site.url))
     options = ["-o", "x.jsonl", "-s", "delay=0", "-s", "concurrency_per_slot=16"]
-    result = skitter("run", "shop.py", *options, cwd=tmp_path)
+    result = skitter("run", SPIDER, "-a", f"site={site.url[:-1]}", *options, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     found = items(tmp_path / "x.jsonl")
     products = {item["product"] for item in found if "product" in item}

@@ -156,7 +156,7 @@ pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
     ran = await run_recipe_text(text, tmp_path)
     assert sorted(item["t"] for item in ran.items) == ["a", "b"]
     assert list(ran.letters) == ["/bad.xml"]
-    assert "PageError: " in ran.letters["/bad.xml"]
+    assert "SitemapError: " in ran.letters["/bad.xml"]
 
 
 async def test_cookies_of_a_login_are_not_sent_to_other_hosts(serve, tmp_path):
