@@ -11,6 +11,7 @@ from skitter.errors import FrontierError, StoreError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState, Outcome, Resolution
 from skitter.testing import Answer
+from skitter.worker import committer
 
 PAGES = {"/": [f"/{number}" for number in range(10)], **{f"/{number}": [] for number in range(10)}}
 
@@ -193,3 +194,10 @@ async def test_a_part_of_the_frontier_that_fails_fails_the_crawl(bench):
     async with asyncio.timeout(30):
         ran = await crawl.run()
     assert str(ran.failure) == "this part is gone"
+
+
+async def test_a_commit_waits_for_no_more_pages_when_none_can_come(bench, monkeypatch):
+    monkeypatch.setattr(committer, "_BATCH_DELAY", 3600)
+    chain = bench({"/": ["/1"], "/1": ["/2"], "/2": ["/3"], "/3": []})
+    async with asyncio.timeout(60):
+        assert (await chain.run()).status.done == 4

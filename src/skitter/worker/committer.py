@@ -28,9 +28,9 @@ log = logging.getLogger("skitter.crawl")
 
 _MAX_BATCH = 256
 """Pages of one commit."""
-_MIN_BATCH = 16
+_MIN_BATCH = 32
 """Pages for which a commit does not wait for more."""
-_BATCH_DELAY = 0.005
+_BATCH_DELAY = 0.01
 """Time in seconds that a smaller batch waits for more pages: ten pages cost hardly more to commit than one."""
 _PARTITION_TIMEOUT = 0.1
 """Time in seconds that commits wait for the slowest partition before the other partitions continue."""
@@ -136,7 +136,7 @@ class Committer:
         """Wait for more pages if a larger commit, or a larger write to a buffering store, is worth it."""
         if self._outputs.buffering is not None:
             await self._fill_buffer(self._outputs.buffering)
-        elif len(self._waiting) < _MIN_BATCH and not self._closing:
+        elif len(self._waiting) < min(_MIN_BATCH, self._inflight.held) and not self._closing:
             await asyncio.sleep(_BATCH_DELAY)
 
     async def _fill_buffer(self, buffering: Buffering) -> None:
