@@ -4,6 +4,7 @@
 #   make check     the fast lane: format, lint, types and unit tests
 #   make test      lint, types and all tests
 #   make chaos     only the tests that kill processes
+#   make fuzz      feed the parsers and validators with random input for hours (FUZZ=1000000 for longer)
 #   make lint      format, lint and types
 #   make services  install the servers that are available as packages, so that fewer tests are skipped
 #   make docs      build the manual into site/
@@ -17,8 +18,10 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 # Tests that may run beside others. The remaining tests run after them, one at a time.
 SHARED := not chaos and not serial
 JOBS ?= 2
+# Examples that make fuzz draws for each target: 100,000 take some hours.
+FUZZ ?= 100000
 
-.PHONY: help demo check test chaos services lint docs bench clean
+.PHONY: help demo check test chaos fuzz services lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -69,6 +72,9 @@ test: lint
 
 chaos: $(VENV)/.installed
 	SKITTER_BROWSER_KILLS=100 $(BIN)/python -m pytest --quiet -m chaos tests/chaos
+
+fuzz: $(VENV)/.installed
+	SKITTER_FUZZ=$(FUZZ) $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) tests/unit/test_fuzz.py
 
 services: $(VENV)/.services
 
