@@ -66,6 +66,11 @@ def item_fields(item: Any, *, keep: tuple[type, ...] = ()) -> dict[str, Any]:
     return fields
 
 
+def is_selector(value: object) -> bool:
+    """Return whether a value is a selector or a list of selectors, which is often a forgotten ``.get()``."""
+    return type(value).__module__ in {"skitter.html.selector", "parsel.selector"}
+
+
 def _plain(value: Any) -> Any:
     if hasattr(value, "__pydantic_fields__"):
         return value.model_dump()
@@ -73,6 +78,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return dict(value)
+    if is_selector(value):
+        raise TypeError(f"a selector, {value!r:.60}, without .get() or .getall()")
     raise TypeError(f"a value of type {type(value).__qualname__}")
 
 

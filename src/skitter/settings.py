@@ -22,6 +22,7 @@ from skitter.errors import SettingsError
 from skitter.html.limits import DEFAULT_MEMORY
 from skitter.politeness import HostLimits, LimitRule, Politeness, SlotUnit
 from skitter.queues import NAME_RULE, is_queue_name
+from skitter.scrapy_names import SETTINGS
 
 QueueOrder = Literal["priority", "fifo", "lifo", "random"]
 
@@ -551,6 +552,7 @@ def convert(name: str, value: Any) -> Any:
     if declared is None:
         near = difflib.get_close_matches(name.lower(), declarations(Settings), n=1)
         remedy = f"did you mean {near[0]}?" if near else "see the settings in the manual"
+        remedy = SETTINGS.get(name, remedy)
         raise SettingsError(f"unknown setting {name!r}", remedy=remedy, field=name)
     return declared.convert(value)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from skitter.errors import NoSeeds
 from skitter.link_extractor import Rule
 from skitter.request import Request
+
+if TYPE_CHECKING:
+    from skitter.settings import Settings
 
 
 class Spider:
@@ -33,6 +36,10 @@ class Spider:
     rules: Sequence[Rule] = ()
     """Rules that follow links of each page; see :class:`~skitter.link_extractor.Rule`. They apply to the pages of ``parse``,
     or to all start pages of a spider without ``parse``, and to the pages of rules that follow."""
+    settings: Settings
+    """Settings of the job, as in ``self.settings.delay``. Set after ``__init__``, before everything else."""
+    logger: logging.Logger
+    """Logger of the spider."""
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 
@@ -42,6 +49,10 @@ class Spider:
         if not self.name:
             self.name = type(self).__name__.lower()
         self.logger = logging.getLogger(f"skitter.spider.{self.name}")
+
+    def log(self, message: object, level: int = logging.DEBUG, **options: Any) -> None:
+        """Log a message with :attr:`logger`. Scrapy's older way; the level is one of :mod:`logging`."""
+        self.logger.log(level, message, **options)
 
     async def start(self) -> AsyncIterator[Request | str]:
         """Yield the first requests or URLs. They are streamed to the frontier, so their number is not limited.

@@ -108,8 +108,8 @@ def test_half_a_character_is_replaced_rather_than_losing_the_item():
         ({"a": [1, {"c": 1j}]}, "field a.1.c ", "complex"),
         (Page("u", [print]), "field tags.0 ", "builtin"),
         (Author("n", Author("m", object())), "field page.page ", "object"),
-        ({"title": Selector("<p>x</p>").css("p")}, "field title ", "List"),
-        ({"title": Selector("<p>x</p>").css("p")[0]}, "field title ", "Selector"),
+        ({"title": Selector("<p>x</p>").css("p")}, "field title ", "selector"),
+        ({"title": Selector("<p>x</p>").css("p")[0]}, "field title ", "selector"),
     ],
 )
 def test_a_value_that_cannot_be_written_is_named_with_its_field(item, field, kind):

@@ -21,6 +21,7 @@ from skitter.settings import Settings, build_settings, frontier_options
 from skitter.spider import Spider
 from skitter.store.contract import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
+from skitter.worker.callbacks import find_method
 from skitter.worker.hooks import Hooks
 from skitter.worker.routing import ItemWriter, OutputRouter, RoutedStores
 
@@ -100,10 +101,12 @@ class JobBuilder:
                 load_spider_class(spec.spider) if spider is None else spider, spec.arguments
             )
         self.spider: Spider = spider
+        _refuse_mistakes(spider)
         self.settings: Settings = build_settings(
             {**spider.custom_settings, **self._overrides.settings}, spec.settings
         )
         self._take_credentials()
+        spider.settings = self.settings
         _refuse_objects(spec.settings)
         self.scope = _scope(spider, self.settings)
         # Find errors now, not in the first worker.
@@ -291,6 +294,26 @@ def _refuse_objects(settings: Mapping[str, Any]) -> None:
             ) from None
 
 
+def _refuse_mistakes(spider: Spider) -> None:
+    """Raise :class:`~skitter.errors.SpiderError` for a spider that would silently crawl something else."""
+    for name in ("start_urls", "allowed_domains", "outputs"):
+        value = getattr(spider, name)
+        if isinstance(value, str):
+            raise SpiderError(
+                f"{name} of spider {spider.name!r} is a string, not a list: {value!r:.80}",
+                remedy=f"write {name} = [{value!r:.80}]",
+                field=name,
+            )
+    for rule in spider.rules:
+        for method in (rule.callback, rule.errback, rule.process_links, rule.process_request):
+            if isinstance(method, str) and find_method(spider, method) is None:
+                raise SpiderError(
+                    f"a rule of spider {spider.name!r} names a method {method!r}, which does not exist",
+                    remedy="define the method, or correct the rule",
+                    field="rules",
+                )
+
+
 def _scope(spider: Spider, settings: Settings) -> Scope:
     seeds: Any = spider.start_urls
     if settings.scope != "any" and not seeds:
@@ -302,7 +325,7 @@ def _scope(spider: Spider, settings: Settings) -> Scope:
     return Scope(
         allowed_domains=spider.allowed_domains,
         scope=settings.scope,
-        seeds=[seeds] if isinstance(seeds, str) else list(seeds) if settings.scope != "any" else (),
+        seeds=list(seeds) if settings.scope != "any" else (),
         allow=settings.allow,
         deny=settings.deny,
         depth_limit=settings.depth_limit,

@@ -26,6 +26,7 @@ from skitter.run.outputs import JobOutputs
 from skitter.run.process import LogOptions
 from skitter.run.supervisor import Supervisor, WorkerCommand
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
+from skitter.scrapy_names import unused_attributes
 from skitter.secrets import shown_url
 from skitter.settings import Settings
 from skitter.spider import Spider
@@ -162,6 +163,8 @@ class Crawl:
             )
         await self._outputs.check(fresh=self._fresh)
         _warn_about_user_agent(self._builder.settings)
+        for name, remedy in unused_attributes(type(self._builder.spider)):
+            log.warning("spider %s: skitter does not use %s; %s", self._builder.spider.name, name, remedy)
         if self._fresh:
             await asyncio.to_thread(folder.empty)
             await frontier.erase()

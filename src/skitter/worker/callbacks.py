@@ -14,7 +14,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError, SpiderError
-from skitter.item import is_item
+from skitter.item import is_item, is_selector
 from skitter.link_extractor import RULES, follow_rules
 from skitter.links import Links, SkippedLinks
 from skitter.request import Request
@@ -136,9 +136,18 @@ async def results_of(given: Any) -> list[Any]:
         return [given]
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
         return list(given)
-    raise SpiderError(
-        f"a callback returned an unsupported {type(given).__name__}: {given!r:.60}",
-        remedy="yield items (dict, dataclass, attrs, pydantic) and requests",
+    raise unsupported_result(given)
+
+
+def unsupported_result(given: object) -> SpiderError:
+    """Return the error for a result of a callback that is neither an item nor a request."""
+    remedy = "yield items (dict, dataclass, attrs, pydantic) and requests"
+    if is_selector(given):
+        remedy = "call .get() or .getall(), and yield the value in an item, such as a dict"
+    elif isinstance(given, str):
+        remedy = "follow a URL with response.follow(url), or yield a text in an item, such as a dict"
+    return SpiderError(
+        f"a callback returned an unsupported {type(given).__name__}: {given!r:.60}", remedy=remedy
     )
 
 
@@ -147,24 +156,34 @@ _TURN = 500
 
 
 async def _all_of(generator: Iterator[Any]) -> list[Any]:
-    results = list(islice(generator, _TURN))
-    while len(results) % _TURN == 0 and results:
-        await asyncio.sleep(0)
-        more = list(islice(generator, _TURN))
-        if not more:
-            break
-        results += more
-    return results
+    """Return all results of a generator. If it raises, its error says how many results are lost with the page."""
+    found: list[Any] = []
+    try:
+        found.extend(islice(generator, _TURN))
+        taken = len(found)
+        while taken == _TURN:
+            await asyncio.sleep(0)
+            before = len(found)
+            found.extend(islice(generator, _TURN))
+            taken = len(found) - before
+    except Exception as error:
+        if found:
+            links = sum(len(one) if isinstance(one, Links) else isinstance(one, Request) for one in found)
+            items = sum(map(is_item, found))
+            error.add_note(f"{links} links and {items} items that it had yielded were dropped")
+        raise
+    return found
 
 
 def describe(error: BaseException) -> str:
     """Return one line with an error of user code and the place where it was raised."""
     text = " ".join(str(error).split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     if isinstance(error, SkitterError):
-        return line
+        return line + notes
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
-        return line
+        return line + notes
     last = frames[-1]
-    return f"{line} (line {last.lineno} of {last.filename.rpartition('/')[2]}, in {last.name})"
+    return f"{line} (line {last.lineno} of {last.filename.rpartition('/')[2]}, in {last.name}){notes}"

@@ -8,6 +8,7 @@ they differ only in their URL.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ import msgspec
 import xxhash
 
 from skitter import scope as reasons
-from skitter.errors import RequestError, SpiderError
+from skitter.errors import RequestError
 from skitter.frontier.records import Entry
 from skitter.item import is_item
 from skitter.links import Links, SkippedLinks
@@ -27,6 +28,7 @@ from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
 from skitter.secrets import authorization_of_userinfo
 from skitter.web.urls import host_of, identity, join_all, normalize, split_userinfo
+from skitter.worker.callbacks import unsupported_result
 
 DUPLICATE = "duplicate"
 PAGE_LINKS = "page_links"
@@ -46,6 +48,7 @@ _SIZE_CHECK_INTERVAL = 1024
 """Look-ups between two checks of the size."""
 _ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
 _WEB_SCHEMES = ("http://", "https://")
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 _HOST_WIDE = ("/", "http://", "https://")
 """Prefixes of hrefs that mean the same on all pages of a host; ``http.html`` and ``http:x`` are relative."""
 
@@ -296,10 +299,7 @@ class LinkCollector:
             elif is_item(result):
                 found.items.append(result)
             elif result is not None:
-                raise SpiderError(
-                    f"a callback returned an unsupported {kind.__name__}: {result!r:.60}",
-                    remedy="yield items (dict, dataclass, attrs, pydantic) and requests",
-                )
+                raise unsupported_result(result)
         if requests:
             self._collect_requests(found, requests, parent)
         return found
@@ -466,6 +466,12 @@ class LinkCollector:
         entry = self._entry(request, self._inherited(request, parent))
         if isinstance(entry, Entry):
             found.entries.append(entry)
+        elif entry == reasons.UNPARSABLE and _SCHEME.match(request.url) is None:
+            raise RequestError(
+                f"Request({request.url!r}) has no absolute URL",
+                remedy=f"write response.follow({request.url!r}), which joins it with the URL of the page",
+                field="url",
+            )
         else:
             found.refused[entry] += 1
 

@@ -1,0 +1,169 @@
+"""Mistakes in spiders are named where they are made, with what to write instead."""
+
+import logging
+
+import pytest
+
+from crawl_harness import CrawlHarness, Scripted
+from skitter import JobSpec, LinkExtractor, Request, Rule, Settings, Spider
+from skitter.errors import SettingsError, SpiderError, StoreError
+from skitter.frontends.page_spider import PageSpider
+from skitter.frontends.recipe.spider import RecipeSpider
+from skitter.frontends.tasks.spider import TaskSpider
+from skitter.html.selector import Selector
+from skitter.item import encode_item
+from skitter.run.builder import JobBuilder
+from skitter.run.crawl import Crawl
+from skitter.scrapy_names import ATTRIBUTES, SETTINGS, unused_attributes
+from skitter.settings import build_settings
+from skitter.worker.callbacks import describe, run_callback
+
+
+def built(tmp_path, **attributes):
+    spider = type("Own", (Spider,), {"start_urls": ["http://h.test/"], **attributes})
+    return JobBuilder(JobSpec(job="own", spider="-", home=str(tmp_path)), spider)
+
+
+@pytest.mark.parametrize("name", ["start_urls", "allowed_domains", "outputs"])
+def test_a_string_in_place_of_a_list_is_refused(tmp_path, name):
+    with pytest.raises(SpiderError) as caught:
+        built(tmp_path, **{name: "http://h.test/"})
+    assert caught.value.field == name
+    assert f"{name} = ['http://h.test/']" in caught.value.remedy
+
+
+def test_a_rule_with_a_misspelt_method_is_refused_before_the_crawl(tmp_path):
+    rules = (Rule(LinkExtractor(), "parse_itme"),)
+    with pytest.raises(SpiderError) as caught:
+        built(tmp_path, rules=rules, parse_item=lambda self, response: None)
+    assert caught.value.field == "rules"
+    assert "parse_itme" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("DOWNLOAD_DELAY", "delay"), ("ITEM_PIPELINES", "before_save"), ("CLOSESPIDER_TIMEOUT", "time_limit")],
+)
+def test_settings_of_scrapy_are_translated(tmp_path, name, word):
+    with pytest.raises(SettingsError) as caught:
+        built(tmp_path, custom_settings={name: 1})
+    assert caught.value.field == name
+    assert word in caught.value.remedy.split()[1:] or word in caught.value.remedy
+
+
+def test_every_translation_of_a_setting_names_one_that_exists():
+    for remedy in SETTINGS.values():
+        if remedy.startswith("write "):
+            assert hasattr(Settings(), remedy.split()[1].partition("=")[0]), remedy
+    with pytest.raises(SettingsError):
+        build_settings({"UNKNOWN_TO_ALL": 1})
+
+
+class Ported(Spider):
+    start_urls = ("http://127.0.0.1:9/",)
+    redis_key = "x"
+
+    def start_requests(self):
+        yield Request("http://127.0.0.1:9/")
+
+    def closed(self, reason):
+        pass
+
+
+def test_names_of_scrapy_that_are_never_used_are_known():
+    assert [name for name, _ in unused_attributes(Ported)] == ["closed", "redis_key", "start_requests"]
+    for own in (Spider, PageSpider, TaskSpider, RecipeSpider):
+        assert unused_attributes(own) == []
+    assert all(ATTRIBUTES.values())
+
+
+async def test_names_of_scrapy_are_pointed_out_when_a_run_begins(tmp_path, caplog, serve):
+    server = serve(Scripted({"/": []}))
+    logging.getLogger("skitter").propagate = True
+    spec = JobSpec(job="ported", spider="-", home=str(tmp_path), frontier="memory:", settings={"robots": False},
+                   outputs=[str(tmp_path / "x.jsonl")])  # fmt: skip
+
+    class Here(Ported):
+        start_urls = (server.url,)
+
+        def parse(self, response):
+            return {"url": response.url}
+
+    with caplog.at_level(logging.WARNING, "skitter"):
+        await Crawl(spec, spider_class=Here).run()
+    text = caplog.text
+    assert all(name in text for name in ("closed", "redis_key", "start_requests"))
+    assert "async def start" in text
+
+
+async def crawled(serve, tmp_path, parse, **attributes):
+    server = serve(Scripted({"/": ["/a", "/b"], "/a": [], "/b": []}))
+    spider = type("Own", (Spider,), {"start_urls": [server.url], "parse": parse, **attributes})
+    return await CrawlHarness(spider, tmp_path).run()
+
+
+async def test_a_relative_url_in_a_request_is_an_error_with_the_remedy(serve, tmp_path):
+    for url in ("/a", "a", "h.test/a", ""):
+
+        def parse(self, response, url=url):
+            yield Request(url)
+
+        ran = await crawled(serve, tmp_path, parse)
+        assert "callback: RequestError" in ran.letters["/"]
+        assert repr(url) in ran.letters["/"]
+    ran = await crawled(serve, tmp_path, lambda self, response: [Request("mailto:x@y"), Request("http://[")])
+    assert ran.letters == {}
+    assert (ran.counters["refused/scheme"], ran.counters["refused/unparsable"]) == (1, 1)
+
+
+@pytest.mark.parametrize("query", ["a::text", "a"])
+async def test_a_selector_that_is_yielded_is_named(serve, tmp_path, query):
+    for parse in (
+        lambda self, response: iter([response.css(query)]),
+        lambda self, response: iter([response.css(query)[0]]),
+        lambda self, response: response.css(query)[0],
+    ):
+        ran = await crawled(serve, tmp_path, parse)
+        assert "SpiderError" in ran.letters["/"]
+    with pytest.raises(SpiderError) as caught:
+        await run_callback(lambda: Selector("<a>x").css("a")[0])
+    assert ".get()" in caught.value.remedy
+    with pytest.raises(SpiderError) as caught:
+        await run_callback(lambda: "http://h.test/")
+    assert "response.follow" in caught.value.remedy
+
+
+def test_a_selector_in_an_item_is_named_with_its_field():
+    with pytest.raises(StoreError) as caught:
+        encode_item({"title": {"x": Selector("<a>x").css("a::text")}})
+    assert "title.x" in str(caught.value)
+    assert ".get()" in str(caught.value)
+
+
+async def test_what_a_callback_yielded_before_it_raised_is_dropped_and_counted(serve, tmp_path):
+    def parse(self, response):
+        yield {"a": 1}
+        yield response.follow_all("a")
+        yield response.follow("/c")
+        raise ValueError("broken")
+
+    ran = await crawled(serve, tmp_path, parse)
+    assert ran.items == []
+    assert list(ran.letters) == ["/"]
+    assert ran.letters["/"].endswith("; 3 links and 1 items that it had yielded were dropped")
+    assert ran.counters.get("links", 0) == 0
+
+    with pytest.raises(ValueError, match="broken") as caught:
+        await run_callback(lambda: (_ for _ in ()).throw(ValueError("broken")))
+    assert "dropped" not in describe(caught.value)
+
+
+async def test_log_logger_and_settings_are_as_in_scrapy(serve, tmp_path, caplog):
+    def parse(self, response):
+        self.log("heard", logging.WARNING)
+        yield {"limit": self.settings.max_retries}
+
+    with caplog.at_level(logging.WARNING):
+        ran = await crawled(serve, tmp_path, parse, custom_settings={"max_retries": 7})
+    assert ran.items == [{"limit": 7}]
+    assert "heard" in caplog.text
