@@ -57,4 +57,5 @@ ATTRIBUTES = {
 
 def unused_attributes(spider_class: type) -> list[tuple[str, str]]:
     """Return the attributes of a class and its bases that only Scrapy would use, each with what to write instead."""
-    return [(name, remedy) for name, remedy in ATTRIBUTES.items() if hasattr(spider_class, name)]
+    defined = set(dir(spider_class))
+    return [(name, remedy) for name, remedy in ATTRIBUTES.items() if name in defined]

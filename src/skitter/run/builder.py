@@ -296,8 +296,10 @@ def _refuse_objects(settings: Mapping[str, Any]) -> None:
 
 def _refuse_mistakes(spider: Spider) -> None:
     """Raise :class:`~skitter.errors.SpiderError` for a spider that would silently crawl something else."""
-    for name in ("start_urls", "allowed_domains", "outputs"):
-        value = getattr(spider, name)
+    lists: dict[str, Any] = {
+        "start_urls": spider.start_urls, "allowed_domains": spider.allowed_domains, "outputs": spider.outputs,
+    }  # fmt: skip
+    for name, value in lists.items():
         if isinstance(value, str):
             raise SpiderError(
                 f"{name} of spider {spider.name!r} is a string, not a list: {value!r:.80}",

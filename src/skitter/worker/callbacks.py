@@ -179,7 +179,7 @@ def describe(error: BaseException) -> str:
     """Return one line with an error of user code and the place where it was raised."""
     text = " ".join(str(error).split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+    notes = "".join(f"; {note}" for note in vars(error).get("__notes__", ()))
     if isinstance(error, SkitterError):
         return line + notes
     frames = traceback.extract_tb(error.__traceback__)
