@@ -13,12 +13,13 @@ from crawling import Crawling
 class SharedCrawling(Crawling):
     """The command of one machine. What became of the job is asked at the server itself."""
 
-    def __init__(self, folder, server, site, *, url=None, workers=2, settings=()):
+    def __init__(self, folder, server, site, *, url=None, workers=2, settings=(), output="items.jsonl"):
         super().__init__(
             folder,
             "Everything",
             workers=workers,
             settings=settings,
+            output=output,
             arguments={"url": site.url},
         )
         self.command.append(f"--frontier={url or server.url}")

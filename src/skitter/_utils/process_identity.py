@@ -39,6 +39,14 @@ def is_provably_dead(identity: str) -> bool:
     return False
 
 
+def is_of_this_machine(identity: str) -> bool:
+    """Return whether the process of an identity runs or ran on this machine, since its last boot. True if that is not known."""
+    match identity.split("-"):
+        case [_, _, boot, *_]:
+            return boot == _boot()
+    return True
+
+
 def _started(pid: int) -> int | None:
     """Return the start time of a process in clock ticks since the boot; ``None`` if it has ended, or without ``/proc``."""
     try:

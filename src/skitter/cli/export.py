@@ -51,7 +51,7 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
     from skitter.store.committed import CommittedRanges, split_by_presence
     from skitter.store.contract import parts_folder
     from skitter.store.file_output import FileOutput
-    from skitter.store.files import ITEMS_STREAM
+    from skitter.store.files import is_local
     from skitter.store.outputs import open_output
 
     output = open_output(target)
@@ -65,7 +65,7 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
     ranges = {
         part: known
         for part, known in (await outputs(folder)).items()
-        if part.partition("/")[0].partition("-")[0] == ITEMS_STREAM  # of tasks with outputs of their own, too
+        if is_local(part)  # of tasks with outputs of their own, too
     }
     parts = parts_folder(str(folder.path))
     here, missing = await asyncio.to_thread(split_by_presence, ranges, [parts, *copies])

@@ -96,6 +96,8 @@ class JobBuilder:
         self.spec = spec
         self._overrides = RunOverrides() if overrides is None else overrides
         self.folder = JobFolder(spec.job, spec.home)
+        self.is_fleet = False
+        """Whether workers on other machines may belong to the job. Known when its frontier is."""
         if not isinstance(spider, Spider):
             spider = build_spider(
                 load_spider_class(spec.spider) if spider is None else spider, spec.arguments
@@ -212,6 +214,7 @@ class JobBuilder:
         ``workers`` contains the worker while it runs. ``queues``: the queues that it serves; empty: all.
         ``observer`` sees the answers to its requests for leases.
         """
+        self.is_fleet = frontier.shared
         worker_module = await asyncio.to_thread(_load_worker_module)
         hooks = self.hooks()
         outputs = ItemWriter(await self.open_stores(name), hooks, self._routed_stores(name))
@@ -248,7 +251,8 @@ class JobBuilder:
 
     async def open_stores(self, worker: str) -> Sequence[Store]:
         """Open the stores of one worker for the outputs of the job."""
-        stores = stores_for(open_output(target) for target in self.spec.outputs)
+        outputs = [open_output(target) for target in self.spec.outputs]
+        stores = stores_for(outputs, fleet=self.is_fleet)
         for store in stores:
             await store.open(self._store_context(worker))
         return stores
@@ -259,7 +263,9 @@ class JobBuilder:
         return None
 
     def _store_context(self, worker: str) -> StoreContext:
-        return StoreContext(self.spec.created_as, worker, str(self.folder.path), self.settings.durability)
+        return StoreContext(
+            self.spec.created_as, worker, str(self.folder.path), self.settings.durability, fleet=self.is_fleet
+        )
 
 
 def _entries(links: LinkCollector, requests: Iterable[Request]) -> Iterator[Entry]:

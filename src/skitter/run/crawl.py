@@ -32,6 +32,7 @@ from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.store.committed import split_by_presence
 from skitter.store.contract import parts_folder
+from skitter.store.files import is_local
 
 log = logging.getLogger("skitter.crawl")
 
@@ -161,6 +162,7 @@ class Crawl:
                 remedy="use a Redis frontier, or add seeds with `skitter add`",
                 field="seed_keys",
             )
+        self._builder.is_fleet = frontier.shared
         await self._outputs.check(fresh=self._fresh)
         _warn_about_user_agent(self._builder.settings)
         for name, remedy in unused_attributes(type(self._builder.spider)):
@@ -332,13 +334,14 @@ class Crawl:
     # --- outputs ---------------------------------------------------------------------------------------
 
     async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
-        """Return the committed ranges of the part files on this machine."""
+        """Return the committed ranges of the part files on this machine, and of all parts on servers."""
         ranges = await frontier.reports.outputs()
         if not frontier.shared:
             return ranges  # all part files are on this machine
         parts = parts_folder(str(self._builder.folder.path))
-        here, _ = await asyncio.to_thread(split_by_presence, ranges, [parts])
-        return here
+        local = {part: known for part, known in ranges.items() if is_local(part)}
+        here, _ = await asyncio.to_thread(split_by_presence, local, [parts])
+        return here | {part: known for part, known in ranges.items() if part not in local}
 
     async def _emit(self, frontier: Frontier) -> None:
         await self._outputs.add_new_outputs()

@@ -13,7 +13,7 @@ from skitter.run.job import JobSpec
 from skitter.secrets import shown_url
 from skitter.store.contract import Output, OutputContext, RangesByPart
 from skitter.store.file_output import FileOutput
-from skitter.store.outputs import open_output
+from skitter.store.outputs import open_output, stream_of
 from skitter.worker.routing import OutputRouter, Route, section_of
 
 if TYPE_CHECKING:
@@ -105,9 +105,10 @@ class JobOutputs:
         folder = self._builder.folder
         if not folder.exists():
             return
-        before = {open_output(target).stream for target in folder.read().outputs}
+        fleet = self._builder.is_fleet
+        before = {stream_of(open_output(target), fleet=fleet) for target in folder.read().outputs}
         for target in self._spec.outputs:
-            if self._outputs[target].stream not in before:
+            if stream_of(self._outputs[target], fleet=fleet) not in before:
                 log.warning(
                     "%s is a new output of job %s: it will lack the items that were found before",
                     shown_url(self._outputs[target].target),
@@ -153,4 +154,6 @@ class JobOutputs:
     def _context(self, target: str) -> OutputContext:
         folder, durability = self._builder.folder, self._builder.settings.durability
         sections = tuple(self._sections[self._locations[target]])
-        return OutputContext(self._spec.created_as, str(folder.path), durability, sections)
+        return OutputContext(
+            self._spec.created_as, str(folder.path), durability, sections, self._builder.is_fleet
+        )

@@ -76,6 +76,8 @@ class StoreContext(msgspec.Struct, frozen=True):
     """Part of the job's items that is kept apart from all others; usable as a file name. Empty: the items of the job's
     own outputs. A ranged store keeps each section in part files of its own.
     """
+    fleet: bool = False
+    """Whether workers on other machines may belong to the job."""
 
 
 class OutputContext(msgspec.Struct, frozen=True):
@@ -88,6 +90,8 @@ class OutputContext(msgspec.Struct, frozen=True):
     """See :class:`StoreContext`."""
     sections: tuple[str, ...] = ("",)
     """The sections whose items belong to this output; see :class:`StoreContext`."""
+    fleet: bool = False
+    """See :class:`StoreContext`."""
 
 
 class Store(Protocol):

@@ -30,6 +30,11 @@ def items_stream(section: str) -> str:
     return f"{ITEMS_STREAM}-{section}" if section else ITEMS_STREAM
 
 
+def is_local(part: str) -> bool:
+    """Return whether a part is a file of the machine that wrote it, not an object on a server."""
+    return part.partition("/")[0].partition("-")[0] == ITEMS_STREAM
+
+
 def ranges_for(context: OutputContext, ranges: RangesByPart) -> RangesByPart:
     """Return the ranges of the part files whose items belong to an output."""
     folders = tuple(f"{items_stream(section)}/" for section in context.sections)

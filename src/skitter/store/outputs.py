@@ -61,9 +61,18 @@ def open_output(target: str) -> Output:
     )
 
 
-def stores_for(outputs: Iterable[Output]) -> list[Store]:
-    """Create the stores of one worker: one for all outputs of a stream."""
-    return [output.store() for output in {output.stream: output for output in outputs}.values()]
+def stores_for(outputs: Iterable[Output], *, fleet: bool = False) -> list[Store]:
+    """Create the stores of one worker: one for all outputs of a stream. ``fleet``: see :class:`StoreContext`."""
+    by_stream = {stream_of(output, fleet=fleet): output for output in outputs}
+    return [
+        output.staging_store() if fleet and isinstance(output, RedisOutput) else output.store()
+        for output in by_stream.values()
+    ]
+
+
+def stream_of(output: Output, *, fleet: bool) -> str:
+    """Return the name of the target of an output's stores. ``fleet``: see :class:`StoreContext`."""
+    return output.staging_stream if fleet and isinstance(output, RedisOutput) else output.stream
 
 
 def _interpretations(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:

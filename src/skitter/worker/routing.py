@@ -88,7 +88,8 @@ class RoutedStores:
             context = msgspec.structs.replace(
                 self._context, section=section, worker=f"{self._context.worker}-{section}"
             )
-            stores = stores_for(open_output(target) for target in route)
+            outputs = [open_output(target) for target in route]
+            stores = stores_for(outputs, fleet=self._context.fleet)
             for store in stores:
                 await store.open(context)
             self._stores[route] = stores
