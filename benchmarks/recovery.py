@@ -74,12 +74,11 @@ class Scenario:
         self._stack.callback(made.end)
         return made.start()
 
-    def wait_for_pages(self, *crawls):
-        """Return when all machines have worked for a while."""
-        for crawl in crawls:
-            assert crawl.wait_for(lambda crawl=crawl: len(crawl.workers()) == 2, "workers"), crawl.errors
+    def wait_for_pages(self, crawl):
+        """Return when a machine has its workers, and the site has answered some more requests."""
+        assert crawl.wait_for(lambda: len(crawl.workers()) == 2, "workers"), crawl.errors
         wanted = served(self.site) + BEFORE
-        assert crawls[0].wait_for(lambda: served(self.site) >= wanted, "pages"), crawls[0].errors
+        assert crawl.wait_for(lambda: served(self.site) >= wanted, "pages"), crawl.errors
 
     def wait_for_lost_leases(self, crawl, since):
         """Return the seconds from a moment until the leases of the dead are free and the site gets a request."""
@@ -112,8 +111,10 @@ def all_killed_and_restarted(scenario):
 
 
 def machine_killed_for_good(scenario):
-    dead, alive = scenario.machine("dead"), scenario.machine("alive")
-    scenario.wait_for_pages(dead, alive)
+    dead = scenario.machine("dead")
+    scenario.wait_for_pages(dead)  # alone, so that it holds leases
+    alive = scenario.machine("alive")
+    scenario.wait_for_pages(alive)
     killed = time.monotonic()
     dead.kill_all()
     return scenario.wait_for_lost_leases(alive, killed)
