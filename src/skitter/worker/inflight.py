@@ -14,6 +14,9 @@ from skitter.worker.origins import CONTACT_GRACE
 REPORT_DELAY = 0.002
 """Time in seconds to collect fetch reports for a frontier that many workers share, so that one call serves several. It is
 cut short when a quarter of the concurrency has ended. A frontier on this machine is asked at once."""
+_CONTACT_SECONDS = 5.0
+"""Time in seconds that a request to an origin that does not answer is expected to take, to schedule those that wait."""
+_MIN_CONTACT_WAIT = 0.5
 _BUSY_SHARE = 8
 """One such request for this many concurrent fetches makes the next ones not count from the start."""
 _UNCOMMITTED_PER_FETCH = 1
@@ -128,6 +131,10 @@ class InflightRequest:
         if not self.fetched:
             self._connecting = max(self._connecting, seconds)
 
+    def wait_for_contact(self) -> float:
+        """Return the seconds after which the request may try again if :meth:`begin_contact` returned ``False``."""
+        return self._inflight.wait_for_contact()
+
     def begin_contact(self) -> bool:
         """Prepare for a request to an origin that has not answered yet, and may never.
 
@@ -207,6 +214,7 @@ class Inflight:
         """Number of running fetches, without those that are set aside."""
         self.max_aside = max_aside
         """Maximum number of fetches that are set aside."""
+        self._contact_at = 0.0
         self.aside = 0
         """Number of running requests to origins that have not answered yet, and that do not count as fetches."""
         self.draining = False
@@ -264,6 +272,15 @@ class Inflight:
         self.aside += 1
         self._end_fetch(slot)
         self.lease_wakeup.set()
+
+    def wait_for_contact(self) -> float:
+        """Return the seconds after which a request to an unknown origin may try again, because too many are waiting.
+
+        The times of several requests are spread, so that they come back as fast as places become free.
+        """
+        now = self.loop.time()
+        self._contact_at = max(self._contact_at, now) + _CONTACT_SECONDS / self.max_aside
+        return self._contact_at - now + _MIN_CONTACT_WAIT
 
     def take_back(self, slot: str) -> bool:
         """Count a fetch again that was set aside. Return ``False`` if too many are running."""

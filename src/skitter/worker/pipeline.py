@@ -258,11 +258,11 @@ class RequestPipeline:
             return await self._send(page, request, inflight, Standing.KNOWN)
         standing = origins.begin_contact(origin)
         if standing is Standing.REFUSED:
-            self._wait_for_contacts(page, inflight)
+            self._put_back(page, inflight, random.uniform(0.5, 2.0))
             return None
         try:
             if not inflight.begin_contact():
-                self._wait_for_contacts(page, inflight)
+                self._put_back(page, inflight, inflight.wait_for_contact())
                 return None
             return await self._send(page, request, inflight, standing)
         finally:
@@ -329,11 +329,11 @@ class RequestPipeline:
         if self._origins.is_alone(page.origin):
             await self._control.pause_slot(page.lease.slot, _HOLD_BACK_INTERVAL)
 
-    def _wait_for_contacts(self, page: Page, inflight: InflightRequest) -> None:
+    def _put_back(self, page: Page, inflight: InflightRequest, seconds: float) -> None:
         """Put a request back while others wait for the first answer of its origin, or of too many origins."""
         inflight.finish_fetch(sent=False)
         text = "connect: the origin has not answered yet"
-        page.finish(RetryDecision(Resolution.RETRY, text, random.uniform(0.5, 2.0), free=True))
+        page.finish(RetryDecision(Resolution.RETRY, text, seconds, free=True))
 
     async def _is_allowed(
         self, robots: RobotsGate, page: Page, request: Request, inflight: InflightRequest, standing: Standing
@@ -347,7 +347,7 @@ class RequestPipeline:
             async with asyncio.timeout(patience):
                 answer = await robots.check(request.url, inflight, timeout)
         except TimeoutError:
-            self._wait_for_contacts(page, inflight)
+            self._put_back(page, inflight, random.uniform(0.5, 2.0))
             return False
         except FetchError as error:
             # An error of a proxy says nothing about the origin.
