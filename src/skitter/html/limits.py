@@ -120,8 +120,10 @@ def page_too_complex(message: str) -> PageTooComplex:
 
 
 def parts_of(text: str) -> Iterator[str]:
-    """Return a text in parts that a parser can take one by one."""
-    return (text[start : start + _PART] for start in range(0, len(text), _PART))
+    """Return a text in parts that a parser can take one by one. The first is as long as a page that is always safe."""
+    yield text[:ALWAYS_SAFE]
+    for start in range(ALWAYS_SAFE, len(text), _PART):
+        yield text[start : start + _PART]
 
 
 _LONG = _MAX_ATTRIBUTES * 2

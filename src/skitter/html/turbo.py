@@ -40,13 +40,15 @@ def _parse_metered(text: str, meter: MemoryMeter) -> Document:
     meter.check_runs(text)
     with IncrementalParser(positions=False) as parser:
         parser.feed(DOCTYPE)  # the parser ignores a second one
-        for number, part in enumerate(parts_of(text)):
+        before = meter.resident()
+        for number, part in enumerate(parts_of(text), start=1):
+            parser.feed(part)
+            after = meter.resident()
+            meter.add(after - before)
             if number % _PARTS_PER_TURN == 0:
                 meter.let_others_run()
-            before = meter.resident()
-            parser.feed(part)
-            meter.add(meter.resident() - before)
-        before = meter.resident()
+                after = meter.resident()
+            before = after
         document = parser.close()
         meter.add(meter.resident() - before)
     return document
