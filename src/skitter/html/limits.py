@@ -25,6 +25,7 @@ DEFAULT_MEMORY = 96 * 1024 * 1024
 
 _PART = 4096
 """Characters passed to a parser at once. The worst known part takes 60 MB and 50 ms."""
+_FIRST_PART = 12_000
 _JSON_SHARE = 2
 """JSON is parsed from bytes, without a text beside it, so its values may take twice the memory."""
 _MAX_ATTRIBUTES = 2_000
@@ -120,9 +121,9 @@ def page_too_complex(message: str) -> PageTooComplex:
 
 
 def parts_of(text: str) -> Iterator[str]:
-    """Return a text in parts that a parser can take one by one. The first is as long as a page that is always safe."""
-    yield text[:ALWAYS_SAFE]
-    for start in range(ALWAYS_SAFE, len(text), _PART):
+    """Return a text in parts that a parser can take one by one. The first is longer: no element is open before it."""
+    yield text[:_FIRST_PART]
+    for start in range(_FIRST_PART, len(text), _PART):
         yield text[start : start + _PART]
 
 
