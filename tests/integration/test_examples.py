@@ -219,7 +219,7 @@ def test_a_part_that_is_not_installed_is_named_by_its_dotted_path(run, option, p
 @pytest.mark.parametrize(
     ("option", "part", "words"),
     [
-        ("-s", "fetcher=keept:x", "use one of: http, kept"),
+        ("-s", "fetcher=keept:x", "use one of: adaptive, browser, http, kept"),
         ("--frontier", "audit_frontier:Missing", "has no 'Missing'"),
     ],
 )

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,15 +61,17 @@ async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
 
     Raises a :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails.
     """
-    from skitter.run.crawl import Crawl  # noqa: PLC0415 - registering callbacks does not need the engine
-    from skitter.run.process import LogOptions  # noqa: PLC0415 - as above
-
     if group.is_running:
         raise UsageError(
             "this collector is already running", remedy="wait for its end, or create another collector"
         )
     group.is_running = True
     try:
+        # Registering callbacks does not need the engine. Another thread may be loading it, for which the loop must not wait.
+        await asyncio.to_thread(import_module, "skitter.run.crawl")
+        from skitter.run.crawl import Crawl  # noqa: PLC0415 - see above
+        from skitter.run.process import LogOptions  # noqa: PLC0415 - see above
+
         place, name = await asyncio.to_thread(_locate, group, needed=options.workers > 1)
         spider = spider_class(group, name, name if place == _NO_MODULE else _stem(place))
         async with _home(options.home, options.frontier) as folder:
