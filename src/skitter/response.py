@@ -373,13 +373,18 @@ class Response:
 
     def _link_base(self) -> UrlBase:
         if self._base is None:
-            # Most pages have none. A callback with regular expressions, for example, should not pay for a tree.
-            href = self._base_href() if self.is_html and _BASE_TAG(self.text) is not None else None
+            href = self._base_href() if self.is_html and self._may_have_base() else None
             base = None if href is None else normalize(self.encode_query(href), self.url)
             if base is not None and base.startswith(("data:", "javascript:")):
                 base = None
             self._base = UrlBase(base or self.url)
         return self._base
+
+    def _may_have_base(self) -> bool:
+        if self._selector is not None:
+            return bool(self._selector.attribute_on_page("base", "href"))
+        # A callback with regular expressions, for example, should not pay for a tree.
+        return _BASE_TAG(self.text) is not None
 
     def _base_href(self) -> str | None:
         bases: Iterable[Selector] = self.css("base[href]")

@@ -38,9 +38,9 @@ def page_of(name):
 def test_a_page_that_is_parsed_in_parts_has_the_same_tree(pieces, size):
     text = "".join(pieces)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "_FIRST_PART", size)
         patch.setattr(limits, "_PART", size)
-        with limits.MemoryMeter(limits.DEFAULT_MEMORY) as meter:
-            in_parts = TURBO.parse_metered(text, meter)
+        in_parts = TURBO.parse_metered(text, limits.MemoryMeter(limits.DEFAULT_MEMORY))
     assert TURBO.html(TURBO.root(in_parts)) == TURBO.html(TURBO.root(TURBO.parse(text)))
 
 

@@ -14,7 +14,8 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from functools import cache
+from typing import Any
 
 from skitter.errors import PageTooComplex
 
@@ -25,7 +26,7 @@ DEFAULT_MEMORY = 96 * 1024 * 1024
 
 _PART = 4096
 """Characters passed to a parser at once. The worst known part takes 60 MB and 50 ms."""
-_FIRST_PART = 12_000
+_FIRST_PART = 8_192
 _JSON_SHARE = 2
 """JSON is parsed from bytes, without a text beside it, so its values may take twice the memory."""
 _MAX_ATTRIBUTES = 2_000
@@ -33,21 +34,14 @@ _MAX_ATTRIBUTES = 2_000
 
 
 class MemoryMeter:
-    """Measures the memory that a page takes, inside a ``with`` block. ``limit``: bytes that it may take."""
+    """Measures the memory that a page takes. ``limit``: bytes that it may take."""
 
     def __init__(self, limit: int) -> None:
         self.limit = max(0, limit)
         """Bytes that the page may take."""
         self._used = 0
-        self._source = os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
-        self._buffer = ctypes.create_string_buffer(64)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._source is not None:
-            os.close(self._source)
+        self._source = _memory_file(os.getpid())
+        self._buffer = _Buffer()
 
     def resident(self) -> int:
         """Return the memory of this process in bytes. On systems without ``/proc``, its peak.
@@ -87,6 +81,15 @@ class MemoryMeter:
             if tag < 0:
                 raise page_too_complex(f"the page contains a text of more than {longest:,} characters")
             position = tag + 1
+
+
+_Buffer = ctypes.c_char * 64
+
+
+@cache
+def _memory_file(_pid: int) -> int | None:
+    """Return the open file with the memory of this process; a forked process opens its own. ``None`` without ``/proc``."""
+    return os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
 
 
 _BYTES_PER_CHARACTER = 24

@@ -116,8 +116,8 @@ class ParsedHtml:
         if len(text) <= ALWAYS_SAFE:
             self.document = engine.parse(text)
         else:
-            with meter_for(text, max_memory) as meter:
-                self.document = engine.parse_metered(text, meter)
+            meter = meter_for(text, max_memory)
+            self.document = engine.parse_metered(text, meter)
             self.memory += meter.used
         self.root = engine.root(self.document)
         self.base_url = base_url
