@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, overload
 from skitter.errors import QueryError, UsageError
 from skitter.html.css import compile_css
 from skitter.html.engine import Engine
-from skitter.html.limits import ALWAYS_SAFE, DEFAULT_MEMORY, check_xml, meter_for
+from skitter.html.limits import DEFAULT_MEMORY, check_xml, is_always_safe, meter_for
 from skitter.html.query import CssQuery, Take, through_tbody
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class ParsedHtml:
         self.engine = engine
         self.memory = sys.getsizeof(text)
         """Memory of the text and of its tree in bytes. The tree of a page that is always safe does not count."""
-        if len(text) <= ALWAYS_SAFE:
+        if is_always_safe(text):
             self.document = engine.parse(text)
         else:
             meter = meter_for(text, max_memory)
