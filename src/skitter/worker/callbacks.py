@@ -23,7 +23,7 @@ from skitter.spider import Spider
 if TYPE_CHECKING:
     from skitter.response import Response
 
-_TURN_SECONDS = 0.002
+_TURN_SECONDS = 0.004
 """Time that callbacks may take in one turn of the event loop. A place is taken again after about four turns."""
 
 
