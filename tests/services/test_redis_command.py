@@ -130,7 +130,7 @@ def test_what_is_no_job_hides_no_job_of_the_server(refusal, own_valkey, tmp_path
     server.ask("SET", "skitter:{no name}:job", "mine")
     gentle = ("-q", "--no-robots", "-s", "max_retries=0", f"--frontier={server.url}")
     begun = skitter("run", "first.py", *gentle, cwd=tmp_path)
-    assert begun.returncode == 0, begun.stderr
+    assert begun.returncode == 1, begun.stderr  # its only page cannot be fetched
     shown = skitter("top", f"--frontier={server.url}", cwd=tmp_path)
     assert shown.returncode == 0
     states = [line.split()[:2] for line in shown.stdout.splitlines()[1:]]

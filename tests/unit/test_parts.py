@@ -148,7 +148,7 @@ def test_sessions_are_a_number_options_or_a_pool(value):
 @pytest.mark.parametrize("value", [None, "none"])
 def test_none_is_none(value):
     fetcher = make_fetcher(build_settings({"user_agents": value, "proxies": value, "sessions": value}))
-    assert type(fetcher) is HttpFetcher
+    assert type(fetcher._default) is HttpFetcher  # no identity between it and the requests
 
 
 def test_a_part_is_told_how_the_job_fetches():
@@ -165,7 +165,7 @@ def test_a_part_is_told_how_the_job_fetches():
     (context,) = told
     assert isinstance(context, SourceContext)
     assert (context.settings.connect_timeout, context.notes) == (3, None)
-    assert isinstance(context.plain, HttpFetcher)
+    assert isinstance(context.plain._default, HttpFetcher)
 
 
 def test_an_object_in_the_spec_of_a_job_is_refused_for_other_processes_could_not_read_it(tmp_path):
