@@ -23,7 +23,7 @@ ALWAYS_SAFE = 20_000
 """Number of characters below which every page is parsed in one step; see :func:`is_always_safe`."""
 _FEW_TAGS = 1_500
 _FEW_TAGS_SAFE = 64_000
-"""Number of characters below which a page with so few tags is parsed in one step. Both ways to multiply a page, formatting
+"""Number of characters below which a page with at most that many tags is parsed in one step. Both ways to multiply a page, formatting
 elements that are opened again and attributes that are merged, need many tags."""
 DEFAULT_MEMORY = 96 * 1024 * 1024
 """Default of the setting ``max_page_memory``."""
