@@ -157,3 +157,17 @@ def test_a_job_on_a_server_goes_on_under_its_name_there(tmp_path, web, server):
     new = folder.rename(tmp_path / "new")
     run(new, *options)
     check_whole(new, web, server)
+
+
+@pytest.mark.parametrize("damage", ["emptied", "removed"])
+def test_a_frontier_without_content_does_not_start_the_job_again_unasked(project, web, server, damage):
+    frontier = project / ".skitter/shop/frontier.db"
+    for file in frontier.parent.glob("frontier.db*"):
+        file.unlink()
+    if damage == "emptied":
+        frontier.touch()
+    before = (project / "items.jsonl").read_bytes()
+    assert "frontier.db" in complaint("run", "shop.py", "-o", "items.jsonl", *OPTIONS, cwd=project)
+    assert (project / "items.jsonl").read_bytes() == before
+    run(project, "--fresh")
+    assert urls_of(project / "items.jsonl") == truth_of(web, server)

@@ -225,6 +225,21 @@ class JobFolder:
                     remedy=f"{remedy}, or choose another name with --job to start another job",
                     field=what,
                 )
+        if before.frontier.startswith("sqlite:"):
+            self._check_frontier_file(before.frontier)
+
+    def _check_frontier_file(self, frontier: str) -> None:
+        """Check that the frontier of a job that was started has a file: a new one would start the job again unasked."""
+        from skitter.frontier.embedded.tables import file_of  # noqa: PLC0415 - reading a job does not need it
+
+        path = file_of(frontier, self.path)
+        files = (path, path.with_name(f"{path.name}-wal"))
+        if not any(file.exists() and file.stat().st_size for file in files):
+            raise UsageError(
+                f"the frontier of job {self.job!r} is missing or empty: {path}",
+                remedy="restore the file, or start the job again with --fresh, which replaces its outputs",
+                field="frontier",
+            )
 
     def _check_moved(self, before: str, now: str) -> None:
         """Check whether the spider ``now`` is the spider ``before`` in another place."""
