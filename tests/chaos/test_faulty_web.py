@@ -12,7 +12,7 @@ pytestmark = pytest.mark.chaos
 SETTINGS = {
     "robots": "no", "delay": 0, "concurrency_per_slot": 32, "retry_delay": 0.2, "max_retries": RETRIES,
     "read_timeout": READ_TIMEOUT, "timeout": TOTAL_TIMEOUT, "max_body": BODY_LIMIT,
-    "deny": "outside.invalid",
+    "deny": "outside.invalid", "max_page_memory": 300_000_000,  # one page has 30 MB
 }  # fmt: skip
 
 
