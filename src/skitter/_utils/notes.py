@@ -2,6 +2,9 @@
 
 from typing import Protocol
 
+OPENED_NETWORKS = "skitter:opened-networks"
+"""Key of the note with the networks that seeds have opened. Other notes only save work, but this one decides."""
+
 
 class Notes(Protocol):
     """Small values that the workers of a job share, such as the robots.txt of a host."""

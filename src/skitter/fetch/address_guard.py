@@ -16,7 +16,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 import msgspec
 
-from skitter._utils.notes import Notes
+from skitter._utils.notes import OPENED_NETWORKS, Notes
 from skitter.errors import SettingsError
 from skitter.fetch.contract import ForbiddenAddress
 from skitter.web.urls import host_of, normalize
@@ -72,7 +72,6 @@ _MAX_REMEMBERED = 10_000
 _MAX_RESOLVED = 16
 """Number of host names of seeds that are resolved. A long list of seeds is data from elsewhere, not the intent of a user."""
 _RESOLVE_TIMEOUT = 3.0
-_NOTE = "skitter:opened-networks"
 _NOTE_TTL = 10 * 365 * 86_400.0
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[str]).decode
@@ -190,7 +189,9 @@ class AddressGuard:
 
     async def learn(self) -> None:
         """Read the networks that seeds have opened on other workers."""
-        shared = await self._notes.get(_NOTE) if self._notes is not None and self._seeds_open else None
+        shared = (
+            await self._notes.get(OPENED_NETWORKS) if self._notes is not None and self._seeds_open else None
+        )
         if shared is not None:
             self._open({ip_network(text) for text in _decode(shared)} - self._opened)
 
@@ -198,11 +199,16 @@ class AddressGuard:
         if self._notes is None:
             return
         while True:
-            old = await self._notes.get(_NOTE)
+            old = await self._notes.get(OPENED_NETWORKS)
             networks = self._opened.union(() if old is None else map(ip_network, _decode(old)))
             new = _encode(sorted(map(str, networks)))
-            if new == old or await self._notes.compare_and_swap(_NOTE, old, new, _NOTE_TTL):
+            if new == old or await self._notes.compare_and_swap(OPENED_NETWORKS, old, new, _NOTE_TTL):
                 return
+
+    async def restore(self) -> None:
+        """Share the known networks again, because the frontier may have lost its latest changes."""
+        if self._opened:
+            await self._share()
 
     def _open(self, networks: set[Network]) -> None:
         if networks:

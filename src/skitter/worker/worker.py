@@ -167,6 +167,7 @@ class Worker:
             self._observer.answered(len(result.leases))
         if result.data_loss:
             self._links.cache.forget()
+            self._control.start(self._guard.restore())
         if result.revision != self._revision:
             self._revision = result.revision
             changes = await self._frontier.control.settings_changes()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from skitter._utils.notes import OPENED_NETWORKS
 from skitter.frontier.cluster.background import BackgroundTasks, gather_all
 from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.cluster.state import ClusterState
@@ -101,8 +102,14 @@ class ClusterNotes:
         self._tasks = tasks
 
     async def get(self, key: str) -> bytes | None:
-        """Return a note; ``None`` also while its partition is away."""
+        """Return a note; ``None`` also while its partition is away.
+
+        :data:`~skitter._utils.notes.OPENED_NETWORKS` is waited for: a worker that took its absence for a fact would give up
+        requests to networks that a seed has opened.
+        """
         client = self._partitions.of_key(key)
+        if key == OPENED_NETWORKS:
+            return await client.frontier.notes.get(key)
         if client.partition.is_away:
             return None
         (task,) = await self._tasks.run([(client.partition, client.frontier.notes.get(key))])
