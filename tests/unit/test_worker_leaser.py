@@ -143,3 +143,17 @@ async def test_nothing_is_sent_for_a_turn_that_has_landed():
     turn.report_connecting(0.75)
     assert not turn.may_send()
     assert [report.connecting for report in held.take_reports()] == [0.5]
+
+
+async def test_a_commit_does_not_wait_for_reports_after_the_last_call_for_leases():
+    held = inflight.Inflight(4)
+    request = inflight.InflightRequest(held, Lease(1, b"f" * 16, "host", "http://host/", b"", 0, 0, 9e9), 0.0)
+    held.add(request.lease, asyncio.create_task(asyncio.sleep(0)))
+    request.finish_fetch(0.1)
+    waiting = asyncio.create_task(held.wait_reported())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    held.end_leasing()
+    async with asyncio.timeout(5):
+        await waiting
+        await held.wait_reported()

@@ -239,6 +239,8 @@ class Inflight:
         self._report_delay = report_delay
         self._reports_sent = asyncio.Event()
         """Set when the next call for leases has been answered."""
+        self._has_ended = False
+        """Whether there will be no further call for leases."""
 
     @property
     def held(self) -> int:
@@ -320,10 +322,16 @@ class Inflight:
         sent, self._reports_sent = self._reports_sent, asyncio.Event()
         sent.set()
 
+    def end_leasing(self) -> None:
+        """Record that the frontier is not asked for leases again, so that no commit waits for such a call."""
+        self._has_ended = True
+        self._reports_sent.set()
+
     async def wait_reported(self) -> None:
         """Wait until the frontier has all reports of fetches that have ended: a commit ends the lease."""
         mine = self._reports
-        while mine and self._reports is mine:  # until the call that carries them is answered
+        # Until the call that carries them is answered. After the end of the job there is none, and no lease to protect.
+        while mine and self._reports is mine and not self._has_ended:
             sent = self._reports_sent
             self.lease_wakeup.set()
             await sent.wait()

@@ -56,6 +56,7 @@ class Leaser:
             if result.state is JobState.STOPPING:
                 inflight.drain()
             if result.state is JobState.FINISHED or (inflight.draining and not inflight.held):
+                inflight.end_leasing()
                 return result.state
             inflight.wants_more = not limit or len(result.leases) < limit
             await self._wait(limit, result.ask_again)
