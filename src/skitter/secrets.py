@@ -55,13 +55,18 @@ def secret_outside(name: str, error: type[SkitterError] = FrontierError) -> str:
     path = os.environ.get(f"{name}_FILE")
     if not path:
         return ""
+    return _secret_in(path, f"{name}_FILE", error, name)
+
+
+def _secret_in(path: str, named_by: str, error: type[SkitterError], field: str) -> str:
     try:
         return Path(path).read_text("utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
         raise error(
-            f"{name}_FILE names {path}, which cannot be read: {reason}",
-            remedy="name a UTF-8 file that contains only the password",
+            f"{named_by} names the file {path}, which cannot be read: {reason}",
+            remedy="name a UTF-8 file that contains only the secret",
+            field=field,
         ) from problem
 
 
@@ -89,15 +94,7 @@ def referenced_secret(value: str, field: str) -> str:
             field=field,
         )
     if kind == "file":
-        try:
-            return Path(place).read_text("utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as problem:
-            reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
-            raise SettingsError(
-                f"{field} names the file {place}, which cannot be read: {reason}",
-                remedy="name a UTF-8 file that contains only the secret",
-                field=field,
-            ) from problem
+        return _secret_in(place, field, SettingsError, field)
     return value
 
 
