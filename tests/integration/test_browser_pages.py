@@ -26,6 +26,12 @@ def browser():
     require_browser()
 
 
+@pytest.fixture
+def other_processes():
+    """What runs below this process already: the servers of other tests."""
+    return descendants(os.getpid()).keys()
+
+
 def spider_of(requests, parse, **attributes):
     async def start(self):
         for request in requests:
@@ -67,7 +73,7 @@ def frames(self, response):
 SHOWN = "location.pathname == '/spa/c' && document.querySelector('h1').textContent == 'spa c'"
 
 
-async def test_eight_kinds_of_sites_give_their_exact_items(serve, tmp_path):
+async def test_eight_kinds_of_sites_give_their_exact_items(serve, tmp_path, other_processes):
     url = serve(javascript_site).url_of
     login = [Fill("#user", "ann"), Fill("#word", "secret"), Click("#go"), Wait("h1")]
     route = [Click("a"), Wait(function=SHOWN), Evaluate("location.pathname", "path")]
@@ -96,10 +102,10 @@ async def test_eight_kinds_of_sites_give_their_exact_items(serve, tmp_path):
         "scroll": list(WORDS), "more": list(WORDS), "delayed": ["late"], "frames": ["shadow", "framed", "slotted"],
         "account": ["ann"], "account/orders": ["orders of ann"], "fetched": list(WORDS[:3]),
     }  # fmt: skip
-    assert all_gone(descendants(os.getpid())) == []
+    assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
 
 
-async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path):
+async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path, other_processes):
     forbidden = Scripted({"/": Answer(b"secret")})
     target = serve(forbidden, hosts=2).url_of(origin_index=1)
     url = serve(hostile_site(target)).url_of
@@ -130,7 +136,7 @@ async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path):
     assert {path: error.partition(": ")[0] for path, error in ran.letters.items()} == expected
     assert {item["page"]: item["texts"] for item in ran.items} == {path[1:]: [path[1:]] for path in fine}
     assert forbidden.visits == []
-    assert all_gone(descendants(os.getpid())) == []
+    assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
 
 
 async def test_adaptive_fetching_uses_the_browser_for_the_pages_that_need_it(serve, tmp_path):
@@ -196,7 +202,7 @@ def first_bytes(names):
 
 
 @pytest.mark.parametrize("victim", ["renderer", "browser"])
-async def test_a_page_whose_process_dies_is_fetched_again(serve, tmp_path, victim):
+async def test_a_page_whose_process_dies_is_fetched_again(serve, tmp_path, victim, other_processes):
     killed, asked = [], threading.Event()
     wanted = "--type=renderer" if victim == "renderer" else "keeper.py"
 
@@ -224,4 +230,4 @@ async def test_a_page_whose_process_dies_is_fetched_again(serve, tmp_path, victi
     assert killed
     assert ran.letters == {}
     assert sorted(item["texts"][0] for item in ran.items) == ["alive", "page 0", "page 1", "page 2"]
-    assert all_gone(descendants(os.getpid())) == []
+    assert all_gone(descendants(os.getpid()).keys() - other_processes) == []

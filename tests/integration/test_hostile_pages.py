@@ -1,10 +1,11 @@
 """Pages that are made to exhaust a worker: it stays small, and the pages of another host are crawled meanwhile."""
 
 import json
-import os
+import re
 import subprocess
-import sys
+import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from cli_command import SKITTER, skitter
@@ -47,6 +48,21 @@ def failures(folder):
     return json.loads(listed.stdout)
 
 
+def peak_memory(process):
+    """The largest resident memory of a process until it ends, in bytes.
+
+    `ru_maxrss` does not serve: a child inherits the peak of the process that starts it.
+    """
+    peak = 0
+    while process.poll() is None:
+        with suppress(OSError):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            if found := re.search(r"VmHWM:\s+(\d+) kB", status):
+                peak = max(peak, int(found[1]) * 1024)
+        time.sleep(0.02)
+    return peak
+
+
 def test_hostile_pages_neither_fill_the_memory_nor_hold_up_another_host(tmp_path, tests_folder):
     (tmp_path / "reader.py").write_text(SPIDER)
     with SiteProcess("sites.hostile:make_site", hosts=2, search=[tests_folder]) as site:
@@ -61,12 +77,11 @@ def test_hostile_pages_neither_fill_the_memory_nor_hold_up_another_host(tmp_path
                 command += [option, f"{name}={value}"]
         with (tmp_path / "errors.txt").open("w") as errors:
             worker = subprocess.Popen(command, cwd=tmp_path, stdout=errors, stderr=errors)
-            _pid, status, usage = os.wait4(worker.pid, 0)
-            worker.returncode = os.waitstatus_to_exitcode(status)
+            memory = peak_memory(worker)
         hits = site.hits()
 
     assert worker.returncode == 0, (tmp_path / "errors.txt").read_text()
-    assert usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) < MAX_MEMORY
+    assert 0 < memory < MAX_MEMORY
     items = read(tmp_path / "items.jsonl")
     letters = {letter["url"]: letter["error"].partition(":")[0] for letter in failures(tmp_path)}
     reached = Counter(item["url"] for item in items)
@@ -75,6 +90,6 @@ def test_hostile_pages_neither_fill_the_memory_nor_hold_up_another_host(tmp_path
         url: (dead, int(dead is None)) for url, dead in expected.items()
     }
     assert sum(item["url"].startswith(arguments["good"]) for item in items) == GOOD
-    good = [number for number, hit in enumerate(hits) if hit.target.startswith("/good/")]
-    hostile = [number for number, hit in enumerate(hits) if not hit.target.startswith("/good/")]
-    assert good[-1] < hostile[-1], "the good host had to wait for the hostile one"
+    last_hostile = max(number for number, hit in enumerate(hits) if not hit.target.startswith("/good/"))
+    meanwhile = sum(hit.target.startswith("/good/") for hit in hits[:last_hostile])
+    assert meanwhile > GOOD // 2, "the good host had to wait for the hostile one"

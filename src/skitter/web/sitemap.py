@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from urllib.parse import urljoin
 
 import msgspec
@@ -99,7 +100,7 @@ def _text(head: bytes, encoding: str) -> str:
 def _lines(head: bytes, pieces: Iterator[bytes], encoding: str) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     rest = ""
-    for piece in (head, *pieces):
+    for piece in chain((head,), pieces):
         *lines, rest = (rest + decoder.decode(piece)).replace("\r", "\n").split("\n")
         yield from (line.strip() for line in lines)
     yield (rest + decoder.decode(b"", final=True)).strip()
@@ -122,7 +123,7 @@ def _of_xml(head: bytes, pieces: Iterator[bytes], url: str) -> Iterator[SitemapE
         events=("start", "end"), recover=True, resolve_entities=False, no_network=True, huge_tree=False
     )
     root = None
-    for piece in (head, *pieces):
+    for piece in chain((head,), pieces):
         parser.feed(piece)
         for event, element in parser.read_events():
             assert isinstance(element, etree._Element), "only elements have these events"  # noqa: SLF001 - its type
