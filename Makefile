@@ -3,7 +3,7 @@
 #   make demo      crawl a small local web, kill a worker on the way, check the result
 #   make check     the fast lane: format, lint, types and unit tests
 #   make test      lint, types and all tests
-#   make chaos     only the tests that kill processes
+#   make chaos     only the tests that kill processes, with over 1,000 kills (ROUNDS=20 for more)
 #   make fuzz      feed the parsers and validators with random input for hours (FUZZ=1000000 for longer)
 #   make lint      format, lint and types
 #   make services  install the servers that are available as packages, so that fewer tests are skipped
@@ -20,6 +20,8 @@ SHARED := not chaos and not serial
 JOBS ?= 2
 # Examples that make fuzz draws for each target: 100,000 take some hours.
 FUZZ ?= 100000
+# Rounds of the chaos tests that draw the moments of their kills: 6 rounds have over 1,000 kills.
+ROUNDS ?= 6
 
 .PHONY: help demo check test chaos fuzz services lint docs bench clean
 .DEFAULT_GOAL := help
@@ -71,7 +73,7 @@ test: lint
 	$(BIN)/python -m pytest --quiet -m "not ($(SHARED))" || [ $$? -eq 5 ]
 
 chaos: $(VENV)/.installed
-	SKITTER_BROWSER_KILLS=100 $(BIN)/python -m pytest --quiet -m chaos tests/chaos
+	SKITTER_BROWSER_KILLS=100 SKITTER_CHAOS_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --quiet -m chaos tests/chaos
 
 fuzz: $(VENV)/.installed
 	SKITTER_FUZZ=$(FUZZ) $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) tests/unit/test_fuzz.py

@@ -4,10 +4,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from crawling import Crawling
+from crawling import Crawling, kills
 from dead_link_site import DeadLinkSite
 
 from skitter.testing import SiteProcess
+
+
+def pytest_terminal_summary(terminalreporter):
+    if kills:
+        by_kind = ", ".join(f"{kind}: {count}" for kind, count in sorted(kills.items()))
+        terminalreporter.write_line(f"{kills.total()} processes were killed ({by_kind})")
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """A crawl in processes of its own, as a user starts it, with handles to hurt it."""
 
-import csv
-import json
 import os
 import random
 import signal
@@ -16,6 +14,10 @@ import psutil
 
 from services.store_items import read_file, read_served
 
+ROUNDS = range(int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1")))
+"""Seeds of the tests that draw the moments of their kills."""
+kills = Counter()
+"""Processes that were killed, by kind."""
 SPIDERS = Path(__file__).with_name("spiders.py")
 PATIENCE = 100.0
 """Seconds for what comes by itself, on however busy a machine; a test as a whole has some more."""
@@ -121,12 +123,12 @@ class Crawling:
         if not self.wait_for(self.workers, "a worker"):
             return False
         victims = self.workers()
-        return bool(victims) and _kill(rng.choice(victims))
+        return bool(victims) and _kill(rng.choice(victims), "worker")
 
     def kill_owner(self):
         """SIGKILL the parent; its workers have to end by themselves."""
         workers = self.workers()
-        _kill(self.process)
+        _kill(self.process, "owner")
         self.wait()
         _, alive = psutil.wait_procs([w for w in workers if _lives(w)], timeout=PATIENCE)
         left = [worker for worker in alive if _lives(worker)]
@@ -137,17 +139,20 @@ class Crawling:
 
     def kill_all(self):
         """SIGKILL everything at once."""
+        self._kill_family("everything")
+        return True
+
+    def _kill_family(self, kind=""):
         family = [self.process, *self.workers()]
         for process in family:
-            _kill(process)
+            _kill(process, kind)
         self.wait()
         psutil.wait_procs([process for process in family[1:] if _lives(process)], timeout=10)
-        return True
 
     def end(self):
         """Leave nothing behind."""
         if self.process is not None and not self.has_ended:
-            self.kill_all()
+            self._kill_family()
 
     # --- what came of it ------------------------------------------------------------------------------
 
@@ -155,8 +160,9 @@ class Crawling:
         """The items in the output, as they stand there."""
         if isinstance(self.output, str):
             return read_served(self.output)
-        read = {".jsonl": _read_jsonl, ".csv": _read_csv, ".db": _read_sqlite, ".parquet": _read_parquet}
-        return read[self.output.suffix](self.output)
+        if self.output.suffix == ".db":
+            return _read_sqlite(self.output)
+        return read_file(self.output.name, self.output.read_bytes())
 
     def urls(self):
         """How often each URL stands in the output."""
@@ -236,25 +242,14 @@ def _lives(process):
         return False
 
 
-def _kill(process):
+def _kill(process, kind):
     try:
         os.kill(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return False
+    if kind:
+        kills[kind] += 1
     return True
-
-
-def _read_jsonl(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def _read_parquet(path):
-    return read_file(path.name, path.read_bytes())
-
-
-def _read_csv(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _read_sqlite(path):

@@ -5,7 +5,7 @@ import random
 
 import psutil
 import pytest
-from crawling import FAST, Crawling, at_moments, check_exact, served
+from crawling import FAST, ROUNDS, Crawling, at_moments, check_exact, served
 
 from services.nats_servers import NatsServer
 from services.nsq_servers import Nsqd
@@ -127,6 +127,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_and_started_again(
         assert "published again" in crawl.errors
 
 
+@pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize(
     ("broker", "state", "victim"),
     [
@@ -136,10 +137,10 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_and_started_again(
     ],
     indirect=["broker", "state"],
 )
-def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, state, victim):
-    rng = random.Random(victim)
+def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, state, victim, seed):
+    rng = random.Random(f"{victim} {seed}")
     crawl, kills = job(state, workers=3).start(), 0
-    for _ in at_moments(crawl, site, moments(victim, 3)):
+    for _ in at_moments(crawl, site, moments(f"{victim} {seed}", 3)):
         if victim == "worker":
             assert crawl.kill_worker(rng)
         else:

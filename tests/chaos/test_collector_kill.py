@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from crawling import at_moments, check_exact
+from crawling import ROUNDS, at_moments, check_exact
 
 pytestmark = pytest.mark.chaos
 
@@ -15,12 +15,13 @@ SETTINGS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize("victim", ["worker", "all"])
-def test_a_collector_loses_and_doubles_nothing(crawling, site, truth, victim):
+def test_a_collector_loses_and_doubles_nothing(crawling, site, truth, victim, seed):
     job = crawling("crawler", workers=2, settings=SETTINGS, arguments={"url": site.url})
     place = next(index for index, word in enumerate(job.command) if word.endswith("spiders.py:crawler"))
     job.command[place] = f"{Path(__file__).with_name('collected.py')}:crawler"
-    rng, kills = random.Random(victim), 0
+    rng, kills = random.Random(f"{victim} {seed}"), 0
     job.start()
     for _ in at_moments(job, site, sorted(rng.sample(range(PAGES), KILLS))):
         kills += job.kill_worker(rng) if victim == "worker" else job.kill_all()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-from crawling import TICK, check_exact, served
+from crawling import TICK, check_exact, kills, served
 from shared_crawling import Machines
 from storm_targets import TARGETS
 
@@ -85,6 +85,7 @@ class Storm:
         with contextlib.suppress(psutil.NoSuchProcess, IndexError):
             self._rng.choice(self._ripe_workers()).kill()
             self.kills += 1
+            kills["worker"] += 1
 
     def _ripe_workers(self):
         born_by = time.time() - RIPE

@@ -5,14 +5,17 @@ import signal
 
 import psutil
 import pytest
-from crawling import CONCURRENCY, FAST, PATIENCE, at_moments, check_exact, served, visits
+from crawling import CONCURRENCY, FAST, PATIENCE, ROUNDS, at_moments, check_exact, served, visits
 from dead_link_site import STALL, DeadLinkSite
 
 pytestmark = pytest.mark.chaos
 
 PAGES, HOLES, HOSTS = 400, 40, 2
 KILLS = 4
-"""In one crawl; 48 in all."""
+"""In one crawl; 48 in one round."""
+OUTPUTS = ["items.jsonl", "items.csv", "items.db"]
+if len(ROUNDS) > 1:
+    OUTPUTS += ["items.jsonl.gz", "items.csv.zst", "items.parquet"]
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 
 
@@ -50,10 +53,11 @@ def check_fetched_twice(crawl, site, dead_workers, *, owner_lives=False):
     assert twice <= (counted if owner_lives else at_most)
 
 
-@pytest.mark.parametrize("output", ["items.jsonl", "items.csv", "items.db"])
+@pytest.mark.parametrize("seed", ROUNDS)
+@pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("victim", ["worker", "owner", "all"])
-def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, output):
-    rng = random.Random(f"{victim} {output}")
+def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, output, seed):
+    rng = random.Random(f"{victim} {output} {seed}")
     pages, gone = truth
     crawl = job(output=output)
     kills = kill_at_moments(crawl, site, victim, sorted(rng.sample(range(PAGES + 1), KILLS)), rng)
@@ -63,9 +67,10 @@ def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, output):
     check_fetched_twice(crawl, site, dead, owner_lives=victim == "worker")
 
 
-@pytest.mark.parametrize("output", ["items.jsonl", "items.csv", "items.db"])
-def test_nothing_is_lost_or_doubled_by_killing_the_only_process(job, site, truth, output):
-    rng = random.Random(output)
+@pytest.mark.parametrize("seed", ROUNDS)
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_nothing_is_lost_or_doubled_by_killing_the_only_process(job, site, truth, output, seed):
+    rng = random.Random(f"{output} {seed}")
     crawl = job(workers=1, output=output)
     kills = kill_at_moments(crawl, site, "owner", sorted(rng.sample(range(PAGES + 1), KILLS)), rng)
     check_exact(crawl, *truth)

@@ -1,17 +1,16 @@
 """Machines that never come back: killed with their folders deleted. The outputs on servers hold every item exactly once.
 
-Each test runs one round. ``SKITTER_CHAOS_ROUNDS=20 make chaos`` runs as many, each with a seed of its own.
+Each test runs one round. ``make chaos ROUNDS=20`` runs as many, each with a seed of its own.
 """
 
 import json
-import os
 import random
 import shutil
 import uuid
 
 import pytest
 import redis
-from crawling import FAST, at_moments, check_exact
+from crawling import FAST, ROUNDS, at_moments, check_exact
 from shared_crawling import SharedCrawling
 
 from services import store_servers
@@ -19,7 +18,6 @@ from services.redis_servers import running, server_of
 
 pytestmark = pytest.mark.chaos
 
-ROUNDS = int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1"))
 LOST = 2
 PAGES, HOLES, HOSTS = 200, 20, 2
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
@@ -71,7 +69,7 @@ class Newest:
         return self._machines[-1].wait_for(fact, what)
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize("kind", ["list", "stream", "mongodb", "postgresql", "s3"])
 def test_the_items_of_lost_machines_are_in_the_output_when_the_job_is_finished(
     kind, seed, server, site, truth, tmp_path

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from crawling import FAST, at_moments, check_exact
+from crawling import FAST, ROUNDS, at_moments, check_exact
 from shared_crawling import SharedCrawling
 
 from services.redis_servers import KINDS, server_of
@@ -38,13 +38,14 @@ def job(server, site, tmp_path):
         crawl.end()
 
 
+@pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize(
     ("victim", "settings"),
     [("worker", {}), ("owner", {}), ("all", {}), ("worker", {"max_queued": 30})],
     ids=["worker", "owner", "all", "worker-without-room"],
 )
-def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, settings):
-    rng = random.Random(victim)
+def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, settings, seed):
+    rng = random.Random(f"{victim} {seed}")
     crawl = job(settings=settings).start()
     kills = 0
     for _ in at_moments(crawl, site, sorted(rng.sample(range(PAGES + 1), KILLS))):

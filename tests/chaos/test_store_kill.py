@@ -4,7 +4,7 @@ import random
 import uuid
 
 import pytest
-from crawling import FAST, at_moments, check_exact, served
+from crawling import FAST, ROUNDS, at_moments, check_exact, served
 
 from services.store_servers import MongoServer, PostgresServer, running
 
@@ -32,15 +32,16 @@ def fresh(kind, server=None):
     return server.place(f"{name}/{kind[3:]}") + "&flush=0.2"
 
 
+@pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize(
     "kind", ["mongodb", "mongodb?flush=0.3", "postgresql", "s3:items.jsonl.gz", "items.parquet"]
 )
-def test_killed_workers_and_owners_lose_and_double_nothing(kind, job, site, truth):
-    rng = random.Random(kind)
+def test_killed_workers_and_owners_lose_and_double_nothing(kind, seed, job, site, truth):
+    rng = random.Random(f"{kind} {seed}")
     crawl = job(kind if kind == "items.parquet" else fresh(kind))
     crawl.start()
     kills = [lambda: crawl.kill_worker(rng)] * 2 + [crawl.kill_owner]
-    moments = at_moments(crawl, site, (PAGES // 4, PAGES // 2, 2 * PAGES // 3))
+    moments = at_moments(crawl, site, sorted(rng.sample(range(PAGES * 2 // 3), 3)))
     assert [kill() for _, kill in zip(moments, kills, strict=True)] == [True] * 3
     assert crawl.run() == 0, crawl.errors
     check_exact(crawl, *truth)
