@@ -179,6 +179,22 @@ class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
         "Stop after this amount of fetched body data.", unit="bytes", above=0, live=True, api=True,
     )] = None
 
+    max_pages_per_slot: Annotated[int | None, Setting(
+        "Maximum number of pages of a slot (host), over all workers, exactly. Its other requests are then refused as"
+        " `refused/slot_pages`.",
+        section="Budgets of a host", unit="pages", above=0, cli="--max-pages-per-host PAGES", api=True,
+    )] = None
+    max_bytes_per_slot: Annotated[int | None, Setting(
+        "Amount of body data after which the waiting requests of a slot (host) are refused as `refused/slot_bytes`. Fetches"
+        " in flight are finished.",
+        unit="bytes", above=0, cli="--max-bytes-per-host BYTES", api=True,
+    )] = None
+    max_queued_per_slot: Annotated[int | None, Setting(
+        "Maximum number of queued, delayed and leased requests of a slot (host). Further links are refused as"
+        " `refused/slot_queued`, but not remembered: a later link may queue them. Seeds are always queued.",
+        above=0, cli="--max-queued-per-host N", api=True,
+    )] = None
+
     queue_order: Annotated[QueueOrder, Setting(
         "Order of requests within a slot: `priority` (highest first, then first come), `fifo`, `lifo` or `random`.",
         section="Frontier", api=True,

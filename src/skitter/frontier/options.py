@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +14,12 @@ from skitter.politeness import HostLimits, Politeness
 from skitter.settings import FrontierOptions, QueueOrder, convert, live_settings
 
 __all__ = [
+    "REFUSED_FULL",
     "FrontierContext",
     "FrontierOptions",
     "QueueOrder",
     "SettingsChanges",
+    "SlotBudgets",
     "has_limits",
     "queue_capacity",
     "reached_limit",
@@ -63,6 +66,43 @@ def queue_capacity(
         return None
     can_lease = queued > 0 and remaining_pages(options, counters, leased, 1) > 0
     return max(options.max_queued - queued - delayed - leased, 0 if can_lease else 1)
+
+
+class SlotBudgets:
+    """The budgets of each slot: pages, bytes and requests that wait."""
+
+    def __init__(self, options: FrontierOptions) -> None:
+        self._pages = options.max_pages_per_slot
+        self._bytes = options.max_bytes_per_slot
+        self._queued = options.max_queued_per_slot
+        self.limits_use = self._pages is not None or self._bytes is not None
+        """Whether a slot can be used up."""
+        self.are_set = self.limits_use or self._queued is not None
+
+    def pages_left(self, pages: int) -> float:
+        """Return how many more pages a slot may have."""
+        return math.inf if self._pages is None else self._pages - pages
+
+    def spent(self, pages: int, size: int) -> str:
+        """Return the counter of requests that a used up slot refuses; empty if it is not used up."""
+        if self._pages is not None and pages >= self._pages:
+            return "refused/slot_pages"
+        if self._bytes is not None and size >= self._bytes:
+            return "refused/slot_bytes"
+        return ""
+
+    def is_full(self, waiting: int) -> bool:
+        """Return whether a slot accepts no further links. ``waiting``: its queued, delayed and leased requests."""
+        return self._queued is not None and waiting >= self._queued
+
+    def packed(self) -> dict[str, int]:
+        """Return the budgets that are set, by what they limit."""
+        budgets = {"pages": self._pages, "bytes": self._bytes, "queued": self._queued}
+        return {name: value for name, value in budgets.items() if value is not None}
+
+
+REFUSED_FULL = "refused/slot_queued"
+"""Counter of the links that a slot refused because too many requests waited in it."""
 
 
 class FrontierContext(msgspec.Struct, frozen=True):

@@ -149,14 +149,20 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):
-    """Numbers of entries that were new, known, or for a banned slot."""
+    """Numbers of entries that were new, known, for a banned slot, or refused by the budget of their slot."""
 
     added: int
     known: int
     banned: int = 0
+    over_budget: int = 0
 
     def __add__(self, other: AddResult) -> AddResult:
-        return AddResult(self.added + other.added, self.known + other.known, self.banned + other.banned)
+        return AddResult(
+            self.added + other.added,
+            self.known + other.known,
+            self.banned + other.banned,
+            self.over_budget + other.over_budget,
+        )
 
 
 class SeedClaim(msgspec.Struct, array_like=True, frozen=True):

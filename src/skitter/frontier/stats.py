@@ -61,8 +61,10 @@ StatsKey = tuple[str, str]
 class StatsTable:
     """The counts of one job in the memory of its owner."""
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self, kept: int, *, keep_hosts: bool = False) -> None:
+        """``keep_hosts``: never add up hosts, because their budgets need exact counts."""
         self._kept = max(2, kept)
+        self._folded = [group.value for group in StatsGroup if not (keep_hosts and group is StatsGroup.HOST)]
         self._groups: dict[str, dict[str, list[int]]] = {group.value: {} for group in StatsGroup}
 
     def load(self, rows: Iterable[tuple[str, str, int, int, int, int, int]]) -> None:
@@ -90,7 +92,8 @@ class StatsTable:
     def fold(self) -> list[StatsKey]:
         """Add up the smaller half of a group that is too large. Return the removed keys."""
         gone: list[StatsKey] = []
-        for group, known in self._groups.items():
+        for group in self._folded:
+            known = self._groups[group]
             if len(known) > self._kept:
                 gone += [(group, key) for key in self._fold(known)]
         return gone
@@ -103,6 +106,11 @@ class StatsTable:
             for index, amount in enumerate(known.pop(key)):
                 others[index] += amount
         return folded
+
+    def used(self, slot: str) -> tuple[int, int]:
+        """Return the pages and bytes of a slot."""
+        amounts = self._groups[StatsGroup.HOST.value].get(slot)
+        return (0, 0) if amounts is None else (amounts[0], amounts[2])
 
     def row(self, place: StatsKey) -> tuple[str | int, ...] | None:
         """Return group, key and amounts of a key; ``None`` if it was added to the others."""

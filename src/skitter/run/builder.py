@@ -185,7 +185,9 @@ class JobBuilder:
             self.scope,
             settings.politeness(),
             info.fingerprint_seed,
-            known_forever=settings.visited_ttl is None and not settings.refetch_failed,
+            known_forever=settings.visited_ttl is None
+            and settings.max_queued_per_slot is None
+            and not settings.refetch_failed,
             fingerprint_keys=settings.fingerprint_keys,
             max_links=settings.max_links,
             group_key=settings.group_key,

@@ -63,7 +63,8 @@ class Forwarder:
             for target, group in self._by_target(found).items()
         )
         delivered = sum((task.result() for task in results if task.done()), AddResult(0, 0))
-        undelivered = len(found) - delivered.added - delivered.known - delivered.banned
+        accounted = delivered.added + delivered.known + delivered.banned + delivered.over_budget
+        undelivered = len(found) - accounted
         return delivered + AddResult(undelivered, 0)
 
     def _by_target(

@@ -162,7 +162,7 @@ class ClusterFrontier:
     async def _add_seeds(self, entries: Sequence[Entry], seeds: SeedProgress) -> AddResult:
         """Add seeds and their progress to the first partition in one step; it forwards the seeds of the others."""
         self.forwarder.start()
-        own, forwarded = divide(self._partitions, entries, 0)
+        own, forwarded = divide(self._partitions, entries, 0, are_seeds=True)
         first = self._partitions.clients[0]
         result = await first.partition.add_seeds(own, seeds, forwarded)
         first.touch()
@@ -361,7 +361,7 @@ class ClusterSeedKeys:
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
     ) -> bool:
         """Turn a batch into requests and dead letters."""
-        own, forwarded = divide(self._partitions, entries, 0)
+        own, forwarded = divide(self._partitions, entries, 0, are_seeds=True)
         is_settled = await self._partitions.first.settle_seeds(token, own, rejected, forwarded)
         self._partitions.touch()
         if is_settled:
@@ -370,7 +370,7 @@ class ClusterSeedKeys:
 
 
 def divide(
-    partitions: PartitionMap, entries: Sequence[Entry], number: int
+    partitions: PartitionMap, entries: Sequence[Entry], number: int, *, are_seeds: bool = False
 ) -> tuple[list[Entry], list[ForwardedRequest]]:
     """Divide entries that were found in one partition into its own entries and those of other partitions."""
     own: list[Entry] = []
@@ -382,7 +382,8 @@ def divide(
             own.append(entry)
         else:
             prefix = prefix or secrets.token_bytes(10)
-            forwarded.append(ForwardedRequest(prefix + len(forwarded).to_bytes(4, "big"), target, entry))
+            request_id = prefix + len(forwarded).to_bytes(4, "big")
+            forwarded.append(ForwardedRequest(request_id, target, entry, are_seeds))
     return own, forwarded
 
 

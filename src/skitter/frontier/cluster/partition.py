@@ -23,6 +23,8 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     target: int
     """Number of the partition of its slot."""
     entry: Entry
+    is_seed: bool = False
+    """Whether ``max_queued_per_slot`` does not apply."""
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):

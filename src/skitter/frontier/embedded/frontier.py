@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, Self
 import msgspec
 
 from skitter.frontier.contract import Catalog, Liveness, Partitions, SeedKeys
+from skitter.frontier.embedded.budgets import SlotUsage
 from skitter.frontier.embedded.control import EmbeddedControl
 from skitter.frontier.embedded.dead_letters import EmbeddedDeadLetters, EmbeddedNotes
 from skitter.frontier.embedded.job import EmbeddedJob
@@ -23,7 +24,13 @@ from skitter.frontier.embedded.reports import EmbeddedReports
 from skitter.frontier.embedded.requests import LeasedRequest, RequestTable
 from skitter.frontier.embedded.scheduler import HeapEntry, NamedSlots, Slot, SlotScheduler
 from skitter.frontier.embedded.tables import file_of
-from skitter.frontier.options import FrontierContext, FrontierOptions, SettingsChanges, queue_capacity
+from skitter.frontier.options import (
+    FrontierContext,
+    FrontierOptions,
+    SettingsChanges,
+    SlotBudgets,
+    queue_capacity,
+)
 from skitter.frontier.records import (
     AddResult,
     Entry,
@@ -39,7 +46,7 @@ from skitter.frontier.records import (
     SlotLeases,
 )
 from skitter.frontier.scheduling import steady_clock, wait_for
-from skitter.frontier.stats import StatsKey
+from skitter.frontier.stats import StatsGroup, StatsKey, StatsTable
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 from skitter.request import FINGERPRINT_VERSION
@@ -83,15 +90,18 @@ class EmbeddedFrontier:
         file = None if path is None else SqliteJournal(Path(path), options.durability)
         self._journal: Journal = MemoryJournal() if file is None else file
         self._job = EmbeddedJob(self._journal, options, self._clock)
-        self._slots = SlotScheduler(politeness.policy_of)
-        self._requests = RequestTable(self._journal, file, self._job, self._slots)
+        budgets = SlotBudgets(options)
+        stats = StatsTable(options.stats_max_keys, keep_hosts=budgets.limits_use)
+        self._usage = SlotUsage(budgets, stats)
+        self._slots = SlotScheduler(politeness.policy_of, self._usage.pages_left)
+        self._requests = RequestTable(self._journal, file, self._job, self._slots, self._usage)
         self._leases = self._requests.leases
         self._is_careful = False
         """Whether each lease is durable before it is given: after a crash of an owner, which a page may have caused."""
         self.control = EmbeddedControl(self._journal, self._job, self._slots, self._requests, politeness)
         self.dead_letters = EmbeddedDeadLetters(self._journal, self._job, self._requests)
         self.notes = EmbeddedNotes(self._journal, self._clock)
-        self.reports = EmbeddedReports(self._journal, self._clock, options.stats_max_keys)
+        self.reports = EmbeddedReports(self._journal, self._clock, stats)
 
     @classmethod
     def from_url(cls, url: str, context: FrontierContext) -> Self:
@@ -126,6 +136,7 @@ class EmbeddedFrontier:
         if stored.settings_changes:
             self.control.apply(msgspec.msgpack.decode(stored.settings_changes, type=SettingsChanges))
         await self._requests.restore(stored)
+        await self._requests.refuse_spent([kept.key for kept in stored.slots.values()])
         self._job.write()
 
     async def close(self) -> None:
@@ -347,6 +358,8 @@ class EmbeddedFrontier:
             self._job.count(counters)
             self.reports.write_stats(changed)
         self._job.write()
+        if self._usage.is_limited:
+            await self._requests.refuse_spent([slot for group, slot in changed if group == StatsGroup.HOST])
         await self._journal.flush()
         await self._requests.move_seen_if_large()
         return accepted
@@ -361,12 +374,17 @@ class EmbeddedFrontier:
     ) -> bool:
         held = self._leases.find(outcome.lease_id)
         mask: list[bool] | None = None if added is None else []
-        is_accepted = held is not None and self._requests.apply_outcome(outcome, now, mask)
+        is_accepted = held is not None and self._requests.end_with(outcome, now)
+        if held is not None and is_accepted:
+            changed.update(self.reports.count(held.worker, held.slot.key, outcome))
+            if self._usage.is_limited:
+                self._usage.update(held.slot, self._slots)
+            if outcome.entries:
+                self._requests.add(outcome.entries, now, mask, limited=True)
         if added is not None:
             added.append(mask or [False] * len(outcome.entries))
         if held is None or not is_accepted:
             return False
-        changed.update(self.reports.count(held.worker, held.slot.key, outcome))
         for name, amount in outcome.counters.items():
             counters[name] = counters.get(name, 0) + amount
         for written in outcome.outputs:

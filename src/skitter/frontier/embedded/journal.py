@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
@@ -381,6 +382,10 @@ class MemoryTables:
     def drop_delayed(self, group: GroupFilter) -> tuple[int, float]:
         """Remove the delayed requests of a group."""
         return self._drop(lambda row: group.is_on(row.record))
+
+    def delayed_by_slot(self) -> dict[int, int]:
+        """Return the number of delayed requests by slot number."""
+        return Counter(row.slot for _, _, row in self._delayed)
 
     def note(self, key: str, now: float) -> bytes | None:
         """Return a note that has not expired."""

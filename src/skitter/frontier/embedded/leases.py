@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -51,6 +52,9 @@ class LeaseTable(Generic[RequestT]):
         deadline = now + self._seconds
         held = self._leases[lease_id] = HeldLease(lease_id, request, slot, worker, now, deadline)
         self._next_deadline = min(self._next_deadline, deadline)
+        slot.leased += 1
+        if slot.leased >= slot.pages_left:
+            self._slots.reschedule(slot)
         return held
 
     def find(self, lease_id: int) -> HeldLease[RequestT] | None:
@@ -76,9 +80,13 @@ class LeaseTable(Generic[RequestT]):
     def end(self, lease_id: int) -> HeldLease[RequestT] | None:
         """End a lease, with or without a report of its fetch; ``None`` if it is not in force."""
         held = self._leases.pop(lease_id, None)
-        if held is not None and not held.fetch_ended:
-            held.slot.free_place()
-            self._slots.reschedule(held.slot)
+        if held is not None:
+            slot = held.slot
+            slot.leased -= 1
+            if not held.fetch_ended:
+                slot.free_place()
+            if not held.fetch_ended or slot.pages_left < math.inf:
+                self._slots.reschedule(slot)
         return held
 
     def renew(self, worker: str, lease_ids: Sequence[int], now: float) -> list[int]:

@@ -16,10 +16,10 @@ from skitter.item import OutputRange
 class EmbeddedReports:
     """What a job counts and who works on it. The methods are those of :class:`~skitter.frontier.contract.Reports`."""
 
-    def __init__(self, journal: Journal, clock: Callable[[], float], stats_max_keys: int) -> None:
+    def __init__(self, journal: Journal, clock: Callable[[], float], stats: StatsTable) -> None:
         self._journal = journal
         self._clock = clock
-        self._stats = StatsTable(stats_max_keys)
+        self._stats = stats
         self._outputs: dict[str, list[tuple[int, int]]] = {}
         self._workers = WorkerRegistry()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
 from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
+from skitter.frontier.embedded.budgets import SlotUsage
 from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease, LeaseTable
@@ -16,6 +18,7 @@ from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.embedded.seen import SeenSet
 from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow, SqliteTables, StoredJob
 from skitter.frontier.group_filter import GroupFilter
+from skitter.frontier.options import REFUSED_FULL
 from skitter.frontier.records import AddResult, Entry, JobState, Lease, Outcome, Resolution
 from skitter.frontier.scheduling import lost_error, rank_of, retry_delay_after_loss
 from skitter.queues import without_queue
@@ -49,9 +52,15 @@ class RequestTable:
     """The requests of one job, each of them queued, delayed, leased, done or failed."""
 
     def __init__(
-        self, journal: Journal, file: SqliteJournal | None, job: EmbeddedJob, slots: SlotScheduler
+        self,
+        journal: Journal,
+        file: SqliteJournal | None,
+        job: EmbeddedJob,
+        slots: SlotScheduler,
+        usage: SlotUsage,
     ) -> None:
         self._journal = journal
+        self._usage = usage
         self._file = file
         """``None``: all requests stay in memory."""
         self._job = job
@@ -82,6 +91,7 @@ class RequestTable:
                 grants.extend(stored_grants)
             if (grace := slot.start_within) is not None:
                 slot.next_at = now + slot.delay + grace  # the last fetch of the earlier run may be just past
+            self._usage.delayed[number] = kept.delayed
             if kept.queued:
                 self._job.queued += kept.queued
                 self.backlog.restore(slot, number, kept.queued)
@@ -92,28 +102,39 @@ class RequestTable:
 
     # --- adding ------------------------------------------------------------------------------------------
 
-    def add(self, entries: Sequence[Entry], now: float, accepted: list[bool] | None = None) -> AddResult:
-        """Add the new requests among some entries. ``accepted`` receives which entries were added."""
+    def add(
+        self,
+        entries: Sequence[Entry],
+        now: float,
+        accepted: list[bool] | None = None,
+        *,
+        limited: bool = False,
+    ) -> AddResult:
+        """Add the new requests among some entries. ``accepted`` receives which entries were added.
+
+        ``limited``: ``max_queued_per_slot`` applies.
+        """
         new: list[bytes] = []
-        added = known = banned = 0
-        job, seen = self._job, self.seen.keys
+        added = 0
+        refused: dict[str, int] = {}
+        job, seen, has_budgets = self._job, self.seen.keys, self._usage.is_limited
         is_known = seen.known
         job.touch(now)
         for entry in entries:
-            is_new = True
             if job.banned and job.is_banned(entry.slot):
-                banned += 1
-                is_new = False
+                refusal = "refused/banned"
+            elif entry.dedup and is_known(entry.fingerprint, now):
+                refusal = "refused/duplicate"
+            else:
+                refusal = self._over_budget(entry.slot, limited=limited) if has_budgets else ""
+            if refusal:
+                refused[refusal] = refused.get(refusal, 0) + 1
             elif entry.dedup:
-                if is_known(entry.fingerprint, now):
-                    known += 1
-                    is_new = False
-                else:
-                    seen.add(entry.fingerprint)
-                    new.append(entry.fingerprint)
+                seen.add(entry.fingerprint)
+                new.append(entry.fingerprint)
             if accepted is not None:
-                accepted.append(is_new)
-            if not is_new:
+                accepted.append(not refusal)
+            if refusal:
                 continue
             sequence = job.next_number()
             number = self.slot_number(entry.slot)
@@ -125,13 +146,18 @@ class RequestTable:
             self._place(row, max(entry.not_before, now + entry.delay), now)
             added += 1
         job.added += added
-        if known:
-            job.count({"refused/duplicate": known})
+        job.count(refused)
         if new:
             self.seen.log_added(new, now)
-        if banned:
-            job.count({"refused/banned": banned})
-        return AddResult(added, known, banned)
+        known, banned = refused.get("refused/duplicate", 0), refused.get("refused/banned", 0)
+        return AddResult(added, known, banned, len(entries) - added - known - banned)
+
+    def _over_budget(self, key: str, *, limited: bool) -> str:
+        """Return the counter of a new request that the budget of its slot refuses; empty if it is accepted."""
+        if refusal := self._usage.spent(key):
+            return refusal
+        is_full = limited and self._usage.is_full(self._slots.get(key), self.slot_number(key))
+        return REFUSED_FULL if is_full else ""
 
     async def move_seen_if_large(self) -> None:
         """Move the seen set to disk once it is larger than ``seen_memory_limit``."""
@@ -163,6 +189,7 @@ class RequestTable:
         if at > now:
             self._journal.append("delay", (at, *row))
             self._job.delayed += 1
+            self._usage.delayed[row.slot] += 1
             self.next_due = min(self.next_due, at)
             return
         self._journal.put("enqueue", row.seq, row)
@@ -221,11 +248,11 @@ class RequestTable:
     def release(self, lease_id: int, now: float) -> None:
         """Return a leased request to its place in the queue."""
         row = self._end_lease(lease_id, now, may_return=True)
-        if row is not None and not self.drop_if_banned(row):
+        if row is not None and not self.drop_if_refused(row):
             self._enqueue(row)
 
-    def apply_outcome(self, outcome: Outcome, now: float, accepted: list[bool] | None = None) -> bool:
-        """End a lease with an outcome, and add its new requests. Return ``False`` if the lease is not in force."""
+    def end_with(self, outcome: Outcome, now: float) -> bool:
+        """End a lease with an outcome. Return ``False`` if the lease is not in force."""
         may_return = outcome.free or outcome.resolution is Resolution.FAILED
         row = self._end_lease(outcome.lease_id, now, may_return=may_return)
         if row is None:
@@ -238,8 +265,6 @@ class RequestTable:
             record = row.record if outcome.record is None else outcome.record
             row = row._replace(attempt=row.attempt + (not outcome.free), record=record)
             self._requeue(row, now + outcome.after, now)
-        if outcome.entries:
-            self.add(outcome.entries, now, accepted)
         return True
 
     async def requeue_due(self, now: float) -> None:
@@ -256,7 +281,9 @@ class RequestTable:
             rows, following = await self._journal.read(lambda tables: tables.take_due(now, DUE_BATCH_SIZE))
             self._job.delayed -= len(rows)
             for row in rows:
-                self._enqueue(row)
+                self._usage.delayed[row.slot] -= 1
+                if not self.drop_if_refused(row):
+                    self._enqueue(row)
             self.next_due = min(self.next_due, following)
 
     def requeue_lost(self, lease_id: int, now: float) -> None:
@@ -273,7 +300,7 @@ class RequestTable:
 
     def _requeue(self, row: RequestRow, at: float, now: float) -> None:
         """Place a request that already has a row in the queue."""
-        if self.drop_if_banned(row):
+        if self.drop_if_refused(row):
             return
         if at > now:
             self._remove(row.seq)
@@ -284,13 +311,19 @@ class RequestTable:
         self._journal.withdraw("enqueue", seq)  # because a group runs it after the removal
         self._journal.append("dequeue", (seq,))
 
-    def drop_if_banned(self, row: RequestRow) -> bool:
-        """Drop a request whose slot was banned while it was leased or dead. Return ``False`` if the slot is not banned."""
-        if not self._job.banned or not self._job.is_banned(self.slot_keys[row.slot]):
+    def drop_if_refused(self, row: RequestRow) -> bool:
+        """Drop a request whose slot was banned or used up while it was leased, delayed or dead.
+
+        Return ``False`` if the slot accepts it.
+        """
+        key = self.slot_keys[row.slot]
+        is_banned = bool(self._job.banned) and self._job.is_banned(key)
+        refusal = "refused/banned" if is_banned else self._usage.spent(key)
+        if not refusal:
             return False
         self._remove(row.seq)
         self._job.added -= 1
-        self._job.count({"refused/banned": 1})
+        self._job.count({refusal: 1})
         self._job.write()
         return True
 
@@ -316,7 +349,7 @@ class RequestTable:
             self._job.added -= 1
             self._job.count({"refused/duplicate": 1})
             return False
-        if not self.drop_if_banned(row):
+        if not self.drop_if_refused(row):
             if row.dedup:
                 self.seen.keys.add(row.fingerprint)
                 self.seen.log_added([row.fingerprint], now)
@@ -337,6 +370,18 @@ class RequestTable:
         await self._journal.flush()
         return dropped
 
+    async def refuse_spent(self, slots: Sequence[str]) -> None:
+        """Drop the waiting requests of those slots that are used up."""
+        for key in slots:
+            number = self._slot_numbers.get(key)
+            refusal = self._usage.spent(key) if number is not None else ""
+            if number is None or not refusal:
+                continue
+            slot = self._slots.find(key)
+            if self._usage.delayed[number] or (slot is not None and slot.queued):
+                self._job.count({refusal: await self._drop_slot(key, number)})
+                self._job.write()
+
     async def _drop_slot(self, key: str, number: int) -> int:
         async with self._moving_delayed:
             dropped = self.backlog.drop(self._slots.get(key))
@@ -347,6 +392,7 @@ class RequestTable:
                 lambda tables: tables.drop_slot(number, last, leased)
             )
             self._job.delayed -= delayed
+            self._usage.delayed[number] -= delayed
             self._job.added -= delayed
             self.next_due = min(self.next_due, following)
         return dropped + delayed
@@ -362,6 +408,9 @@ class RequestTable:
                 self._job.queued -= len(batch)
                 await self._count_dropped(len(batch))
             delayed, following = await self._journal.read(lambda tables: tables.drop_delayed(group))
+            if delayed:
+                left = await self._journal.read(lambda tables: tables.delayed_by_slot())
+                self._usage.delayed = Counter(left)
             self._job.delayed -= delayed
             self.next_due = min(self.next_due, following)
             await self._count_dropped(delayed)

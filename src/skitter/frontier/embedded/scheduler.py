@@ -6,6 +6,7 @@ All times are in seconds, by the frontier's clock.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ class Slot:
 
     __slots__ = (
         "adapted_delay", "backoff", "concurrency", "connect_time", "granted_at", "grants", "head_end", "in_flight", "jitter", "key",
-        "min_delay", "next_at", "on_disk", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
+        "leased", "min_delay", "next_at", "on_disk", "pages_left", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: str, policy: HostLimits) -> None:
@@ -53,6 +54,9 @@ class Slot:
         self.head_end: tuple[int, int] | None = None
         """Rank and sequence number of the last request in memory; ``None`` if none is only in the file."""
         self.in_flight = 0
+        self.leased = 0
+        self.pages_left = math.inf
+        """Pages that the budget of the slot still allows, those on lease included."""
         self.next_at = 0.0
         self.granted_at = 0.0
         """When the lease was granted that ``next_at`` results from; 0 if it does not result from a lease alone."""
@@ -98,8 +102,8 @@ class Slot:
 
     @property
     def has_place(self) -> bool:
-        """Whether the concurrency limit allows one more fetch."""
-        return self.in_flight < self.concurrency
+        """Whether the concurrency limit and the budget allow one more fetch."""
+        return self.in_flight < self.concurrency and self.leased < self.pages_left
 
     @property
     def start_within(self) -> float | None:
@@ -127,7 +131,7 @@ class Slot:
 
     def is_idle(self, now: float) -> bool:
         """Return whether the slot has no requests and no state worth keeping."""
-        if self.waiting or self.on_disk or self.in_flight or self.min_delay or self.backoff:
+        if self.waiting or self.on_disk or self.leased or self.in_flight or self.min_delay or self.backoff:
             return False
         if max(self.next_at, self.paused_until) > now:
             return False
@@ -203,8 +207,13 @@ The fourth value is the stamp of the entry, which is valid while it equals the s
 class SlotScheduler:
     """All slots of a job by queue, in the order in which they may be fetched."""
 
-    def __init__(self, policy_of: Callable[[str], HostLimits]) -> None:
+    def __init__(
+        self,
+        policy_of: Callable[[str], HostLimits],
+        pages_left_of: Callable[[str], float] = lambda _: math.inf,
+    ) -> None:
         self._policy_of = policy_of
+        self._pages_left_of = pages_left_of
         self._slots: dict[str, Slot] = {}
         self._heap: SlotHeap = []
         """Heap of the default queue."""
@@ -223,6 +232,7 @@ class SlotScheduler:
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = Slot(key, self._policy_of(key))
+            slot.pages_left = self._pages_left_of(key)
             self._heaps.setdefault(slot.queue, [])
         return slot
 
@@ -255,7 +265,7 @@ class SlotScheduler:
 
     def reschedule(self, slot: Slot) -> None:
         """Compute the slot's place in the order again, after any change that may move it."""
-        if not slot.waiting or slot.in_flight >= slot.concurrency:
+        if not slot.waiting or not slot.has_place:
             slot.stamp = 0
             return
         self._last_stamp += 1

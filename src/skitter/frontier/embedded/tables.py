@@ -56,6 +56,7 @@ class StoredSlot(msgspec.Struct):
     paused_until: float
     grants: list[list[float]]
     queued: int = 0
+    delayed: int = 0
 
 
 class StoredJob(msgspec.Struct):
@@ -104,6 +105,10 @@ class Tables(Protocol):
 
     def drop_delayed(self, group: GroupFilter) -> tuple[int, float]:
         """Remove the delayed requests of a group. Return their number, and when the next one is due."""
+        ...
+
+    def delayed_by_slot(self) -> dict[int, int]:
+        """Return the number of delayed requests by slot number."""
         ...
 
     def note(self, key: str, now: float) -> bytes | None:
@@ -230,7 +235,13 @@ class SqliteTables:
         }
         for number, count in self.file.execute("SELECT slot, count(*) FROM queue GROUP BY slot"):
             slots[number].queued = count
+        for number, count in self.delayed_by_slot().items():
+            slots[number].delayed = count
         return slots
+
+    def delayed_by_slot(self) -> dict[int, int]:
+        """Return the number of delayed requests by slot number."""
+        return dict(self.file.execute("SELECT slot, count(*) FROM delayed GROUP BY slot"))
 
     def count(self, table: str) -> int:
         """Return the number of rows of a table."""

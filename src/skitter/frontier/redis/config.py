@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from skitter.frontier.options import FrontierOptions, SettingsChanges
+from skitter.frontier.options import FrontierOptions, SettingsChanges, SlotBudgets
 from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, HostLimits, LimitRule, Politeness, SlotUnit
 from skitter.queues import DEFAULT_QUEUE, queue_of
 
@@ -104,8 +104,8 @@ class JobConfig:
             fields["seen_error_rate"] = options.seen_error_rate
         if options.max_queued is not None:
             fields["max_queued"] = options.max_queued
-        if limits:
-            fields["limits"] = limits
+        sums = {"limits": limits, "slot_budgets": SlotBudgets(options).packed()}
+        fields |= {name: amounts for name, amounts in sums.items() if amounts}
         if options.seed_keys:
             fields["seed_keys"] = options.seed_keys
         if options.group_counter_prefix is not None:

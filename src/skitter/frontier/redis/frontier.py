@@ -209,8 +209,8 @@ class RedisFrontier:
             if seeds is not None:
                 self._seed_positions[seeds.token] = seeds.position
             counts, _, mask = answer.partition(b"|")
-            added, known, banned, accepted = map(int, counts.split())
-            total += AddResult(added, known, banned)
+            added, known, banned, accepted, over_budget = map(int, counts.split())
+            total += AddResult(added, known, banned, over_budget)
             is_accepted = accepted == 1
             report += _mask(mask)
         return total, is_accepted, report

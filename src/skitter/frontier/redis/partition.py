@@ -20,6 +20,8 @@ from skitter.frontier.redis.records import ENTRIES_BATCH, encode, text, to_bytes
 FSYNC_DELAY = 2.0
 """Seconds after which writes are on the disk of a node that keeps a log (``appendfsync everysec``)."""
 _decode = msgspec.msgpack.Decoder().decode
+_ENTRY_FIELDS = 5
+"""Fields of an entry in the outbox after its URL. What follows was added later."""
 
 
 class RedisPartition:
@@ -109,15 +111,16 @@ class RedisPartition:
 
     async def deliver(self, forwarded: Sequence[ForwardedRequest], *, again: bool) -> AddResult:
         """Add requests from other partitions."""
-        added = banned = 0
+        added = banned = over_budget = 0
         for start in range(0, len(forwarded), ENTRIES_BATCH):
             batch = forwarded[start : start + ENTRIES_BATCH]
             writer = self._job.entry_writer()
             written = [writer.write(request.entry) for request in batch]
-            packed = encode((writer.names, written, [text(request.id) for request in batch]))
-            new, refused = await self._job.run("deliver", int(again), packed, repeated=4)
-            added, banned = added + new, banned + refused
-        return AddResult(added, len(forwarded) - added - banned, banned)
+            ids = [text(request.id) for request in batch]
+            packed = encode((writer.names, written, ids, [request.is_seed for request in batch]))
+            new, refused, over = await self._job.run("deliver", int(again), packed, repeated=4)
+            added, banned, over_budget = added + new, banned + refused, over_budget + over
+        return AddResult(added, len(forwarded) - added - banned - over_budget, banned, over_budget)
 
     async def outbox(self, limit: int, age: float) -> list[ForwardedRequest]:
         """Read some requests of the outbox."""
@@ -169,7 +172,7 @@ def _packed(forwarded: Sequence[ForwardedRequest]) -> list[msgspec.Raw]:
         entry = request.entry
         value = encode((
             request.target, entry.fingerprint, to_bytes(entry.slot), to_bytes(entry.url), entry.record, entry.priority,
-            entry.not_before, entry.delay, entry.dedup,
+            entry.not_before, entry.delay, entry.dedup, request.is_seed,
         ))  # fmt: skip
         packed += [text(request.id), text(value)]
     return packed
@@ -177,4 +180,6 @@ def _packed(forwarded: Sequence[ForwardedRequest]) -> list[msgspec.Raw]:
 
 def _unpacked(request_id: bytes, value: bytes) -> ForwardedRequest:
     target, fingerprint, slot, url, *rest = _decode(value)
-    return ForwardedRequest(request_id, target, Entry(fingerprint, to_words(slot), to_words(url), *rest))
+    is_seed = len(rest) > _ENTRY_FIELDS and rest[_ENTRY_FIELDS]
+    entry = Entry(fingerprint, to_words(slot), to_words(url), *rest[:_ENTRY_FIELDS])
+    return ForwardedRequest(request_id, target, entry, is_seed)

@@ -42,6 +42,13 @@ local function add_stats(worker, host, outcome)
   if pages + items + bytes + failed + retried == 0 then
     return
   end
+  if budgets then
+    local used = usage_of(host)
+    used[1], used[2] = used[1] + pages, used[2] + bytes
+    if spent(host) then
+      note_spent(host)
+    end
+  end
   local function add(group, key)
     local sums = stats[group][key]
     if not sums then
@@ -71,7 +78,7 @@ local function close(lease, outcome)
   else
     mark_dead(name, key, rest, outcome[6])
   end
-  insert(names, outcome[3])
+  insert(names, outcome[3], false, true)
   for counter, amount in pairs(outcome[4]) do
     count(counter, amount)
   end
@@ -91,6 +98,9 @@ end
 
 -- Draw some keys at random and add those with the fewest pages to the empty key.
 local function fold(group)
+  if group == BY_HOST and budgets and (budgets.pages or budgets.bytes) then
+    return -- the budgets need exact counts
+  end
   local over = call('HLEN', group) - config.stats_max_keys
   if over <= 0 then
     return

@@ -23,6 +23,11 @@ if cursor ~= '-' then
     end
   end
   call_with_many('ZREM', DELAYED, late)
+  if #late > 0 then
+    local slot = slot_of(name)
+    slot.delayed = max(0, slot.delayed - #late)
+    slot.touched = true
+  end
 end
 if #waiting + #late > 0 then
   count('refused/dropped', #waiting + #late)

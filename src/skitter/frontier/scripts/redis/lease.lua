@@ -94,7 +94,7 @@ if #answer == 0 and state == 'running' then
   end
   for _, name in ipairs(offered or {}) do
     local slot = slot_of(name)
-    local is_free = slot.queued > 0 and slot.in_flight < slot.limits.concurrency_per_slot
+    local is_free = slot.queued > 0 and has_place(slot)
     if #answer < wanted and is_free and ready_at(slot) <= now then
       take(name)
     end
@@ -104,10 +104,20 @@ if #answer == 0 and state == 'running' then
     if not first or first[1] > now then
       break
     end
-    take(sub(first[2], 15))
+    local name = sub(first[2], 15)
+    local slot = slot_of(name)
     heads[queue] = nil
-    if quotas then
-      quotas[queue] = (quotas[queue] or quotas['*']) - 1
+    if not has_place(slot) then -- its budget was lowered since
+      if spent(name) then
+        note_spent(name)
+        more = true
+      end
+      arm(slot)
+    else
+      take(name)
+      if quotas then
+        quotas[queue] = (quotas[queue] or quotas['*']) - 1
+      end
     end
   end
   lower_floor('deadlines', now + config.lease_seconds)

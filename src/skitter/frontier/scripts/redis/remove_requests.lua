@@ -10,8 +10,11 @@ for _, request in ipairs(decode(ARGV[5])) do
     slot.touched = true
     without_head[name] = without_head[name] or slot.head == key
     dropped = dropped + 1
-  else
-    dropped = dropped + call('ZREM', DELAYED, request)
+  elseif call('ZREM', DELAYED, request) == 1 then
+    local slot = slot_of((split(request)))
+    slot.delayed = max(0, slot.delayed - 1)
+    slot.touched = true
+    dropped = dropped + 1
   end
 end
 for name, is_so in pairs(without_head) do

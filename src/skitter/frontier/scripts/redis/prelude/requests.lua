@@ -18,6 +18,8 @@ local function enqueue(request, slot, key, at)
   is_active = true
   note_queue(slot.name)
   if at > now then
+    slot.delayed = slot.delayed + 1
+    slot.touched = true
     lower_floor('delayed', at)
     to_delayed[#to_delayed + 1] = at
     to_delayed[#to_delayed + 1] = request
@@ -45,8 +47,9 @@ local function is_banned(name)
 end
 
 local function enqueue_again(name, key, rest, at)
-  if is_banned(name) then -- it was leased or dead when its slot was banned
-    count('refused/banned', 1)
+  local refusal = is_banned(name) and 'refused/banned' or spent(name)
+  if refusal then -- it was leased or dead when its slot was banned or used up
+    count(refusal, 1)
     return
   end
   enqueue(name .. '\0' .. key .. rest, slot_of(name), key, at)
@@ -59,11 +62,27 @@ local function report()
   return ARGV[6] == '1' and '|' .. table.concat(taken) or ''
 end
 
--- Add requests. names: slots and their policies. Returns the numbers of new and of refused requests.
+-- Whether the budget of a slot refuses a new request, which is then counted.
+local function over_budget(name, limited)
+  local refusal = spent(name[1])
+  if not refusal and limited then
+    local slot = slot_of(name[1], name[2])
+    refusal = slot.queued + slot.delayed + slot.leased >= budgets.queued and 'refused/slot_queued'
+  end
+  if refusal then
+    count(refusal, 1)
+  end
+  return refusal
+end
+
+-- Add requests. names: slots and their policies. Returns the numbers of new requests, of those refused because their slot is
+-- banned, and of those that the budget of their slot refuses.
 -- Format of an entry: index of its slot in names, rank ('' for lifo), rest, time, delay.
--- counted_before: do not count known requests as refused.
-local function insert(names, entries, counted_before)
-  local added, refused = 0, 0
+-- counted_before: do not count known requests as refused. limited: the budget of queued requests applies, except to entries
+-- with is_seed.
+local function insert(names, entries, counted_before, limited)
+  local added, refused, over = 0, 0, 0
+  limited = limited and budgets and budgets.queued
   local fingerprints = {}
   for i, entry in ipairs(entries) do
     fingerprints[i] = sub(entry[3], 6, 21)
@@ -73,6 +92,10 @@ local function insert(names, entries, counted_before)
     local rest = entry[3]
     if is_banned(names[entry[1]][1]) then
       refused = refused + 1
+      taken[#taken + 1] = '0'
+    elseif budgets and (byte(rest, 5) == 0 or not is_known(sub(rest, 6, 21)))
+      and over_budget(names[entry[1]], limited and not entry.is_seed) then
+      over = over + 1
       taken[#taken + 1] = '0'
     elseif byte(rest, 5) == 0 or learn(sub(rest, 6, 21)) then
       local name = names[entry[1]]
@@ -87,13 +110,13 @@ local function insert(names, entries, counted_before)
       taken[#taken + 1] = '0'
     end
   end
-  if added + refused < #entries and not counted_before then
-    count('refused/duplicate', #entries - added - refused)
+  if added + refused + over < #entries and not counted_before then
+    count('refused/duplicate', #entries - added - refused - over)
   end
   if refused > 0 then
     count('refused/banned', refused)
   end
-  return added, refused
+  return added, refused, over
 end
 
 -- Keep requests for other partitions until they are safe there: id, value, id, value... docs/design/cluster-frontier.md
@@ -162,12 +185,48 @@ local function lose_lease(lease)
   end
 end
 
+-- Remove requests of slots that are used up, at most BATCH_SIZE. Returns whether some are left.
+local function refuse_spent()
+  local left = BATCH_SIZE
+  while left > 0 and #spent_slots > 0 do
+    local name = spent_slots[#spent_slots]
+    local refusal, waiting = spent(name), {}
+    if not refusal then -- the budget was raised since
+      slot_of(name).touched = true
+    else
+      waiting = call('ZRANGE', QUEUE, '[' .. name .. '\0', '(' .. name .. '\1', 'BYLEX', 'LIMIT', 0, left)
+      call_with_many('ZREM', QUEUE, waiting)
+    end
+    if #waiting > 0 then
+      local slot = slot_of(name)
+      local head = call('ZRANGE', QUEUE, '[' .. name .. '\0', '(' .. name .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1]
+      slot.queued = slot.queued - #waiting
+      slot.head = head and sub(head, #name + 2, #name + 15) or ''
+      slot.touched = true
+      count(refusal, #waiting)
+    end
+    if #waiting < left then
+      spent_slots[#spent_slots] = nil
+      spent_changed = true
+    end
+    left = left - #waiting
+  end
+  return #spent_slots > 0
+end
+
 -- Queue delayed requests that are due, and take back expired leases. Returns whether some are left.
 local function queue_due()
   local due, late = due_of(DELAYED, 'delayed'), due_of(DEADLINES, 'deadlines')
   for _, request in ipairs(due) do
     local name, key = split(request)
-    enqueue(request, slot_of(name), key, now)
+    local slot, refusal = slot_of(name), spent(name)
+    slot.delayed = max(0, slot.delayed - 1)
+    slot.touched = true
+    if refusal then
+      count(refusal, 1)
+    else
+      enqueue(request, slot, key, now)
+    end
   end
   for _, id in ipairs(late) do
     local lease = lease_of(id)
@@ -175,7 +234,7 @@ local function queue_due()
       lose_lease(lease)
     end
   end
-  return #due == BATCH_SIZE or #late == BATCH_SIZE
+  return refuse_spent() or #due == BATCH_SIZE or #late == BATCH_SIZE
 end
 
 -- Remove dead letters: those with the given numbers, or the first ones up to a number. Returns their requests and numbers.

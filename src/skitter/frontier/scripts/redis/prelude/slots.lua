@@ -47,6 +47,51 @@ local function with_domain_limits(slot, limits)
     concurrency_per_slot = own.concurrency_per_slot or limits.concurrency_per_slot, rates = own.rates or limits.rates} or limits
 end
 
+-- Budgets of a slot. What a slot has used is in BY_HOST; usage holds that with the outcomes of this script.
+local budgets = config.slot_budgets
+local usage = {}
+
+local function usage_of(name)
+  local used = usage[name]
+  if not used then
+    local packed = call('HGET', BY_HOST, name)
+    used = {0, 0}
+    if packed then
+      local pages, _, bytes = struct.unpack('<ddd', packed)
+      used = {pages, bytes}
+    end
+    usage[name] = used
+  end
+  return used
+end
+
+-- The counter of requests that a used up slot refuses; nil if it is not used up.
+local function spent(name)
+  if not budgets or not (budgets.pages or budgets.bytes) then
+    return nil
+  end
+  local used = usage_of(name)
+  if budgets.pages and used[1] >= budgets.pages then
+    return 'refused/slot_pages'
+  elseif budgets.bytes and used[2] >= budgets.bytes then
+    return 'refused/slot_bytes'
+  end
+end
+
+-- Slots that are used up, but have requests; queue_due() removes these.
+local spent_slots = budgets and decode(call('HGET', JOB, 'spent') or '\144') or {}
+local spent_changed = false
+
+local function note_spent(name)
+  for _, other in ipairs(spent_slots) do
+    if other == name then
+      return
+    end
+  end
+  spent_slots[#spent_slots + 1] = name
+  spent_changed = true
+end
+
 local function slot_of(name, policy)
   local slot = slots[name]
   if not slot then
@@ -56,13 +101,13 @@ local function slot_of(name, policy)
       slot = {
         name = name, policy = v[1], next_at = v[2], paused_until = v[3], min_delay = v[4], adapted = v[5],
         backoff = v[6], refused_at = v[7], in_flight = v[8], queued = v[9], leased = v[10], head = v[11],
-        armed = v[12], armed_at = v[13], connecting = v[14] or 0, granted_at = v[15] or 0,
+        armed = v[12], armed_at = v[13], connecting = v[14] or 0, granted_at = v[15] or 0, delayed = v[16] or 0,
       }
     else
       slot = {
         name = name, policy = policy_of_queue(name), next_at = 0, paused_until = 0, min_delay = 0, adapted = 0,
         backoff = 0, refused_at = 0, in_flight = 0, queued = 0, leased = 0, head = '',
-        armed = '', armed_at = 0, connecting = 0, granted_at = 0,
+        armed = '', armed_at = 0, connecting = 0, granted_at = 0, delayed = 0,
       }
     end
     slots[name] = slot
@@ -79,6 +124,7 @@ local function packed_slot(s)
   return cmsgpack.pack({
     s.policy, s.next_at, s.paused_until, s.min_delay, s.adapted, s.backoff, s.refused_at, s.in_flight, s.queued,
     s.leased, s.head, s.armed, s.armed_at, s.connecting, s.granted_at,
+    s.delayed,
   })
 end
 
@@ -147,11 +193,23 @@ local function take_out_of_order(slot, head)
   end
 end
 
+-- Whether the concurrency limit and the budgets allow one more lease.
+local function has_place(slot)
+  if slot.in_flight >= slot.limits.concurrency_per_slot then
+    return false
+  elseif not budgets then
+    return true
+  elseif spent(slot.name) then
+    return false
+  end
+  return not budgets.pages or usage_of(slot.name)[1] + slot.leased < budgets.pages
+end
+
 -- Update the place of a slot among the ready slots, after its next time may have changed.
 local function arm(slot)
   slot.touched = true
   local head = ''
-  if slot.queued > 0 and slot.in_flight < slot.limits.concurrency_per_slot then
+  if slot.queued > 0 and has_place(slot) then
     head = slot.head
   end
   local at = head ~= '' and ready_at(slot) or 0
@@ -254,4 +312,7 @@ local function write_slots()
   call_with_many('ZADD', BUSY, busy)
   call_with_many('ZREM', BUSY, idle)
   call_with_many('HSET', GRANTS, grants)
+  if spent_changed then
+    call('HSET', JOB, 'spent', cmsgpack.pack(spent_slots))
+  end
 end
