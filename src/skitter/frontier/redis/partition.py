@@ -21,7 +21,7 @@ FSYNC_DELAY = 2.0
 """Seconds after which writes are on the disk of a node that keeps a log (``appendfsync everysec``)."""
 _decode = msgspec.msgpack.Decoder().decode
 _ENTRY_FIELDS = 5
-"""Fields of an entry in the outbox after its URL. What follows was added later."""
+"""Number of fields of an entry in the outbox after its URL. Any further field was added by a later version."""
 
 
 class RedisPartition:
