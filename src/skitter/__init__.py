@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from skitter.frontends.tasks.task import Task
     from skitter.link_extractor import Link, LinkExtractor, Rule
     from skitter.links import Links, SkippedLinks
+    from skitter.monitors import MonitorRule
     from skitter.politeness import HostLimits, LimitRule
     from skitter.request import Request
     from skitter.response import Response
@@ -32,6 +33,7 @@ __all__ = [
     "Link",
     "LinkExtractor",
     "Links",
+    "MonitorRule",
     "Request",
     "Response",
     "Rule",
@@ -57,6 +59,7 @@ _HOMES = {
     "Link": "link_extractor",
     "LinkExtractor": "link_extractor",
     "Links": "links",
+    "MonitorRule": "monitors",
     "SitemapSpider": "frontends.sitemap_spider",
     "SkippedLinks": "links",
     "Request": "request",

@@ -524,6 +524,14 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     item_meta_fields: Annotated[tuple[str, ...], Setting(
         "Keys of `meta` and `cb_kwargs` that are copied to items that lack such a field. `*`: all.", api=True,
     )] = ()
+    item_schema: Annotated[Any, Setting(
+        "What items have to match: a dataclass, attrs, msgspec, TypedDict or pydantic class, its dotted path"
+        " (`package.module:Name`), or a JSON Schema.",
+    )] = None
+    invalid_items: Annotated[Literal["keep", "drop", "fail"], Setting(
+        "What to do with an item that violates `item_schema`: `keep` or `drop` it, or `fail` its page. It is counted in any"
+        " case.", api=True,
+    )] = "keep"
     group_key: Annotated[str | None, Setting(
         "Key of `meta` by whose values pages and items are counted. Requests from a page inherit its value.", api=True,
     )] = None
@@ -531,6 +539,20 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         "Stop this run after this time. Unlike other limits it applies to one run, not to the job.",
         unit="s", above=0, cli="--time-limit SECONDS", api=True,
     )] = None
+    monitors: Annotated[tuple[str | dict[str, Any], ...], Setting(
+        "Rule that each pass of the job has to satisfy, such as `failed / pages <= 0.02`, or an object with the fields of"
+        " `skitter.MonitorRule`.",
+        section="Monitors", cli="--monitor RULE", api=True,
+    )] = ()
+    notify: Annotated[tuple[str, ...], Setting(
+        "Where violated monitors are reported: URLs of webhooks (`https:`), and mail addresses (`mailto:`).",
+        cli="--notify URL",
+    )] = ()
+    smtp_url: Annotated[str, Setting(
+        "Mail server: `smtp://[USER:PASSWORD@]HOST[:PORT]` (STARTTLS if offered) or `smtps://`, or where this URL is"
+        " (`env:NAME`, `file:PATH`).",
+    )] = "smtp://localhost"
+    mail_from: Annotated[str, Setting("Sender of the mails of monitors.")] = "skitter@localhost"
 
     # fmt: on
 

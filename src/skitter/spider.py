@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skitter.errors import NoSeeds
 from skitter.link_extractor import Rule
 from skitter.request import Request
+from skitter.stats import Stats
 
 if TYPE_CHECKING:
     from skitter.settings import Settings
@@ -40,6 +41,12 @@ class Spider:
     """Settings of the job, as in ``self.settings.delay``. Set after ``__init__``, before everything else."""
     logger: logging.Logger
     """Logger of the spider."""
+    monitors: Sequence[str | Mapping[str, Any]] = ()
+    """Rules that every pass has to satisfy, such as ``"items >= 100"``. The setting of the same name replaces them."""
+    item_schema: Any = None
+    """Class or JSON Schema that items have to match. The setting of the same name replaces it."""
+    stats: Stats
+    """Counters of the job that callbacks may increase, as in ``self.stats.inc_value("sold_out")``."""
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 
@@ -48,6 +55,7 @@ class Spider:
             setattr(self, name, value)
         if not self.name:
             self.name = type(self).__name__.lower()
+        self.stats = Stats()
         self.logger = logging.getLogger(f"skitter.spider.{self.name}")
 
     def log(self, message: object, level: int = logging.DEBUG, **options: Any) -> None:

@@ -53,5 +53,7 @@ FAILED = 1
 """The run failed, or there are dead letters and ``--fail-on-errors`` was set."""
 USAGE = 2
 """Invalid usage or input."""
+VIOLATED = 3
+"""The pass has ended, but violates a monitor."""
 INTERRUPTED = 130
 """Ended by a signal: 128 plus the number of SIGINT, as in shells."""

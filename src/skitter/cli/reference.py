@@ -37,6 +37,7 @@ working directory. Items go to standard output, everything else to standard erro
 | 0 | The command succeeded, or the job was stopped as requested. |
 | 1 | The run failed, or there are dead letters and `--fail-on-errors` was given. |
 | 2 | Invalid usage or input. One line on standard error says what to do. |
+| 3 | The pass has ended, but it violates a monitor. |
 | 130 | The command was interrupted. |
 """
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from skitter.cli.console import FAILED, INTERRUPTED, USAGE, aligned, complain, say
+from skitter.cli.console import FAILED, INTERRUPTED, USAGE, VIOLATED, aligned, complain, say
 from skitter.cli.options import ShowOptions
 from skitter.errors import SkitterError, UsageError, is_usage
 from skitter.frontier.records import JobState
@@ -195,6 +195,8 @@ class ForegroundRun:
             return INTERRUPTED
         if result.fetched_nothing:
             return FAILED
+        if result.ended_pass is not None and result.ended_pass.violated:
+            return VIOLATED
         return FAILED if self._show.fail_on_errors and result.status.failed else 0
 
     def _fail(self, error: SkitterError) -> int:

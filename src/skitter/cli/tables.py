@@ -13,6 +13,7 @@ from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
 from skitter.frontier.workers import WorkerStatus, unserved
+from skitter.monitors import describe
 from skitter.observe.figures import amount, duration, errors, kinds, listed
 from skitter.observe.letters import letter_fields, moment
 from skitter.run.control import JobStatus
@@ -45,6 +46,7 @@ def status_lines(job: JobStatus, width: int = 0) -> str:
         ("changed", ", ".join(f"{name}={text}" for name, text in change_texts(job.changes))),
         ("banned", ", ".join(job.banned)),
     ]
+    rows += [("violated", visible(describe(verdict))) for verdict in job.violated]
     rows += [("waits", line) for line in unserved_lines(job)]
     text = aligned([row for row in rows if row[1]])
     return f"{text}\n\n{worker_lines(job.workers, width)}" if job.workers else text

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _READ_TIMEOUT = 5.0
 """Seconds that a scrape waits for the frontier."""
 MAX_LABEL_VALUES = 24
-"""Maximum number of values of the labels ``kind`` and ``reason``. The remaining values are added up as ``other``."""
+"""Maximum number of values of the labels ``kind``, ``reason`` and ``name``. The remaining values are added up as ``other``."""
 STATES = ("running", "paused", "stopping", "finished", "pausing", "stopped", "waiting", "failed")
 """States of a job; those from ``pausing`` on exist only in a service."""
 _COUNTERS = {
@@ -36,6 +36,7 @@ _COUNTERS = {
     "items": ("skitter_items", "Items that were committed."),
     "bytes": ("skitter_response_bytes", "Size of the response bodies, uncompressed, in bytes."),
     "links": ("skitter_links", "Links that callbacks returned, known ones included."),
+    "invalid": ("skitter_items_invalid", "Items that violate the schema."),
     "redirects": ("skitter_redirects", "Redirects that were followed."),
 }
 _GROUPS = {
@@ -43,6 +44,7 @@ _GROUPS = {
     "failed": ("skitter_requests_failed", "Requests that were given up, by kind of error.", "kind"),
     "retried": ("skitter_requests_retried", "Failed attempts that were retried, by kind of error.", "kind"),
     "refused": ("skitter_requests_refused", "URLs that were refused, by reason.", "reason"),
+    "user": ("skitter_user", "Counters of callbacks (self.stats), by name.", "name"),
 }
 
 
@@ -151,7 +153,7 @@ def _by_label(counters: dict[str, int], group: str) -> dict[str, int]:
     """Add up the counters of a group by the first part of their names, or by status class."""
     found: dict[str, int] = {}
     for name, count in sorted(kinds(counters, group).items()):
-        value = f"{name[0]}xx" if group == "status" else name.partition("/")[0]
+        value = f"{name[0]}xx" if group == "status" else name if group == "user" else name.partition("/")[0]
         if value not in found and len(found) >= MAX_LABEL_VALUES:
             value = "other"
         found[value] = found.get(value, 0) + count

@@ -11,6 +11,7 @@ import msgspec
 from skitter._utils.visible import visible
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
+from skitter.monitors import describe
 from skitter.observe.figures import amount, duration, kinds
 from skitter.observe.letters import moment
 from skitter.run.control import JobStatus
@@ -52,6 +53,7 @@ def report_html(report: Report, now: float | None = None) -> str:
         parts.append("<p>The job has no figures: it was never started, or was kept in memory.</p>")
     else:
         parts.append(_figures(job, counts))
+        parts.append(_monitors(job))
         parts += [_chart(title, values) for title, values in charts(counts)]
         parts.append(_hosts(report.hosts))
         parts.append(_letters(report.letters, counts.failed))
@@ -131,6 +133,32 @@ def _chart(title: str, values: Mapping[str, int]) -> str:
         for name, value in values.items()
     )
     return f"<table><caption>{title}</caption><tbody>{rows}</tbody></table>"
+
+
+def _monitors(job: JobStatus) -> str:
+    """Return the verdicts of the last pass, and the figures of the passes before it."""
+    if not job.passes:
+        return ""
+    rows = "".join(
+        f'<tr><th scope="row" class="url">{_text(describe(verdict))}</th><td>{_VERDICTS[verdict.passed]}</td></tr>'
+        for verdict in job.passes[0].verdicts
+    )
+    monitors = f"<table><caption>Monitors</caption><tbody>{rows}</tbody></table>" if rows else ""
+    rows = "".join(
+        f'<tr><th scope="row">{one.number} ({moment(one.ended)})</th><td class="n">{one.figures["pages"]:,.0f}</td>'
+        f'<td class="n">{one.figures["items"]:,.0f}</td><td class="n">{one.figures["failed"]:,.0f}</td>'
+        f'<td class="n">{duration(one.figures["duration"])}</td><td class="n">{len(one.violated):,}</td></tr>'
+        for one in job.passes
+    )
+    names = ("Pages", "Items", "Failed", "Time", "Violated monitors")
+    head = "".join(f'<th scope="col" class="n">{name}</th>' for name in names)
+    return (
+        f'{monitors}<table><caption>Passes</caption><thead><tr><th scope="col">Pass</th>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+_VERDICTS = {True: "passed", False: "violated", None: "not judged"}
 
 
 def _hosts(hosts: Sequence[StatsRow]) -> str:

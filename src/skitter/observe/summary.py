@@ -7,8 +7,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from skitter._utils.visible import visible_line
 from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState
+from skitter.monitors import Verdict, describe
 from skitter.observe.figures import amount, duration, failures, kinds, listed
 from skitter.run.crawl import RunResult
 
@@ -51,6 +53,8 @@ class Summary(msgspec.Struct, kw_only=True):
     statuses: dict[str, int]
     """Number of answers by HTTP status."""
     outputs: list[str]
+    violated: list[Verdict] = []
+    """Violated monitors of the pass that ended with this run."""
 
     def write(self, path: Path) -> None:
         """Write the summary as JSON. Raises :class:`~skitter.errors.UsageError`."""
@@ -68,7 +72,10 @@ def summary_of(result: RunResult, exit_code: int) -> Summary:
     """Return the summary of a run that ended without an error."""
     pages = result.counters.get("pages", 0) - result.before.counters.get("pages", 0)
     ending = _Ending(_state_of(result.state), result.reason, exit_code)
-    return _summary(result.job, ending, result.seconds, pages, result.status, result.outputs)
+    summary = _summary(result.job, ending, result.seconds, pages, result.status, result.outputs)
+    if result.ended_pass is not None:
+        summary.violated = result.ended_pass.violated
+    return summary
 
 
 def summary_of_failure(
@@ -95,6 +102,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("failed", _with_kinds(summary.failed, summary.failed_by_kind)),
         ("retried", listed(summary.retried_by_kind)),
         ("refused", listed(summary.refused_by_reason)),
+        *(("violated", visible_line(describe(verdict))) for verdict in summary.violated),
         ("output", ", ".join("standard output" if output == "-" else output for output in summary.outputs)),
     ]
     return [(name, text) for name, text in rows if text]

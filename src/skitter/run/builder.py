@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes no
     from skitter.fetch.address_guard import AddressGuard
     from skitter.fetch.contract import Fetcher
     from skitter.fetch.identity.cookies import CookieSharing
+    from skitter.monitors import CompiledMonitor
     from skitter.worker.links import LinkCollector
     from skitter.worker.worker import LeaseObserver, Worker
 
@@ -74,6 +75,11 @@ class WorkerSet:
             worker.drain()
 
 
+def _attributes(spider: Spider) -> dict[str, Any]:
+    """Return the settings that a spider may set as attributes."""
+    return {"monitors": spider.monitors, "item_schema": spider.item_schema}
+
+
 _PLUGIN_SETTINGS = ("fetcher", "user_agents", "proxies", "sessions", "cookies", "cookie_file", "credentials")
 _DEFAULTS = Settings()
 
@@ -105,7 +111,9 @@ class JobBuilder:
         self.spider: Spider = spider
         _refuse_mistakes(spider)
         self.settings: Settings = build_settings(
-            {**spider.custom_settings, **self._overrides.settings}, spec.settings
+            {name: value for name, value in _attributes(spider).items() if value},
+            {**spider.custom_settings, **self._overrides.settings},
+            spec.settings,
         )
         self._take_credentials()
         spider.settings = self.settings
@@ -114,6 +122,14 @@ class JobBuilder:
         # Find errors now, not in the first worker.
         self.settings.politeness()
         self.settings.queue_sizes()
+        self.rules: list[CompiledMonitor] = []
+        """The monitors of the job."""
+        if self.settings.monitors or self.settings.item_schema is not None:
+            from skitter.monitors import compile_monitors  # noqa: PLC0415 - few jobs need it
+            from skitter.worker.item_meter import make_item_meter  # noqa: PLC0415 - as above
+
+            self.rules = compile_monitors(self.settings.monitors)
+            make_item_meter(self.settings)
 
     def _take_credentials(self) -> None:
         """Move user names and passwords from the start URLs to the settings, so that no request contains them."""
@@ -137,6 +153,10 @@ class JobBuilder:
         """
         if any(getattr(self.settings, name) != getattr(_DEFAULTS, name) for name in _PLUGIN_SETTINGS):
             self.fetcher()
+        if self.settings.notify:
+            from skitter.run.notify import check_targets  # noqa: PLC0415 - few jobs need it
+
+            check_targets(self.settings)
 
     def frontier_context(self, *, joining: bool = False) -> FrontierContext:
         """Return the context for a frontier backend. ``joining``: other processes work on the job already."""
@@ -306,6 +326,7 @@ def _refuse_mistakes(spider: Spider) -> None:
     """Raise :class:`~skitter.errors.SpiderError` for a spider that would silently crawl something else."""
     lists: dict[str, Any] = {
         "start_urls": spider.start_urls, "allowed_domains": spider.allowed_domains, "outputs": spider.outputs,
+        "monitors": spider.monitors,
     }  # fmt: skip
     for name, value in lists.items():
         if isinstance(value, str):

@@ -15,6 +15,7 @@ from skitter.frontier.contract import Frontier, NoSuchJob
 from skitter.frontier.embedded.inspection import (
     read_changes,
     read_dead_letters,
+    read_note,
     read_outputs,
     read_stats,
     read_status,
@@ -26,9 +27,11 @@ from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.client import OwnerGone, remote_frontier
 from skitter.frontier.stats import StatsGroup, StatsRow
 from skitter.frontier.workers import WorkerStatus
+from skitter.monitors import Verdict
 from skitter.politeness import Politeness
 from skitter.run.builder import JobBuilder
 from skitter.run.job import JobFolder, JobSpec, is_job_name
+from skitter.run.passes import NOTE, PassRecord, decode_passes
 from skitter.secrets import shown_url, without_secrets
 from skitter.settings import build_settings
 
@@ -55,6 +58,10 @@ class JobStatus(msgspec.Struct, kw_only=True):
     """Settings that were changed while it ran."""
     banned: list[str] = []
     """Hosts whose requests are refused."""
+    violated: list[Verdict] = []
+    """The violated monitors of the current pass, or else of the last one."""
+    passes: list[PassRecord] = []
+    """The last passes that have ended, at most 10, newest first."""
     problem: str = ""
     """Why it cannot be read; empty if it can."""
 
@@ -266,6 +273,7 @@ async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
         found.counts = read_status(path)
         changes, found.banned = read_changes(path)
         found.changes = changes.to_dict()
+        _take_passes(read_note(path, NOTE), found)
         return
     async with open_frontier(folder) as reached:
         await _read_frontier(reached.frontier, found)
@@ -276,6 +284,13 @@ async def _read_frontier(frontier: Frontier, found: JobStatus) -> None:
     found.workers = await frontier.reports.workers()
     found.changes = (await frontier.control.settings_changes()).to_dict()
     found.banned = await frontier.control.banned()
+    _take_passes(await frontier.notes.get(NOTE), found)
+
+
+def _take_passes(note: bytes | None, found: JobStatus) -> None:
+    passes = decode_passes(note)
+    found.violated = passes.violated
+    found.passes = passes.history[:10]
 
 
 async def stats(folder: JobFolder, group: StatsGroup, limit: int) -> list[StatsRow]:

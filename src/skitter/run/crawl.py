@@ -23,6 +23,7 @@ from skitter.frontier.workers import WorkerStatus, has_died, unserved, worker_na
 from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
 from skitter.run.job import JobSpec
 from skitter.run.outputs import JobOutputs
+from skitter.run.passes import PassKeeper, PassRecord
 from skitter.run.process import LogOptions
 from skitter.run.supervisor import Supervisor, WorkerCommand
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
@@ -58,6 +59,8 @@ class RunResult(msgspec.Struct, kw_only=True):
     outputs: list[str]
     already_finished: bool = False
     """Whether the job was finished before the run started."""
+    ended_pass: PassRecord | None = None
+    """The pass that ended with this run, on whichever machine, with the verdicts of the monitors."""
 
     @property
     def fetched_nothing(self) -> bool:
@@ -131,6 +134,8 @@ class Crawl:
         self._supervisor: Supervisor | None = None
         self._workers = WorkerSet()
         self._stop_reason = ""
+        self._passes: PassKeeper | None = None
+        self._reporting: asyncio.Future[Any] | None = None
         self.has_begun = False
         """Whether the workers have started. Errors from then on are not errors of the input."""
         self._unserved = UnservedQueues()
@@ -181,12 +186,15 @@ class Crawl:
             await asyncio.to_thread(folder.write, self.spec)  # last: a run that cannot start leaves no job
             if server is not None:
                 await server.start()
-            before = await self._begin(frontier, info)
+            passes = self._passes = PassKeeper(frontier.notes, self._builder.rules)
+            before = await self._begin(frontier, info, passes)
             if before.state is JobState.RUNNING and not self._stop_reason:
+                if not before.reason:
+                    await passes.begin(before)
                 await self._work(frontier, info, began)
                 if self._builder.settings.retry_failed_at_end and await self._replay(frontier):
                     await self._work(frontier, info, began)
-            return await self._result(frontier, before, began)
+            return await self._result(frontier, before, began, passes)
         finally:
             if server is not None:
                 await server.close()
@@ -195,10 +203,14 @@ class Crawl:
             finally:
                 await frontier.close()
 
-    async def _begin(self, frontier: Frontier, info: JobInfo) -> FrontierStatus:
+    async def _begin(self, frontier: Frontier, info: JobInfo, passes: PassKeeper) -> FrontierStatus:
         if frontier.liveness is not None:
             await _take_back_leases(frontier, frontier.liveness)
         status = await frontier.status()
+        await passes.close(
+            status
+        )  # every process may have been killed between the end of the pass and its judgement
+        await self._report(passes)
         # A stop ends with the run, but a shared frontier does not know when the run ends.
         if self._resume or (frontier.shared and status.state is JobState.STOPPING):
             await frontier.control.set_state(JobState.RUNNING)
@@ -246,8 +258,24 @@ class Crawl:
                 task.cancel()
             await asyncio.gather(watching, *self._tasks, return_exceptions=True)
 
-    async def _result(self, frontier: Frontier, before: FrontierStatus, began: float) -> RunResult:
+    async def _report(self, passes: PassKeeper) -> None:
+        """Report violated monitors that were not reported yet."""
+        settings = self._builder.settings
+        if not settings.notify or not (records := await passes.unreported()):
+            return
+        from skitter.run.notify import Notifier  # noqa: PLC0415 - few jobs need it
+
+        notifier = Notifier(self.spec.job, settings)
+        for record in records:
+            if await notifier.report(record):
+                await passes.set_reported(record)
+
+    async def _result(
+        self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassKeeper
+    ) -> RunResult:
         status = await frontier.status()
+        ended_pass = await passes.close(status)
+        await self._report(passes)
         return RunResult(
             job=self.spec.job,
             state=status.state,
@@ -257,6 +285,7 @@ class Crawl:
             status=status,
             outputs=[shown_url(target) for target in self._outputs.targets],
             already_finished=before.state is JobState.FINISHED,
+            ended_pass=ended_pass,
         )
 
     def _reason(self, status: FrontierStatus) -> str:
@@ -300,10 +329,11 @@ class Crawl:
         """Process ids of the workers; empty if the worker runs in this process."""
         return [] if self._supervisor is None else self._supervisor.pids
 
-    def _start(self, work: Awaitable[Any]) -> None:
+    def _start(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- watching --------------------------------------------------------------------------------------
 
@@ -326,10 +356,26 @@ class Crawl:
                 self._watcher(Progress(status, elapsed, workers))
                 await self._unserved.check(frontier, status, elapsed)
             await self._emit(frontier)
+            await self._judge(frontier)
         except SkitterError:
             pass  # the workers meet and report the same error
         except Exception:
             log.exception("cannot show the progress")  # neither the crawl nor its time limit ends
+
+    async def _judge(self, frontier: Frontier) -> None:
+        """Judge the monitors that apply during the run."""
+        passes = self._passes
+        if passes is None:
+            return
+        await passes.note_seen()
+        if passes.due:
+            await passes.look(await frontier.status())
+            if self._reporting is None or self._reporting.done():
+                self._reporting = self._start(self._report(passes))  # a webhook may be slow
+        if passes.stopped_by and not self._stop_reason:
+            if frontier.shared:
+                await frontier.control.set_state(JobState.STOPPING)  # for all machines
+            self.stop(f"monitor {passes.stopped_by}")
 
     # --- outputs ---------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ log = logging.getLogger("skitter.crawl")
 HOME = ".skitter"
 """Folder of all jobs, in the working directory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_PROXIES = ("proxy", "proxies")
+_WITH_PASSWORDS = ("proxy", "proxies", "smtp_url")
 _CREDENTIALS = "credentials"
 _LOGIN = re.compile(r"^([^\s:/@]+:\d{1,5}):[^\s:]+:\S+$")
 """``HOST:PORT:USER:PASSWORD``, as proxy vendors write it."""
@@ -281,7 +281,7 @@ class JobFolder:
 
 def _kept(spec: JobSpec) -> JobSpec:
     """Return the specification without secrets."""
-    plain = {name: _plain(spec.settings[name]) for name in _PROXIES if name in spec.settings}
+    plain = {name: _plain(spec.settings[name]) for name in _WITH_PASSWORDS if name in spec.settings}
     if isinstance(given := spec.settings.get(_CREDENTIALS), dict):
         plain[_CREDENTIALS] = {origin: one for origin, one in given.items() if is_reference(str(one))}
     elif given is not None:
@@ -296,7 +296,7 @@ def _kept(spec: JobSpec) -> JobSpec:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of a proxy setting without passwords. The next run must supply them again."""
+    """Return the value of a setting without passwords. The next run must supply them again."""
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
     if not isinstance(value, str):

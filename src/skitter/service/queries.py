@@ -77,6 +77,8 @@ class JobQueries:
         shown["fleet"] = msgspec.to_builtins(found.workers)
         shown["changes"] = found.changes
         shown["banned"] = found.banned
+        shown["violated"] = msgspec.to_builtins(found.violated)
+        shown["passes"] = msgspec.to_builtins(found.passes)
         shown["unserved"] = {} if found.counts is None else unserved(found.counts.queues, found.workers)
         return shown
 

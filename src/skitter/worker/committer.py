@@ -14,6 +14,7 @@ from skitter.frontier.contract import Frontier, Partitions
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.item import OutputRange
 from skitter.store.contract import Buffering
+from skitter.worker.bounded_counters import BoundedCounters
 from skitter.worker.callbacks import describe
 from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
@@ -56,6 +57,7 @@ class Committer:
         self._inflight = inflight
         self._links = links
         self._control = control
+        self._bounded = BoundedCounters(frontier.notes)
         self._wakeup = inflight.commit_wakeup
         self._spill = SpillQueue()
         """Pages whose links exceed the capacity of the queue. Their leases stay in force."""
@@ -162,6 +164,8 @@ class Committer:
         for page, page_ranges in zip(pages, ranges, strict=True):
             if self._after_save_hooks and page.items and not await self._after_save(page):
                 page_ranges.clear()
+        if bounded := [page for page in pages if page.has_bounded]:
+            await self._bounded.admit(bounded)
         entries = await self._new_entries(pages)
         group_of = self._links.group_of
         outcomes = [

@@ -23,12 +23,14 @@ from skitter.request import Request, decode_request
 from skitter.response import OpenPage, Response
 from skitter.settings import Settings
 from skitter.spider import Spider
+from skitter.stats import USER
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
 from skitter.worker.callbacks import CallbackPacer, describe, find_callback, run_callback
 from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
+from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePages
 from skitter.worker.links import CallbackResult, LinkBatch, LinkCollector, turns_of
 from skitter.worker.origins import CONTACT_GRACE, Origins, Standing
@@ -57,8 +59,8 @@ class Page:
     """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
 
     __slots__ = (
-        "batches", "began", "counters", "decision", "entries", "items", "lease", "open_page", "origin", "request",
-        "response", "share",
+        "batches", "began", "counters", "decision", "entries", "has_bounded", "items", "lease", "open_page", "origin",
+        "request", "response", "share",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, request: Request) -> None:
@@ -77,6 +79,8 @@ class Page:
         self.entries: list[Entry] = []
         self.batches: list[LinkBatch] = []
         self.counters: dict[str, int] = {}
+        self.has_bounded = False
+        """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
         self.share = 0
         """Memory that a large page takes of :class:`~skitter.worker.large_pages.LargePages`."""
 
@@ -84,6 +88,18 @@ class Page:
         """Add to a counter. It takes effect with the commit of the page."""
         counters = self.counters
         counters[name] = counters.get(name, 0) + amount
+
+    def count_bounded(self, name: str, amount: int = 1) -> None:
+        """Add to a counter whose name comes from user code or an item."""
+        self.has_bounded = True
+        self.count(name, amount)
+
+    def forget_user_counts(self) -> None:
+        """Forget what user code has counted in an attempt that failed."""
+        if self.has_bounded:
+            self.counters = {
+                name: count for name, count in self.counters.items() if not name.startswith(USER)
+            }
 
     def finish(self, decision: RetryDecision) -> None:
         """Decide how the lease ends. A page that is not done has neither items nor links."""
@@ -96,13 +112,19 @@ class Page:
             kind = decision.error.partition(":")[0]
             if decision.resolution is Resolution.FAILED:
                 self.count("failed/" + kind)
-            elif not decision.free:
-                self.count("retried/" + kind)
+            else:
+                self.forget_user_counts()
+                if not decision.free:
+                    self.count("retried/" + kind)
 
     def drop(self) -> None:
         """Finish the page as done, without items and links."""
         self.items, self.entries, self.batches = [], [], []
         self.finish(DONE)
+
+
+_KINDS: dict[type[BaseException], str] = {PageTooComplex: "too_complex", InvalidItem: "invalid"}
+"""Kinds of errors of callbacks that have one of their own."""
 
 
 class _ReleaseLease(Exception):
@@ -143,6 +165,7 @@ class RequestPipeline:
         self._pacer = CallbackPacer()
         self._blocked_statuses = fetcher.capabilities.blocked_statuses
         self._large_pages = LargePages(settings.max_page_memory)
+        self._meter = make_item_meter(settings)
 
     async def process(self, inflight: InflightRequest) -> Page | None:
         """Process one request. ``None``: release its lease."""
@@ -151,6 +174,7 @@ class RequestPipeline:
             page = Page(lease, decode_request(lease.url, lease.record))
         except UndecodableRecord as error:
             return await self._undecodable(lease, error)
+        self._spider.stats.begin(page)
         try:
             request = await self._before_request(page) if self._before_request_hooks else page.request
             response = None if request is None else await self._fetch(page, request, inflight)
@@ -163,6 +187,7 @@ class RequestPipeline:
         except _Decided:
             inflight.finish_fetch()
         except RetryRequest as error:
+            page.forget_user_counts()
             text = f"callback: {error}"
             await self._failed(page, error, self._decide_failure(page, text, retryable=True))
         except FetchError as error:
@@ -171,6 +196,7 @@ class RequestPipeline:
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - user code; a cancelled request raises again
             await self._callback_failed(page, error)
         finally:
+            self._spider.stats.end()
             self._large_pages.give(page.share)
             if page.open_page is not None:
                 await page.open_page.close()
@@ -203,7 +229,8 @@ class RequestPipeline:
         lost = page.open_page.failure if page.open_page is not None else None
         if isinstance(lost, FetchError):  # not the fault of the callback
             return await self._fetch_failed(page, lost)
-        kind = "too_complex" if isinstance(error, PageTooComplex) else "callback"
+        page.forget_user_counts()
+        kind = _KINDS.get(type(error), "callback")
         text = f"{kind}: {describe(error)}"
         log.error("%s: %s", page.lease.url, describe(error), exc_info=_needs_traceback(error))
         await self._failed(page, error, self._decide_failure(page, text, retryable=False))
@@ -473,6 +500,8 @@ class RequestPipeline:
             action = await self._hooks.ask("before_save", response, page.items)
             if not self._continues(page, action, "before_save"):
                 return
+        if page.items and self._meter is not None:
+            page.items = self._meter.measure(page.items, page)
         if found.links:
             page.count("links", found.links)
         for reason, amount in found.refused.items():

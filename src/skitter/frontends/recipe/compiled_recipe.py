@@ -18,6 +18,7 @@ from skitter.frontends.recipe.starts import StartRule, check_domains, domains_of
 from skitter.frontends.recipe.validation import given_variables, substitute, validate
 from skitter.settings import build_settings
 from skitter.store.outputs import open_output
+from skitter.worker.item_meter import make_item_meter
 
 
 class CompiledRecipe:
@@ -75,6 +76,8 @@ class CompiledRecipe:
                 settings = build_settings({name: value})
                 if name in {"rates", "limit_rules"}:
                     settings.politeness()
+                if name in {"monitors", "item_schema"}:
+                    make_item_meter(settings)
             except SettingsError as error:
                 compile_context.add_error(error, "settings", name)
         for place, target in enumerate(recipe.outputs):

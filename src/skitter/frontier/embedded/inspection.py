@@ -61,6 +61,12 @@ def read_changes(path: Path) -> tuple[SettingsChanges, list[str]]:
         return changes, tables.banned()
 
 
+def read_note(path: Path, key: str) -> bytes | None:
+    """Read a note of the workers; ``None`` if it does not exist or has expired."""
+    with _reading(path) as tables:
+        return None if tables is None else tables.note(key, time.time())
+
+
 def read_outputs(path: Path) -> dict[str, list[tuple[int, int]]]:
     """Read the committed byte ranges of each part file."""
     with _reading(path) as tables:

@@ -1,0 +1,163 @@
+"""ItemSchema: checks items against a class or a JSON Schema (setting ``item_schema``)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, is_typeddict
+
+import msgspec
+
+from skitter.errors import SettingsError
+from skitter.item import item_fields
+from skitter.plugins import PluginKind, need
+
+SCHEMAS = PluginKind("item_schema", "skitter.item_schemas", {}, SettingsError)
+_MISSING = re.compile(r"missing required field `([^`]+)`")
+_PATH = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
+_BOUND = re.compile(r"^Expected `[^`]*` (of length|matching|>=|>|<=|<|that's)|^Invalid (?!enum)")
+
+
+class Violation(NamedTuple):
+    """A field of an item that violates the schema, and how: ``missing``, ``type``, ``value`` or ``extra``."""
+
+    field: str
+    """Path of the field, such as ``offers.price``; the places of lists are left out. Empty: the item as a whole."""
+    kind: str
+
+
+class ItemSchema(Protocol):
+    """A compiled schema."""
+
+    def violations(self, item: Any) -> list[Violation]:
+        """Return the violations of an item, each field and kind once; none if it is valid."""
+        ...
+
+
+def make_item_schema(given: Any) -> ItemSchema:
+    """Return the schema of a setting.
+
+    ``given``: a class (dataclass, attrs, msgspec, TypedDict, pydantic), its dotted path, or a JSON Schema as a dict. Raises :class:`~skitter.errors.SettingsError` for anything else, and for an invalid JSON Schema.
+    """
+    if isinstance(given, str):
+        given, _ = SCHEMAS.find(given)
+    if isinstance(given, Mapping):
+        return _JsonSchema(dict(given))
+    if isinstance(given, type) and hasattr(given, "__pydantic_fields__"):
+        return _PydanticSchema(given)
+    if isinstance(given, type) and (
+        issubclass(given, msgspec.Struct)
+        or dataclasses.is_dataclass(given)
+        or hasattr(given, "__attrs_attrs__")
+        or is_typeddict(given)
+    ):
+        return _ClassSchema(given)
+    raise SettingsError(
+        f"item_schema cannot be {given!r:.80}",
+        remedy="give a dataclass, attrs, msgspec, TypedDict or pydantic class, or a JSON Schema",
+        field="item_schema",
+    )
+
+
+class _ClassSchema:
+    """A class that msgspec understands. Only the first violation of an item is found."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+        try:
+            msgspec.json.Decoder(kind)
+        except TypeError as error:
+            raise SettingsError(
+                f"item_schema {kind.__name__}: {error}", remedy="use other types", field="item_schema"
+            ) from error
+
+    def violations(self, item: Any) -> list[Violation]:
+        try:
+            # As texts, dates and decimal numbers are what the outputs contain, and what a class may ask for as such.
+            msgspec.convert(item_fields(item), self._kind)
+        except msgspec.ValidationError as error:
+            return [_violation_of(str(error))]
+        return []
+
+
+def _violation_of(text: str) -> Violation:
+    found = _PATH.search(text)
+    path = _plain_path(found[1]) if found is not None else ""
+    if missing := _MISSING.search(text):
+        return Violation(".".join(filter(None, (path, missing[1]))), "missing")
+    if "unknown field" in text:
+        extra = re.search(r"unknown field `([^`]+)`", text)
+        return Violation(".".join(filter(None, (path, extra[1] if extra else ""))), "extra")
+    is_value = _BOUND.search(text) is not None or text.startswith("Invalid")
+    return Violation(path, "value" if is_value else "type")
+
+
+def _plain_path(path: str) -> str:
+    return re.sub(r"\[[^\]]*\]", "", path).strip(".")
+
+
+class _PydanticSchema:
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._error: type[Exception] = need("pydantic", "pydantic", "item_schema").ValidationError
+
+    def violations(self, item: Any) -> list[Violation]:
+        given = item if isinstance(item, dict) else item_fields(item)
+        try:
+            self._kind.model_validate(given)
+        except self._error as refused:
+            error: Any = refused
+            return _unique(
+                Violation(
+                    _path_of(fault["loc"]), _PYDANTIC_KINDS.get(fault["type"]) or _kind_of(fault["type"])
+                )
+                for fault in error.errors(include_url=False, include_context=False, include_input=False)
+            )
+        return []
+
+
+_PYDANTIC_KINDS = {"missing": "missing", "extra_forbidden": "extra"}
+
+
+def _kind_of(fault: str) -> str:
+    return "type" if fault.endswith(("_type", "_parsing", "_attributes_type")) else "value"
+
+
+def _path_of(parts: Any) -> str:
+    return ".".join(str(part) for part in parts if isinstance(part, str))
+
+
+def _unique(violations: Any) -> list[Violation]:
+    return list(dict.fromkeys(violations))
+
+
+class _JsonSchema:
+    def __init__(self, schema: dict[str, Any]) -> None:
+        library = need("jsonschema_rs", "validation", "item_schema")
+        try:
+            library.meta.validate(schema)
+            self._validator = library.validator_for(schema, validate_formats=True)
+        except (library.ValidationError, library.ReferencingError, ValueError) as error:
+            text = " ".join(str(error).split())
+            raise SettingsError(
+                f"item_schema is not a JSON Schema: {text:.200}",
+                remedy="correct the schema",
+                field="item_schema",
+            ) from error
+
+    def violations(self, item: Any) -> list[Violation]:
+        fields = item_fields(item)
+        if self._validator.is_valid(fields):
+            return []
+        return _unique(self._violation(error) for error in self._validator.iter_errors(fields))
+
+    @staticmethod
+    def _violation(error: Any) -> Violation:
+        keyword = str(error.schema_path[-1]) if error.schema_path else ""
+        path = _path_of(error.instance_path)
+        if keyword == "required":
+            return Violation(".".join(filter(None, (path, error.kind.property))), "missing")
+        if keyword in {"additionalProperties", "unevaluatedProperties"}:
+            return Violation(path, "extra")
+        return Violation(path, "type" if keyword == "type" else "value")

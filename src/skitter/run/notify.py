@@ -1,0 +1,152 @@
+"""Reports violated monitors to webhooks and by mail (setting ``notify``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import smtplib
+import ssl
+from email.message import EmailMessage
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from skitter.errors import SettingsError, SkitterError
+from skitter.fetch.address_guard import AddressGuard
+from skitter.fetch.contract import FetchError
+from skitter.fetch.http import HttpFetcher
+from skitter.monitors import Verdict, describe
+from skitter.request import Request
+from skitter.run.passes import PassRecord
+from skitter.secrets import referenced_secret, shown_url
+from skitter.settings import Settings
+
+log = logging.getLogger("skitter.monitors")
+
+_ATTEMPTS = 3
+_PAUSE = 1.0
+"""Seconds before the second attempt; doubles with each further one."""
+_TIMEOUT = 15.0
+
+
+class NotificationError(SkitterError):
+    """A report that a webhook or a mail server did not accept."""
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a webhook."""
+
+    job: str
+    number: int
+    """Number of the pass. Together with ``job`` and ``ended`` it tells a repeated report from a new one."""
+    began: float
+    ended: float
+    """Unix time of the end; 0 while the pass runs."""
+    reason: str
+    violated: list[Verdict]
+    figures: dict[str, float]
+
+
+def check_targets(settings: Settings) -> None:
+    """Raise :class:`~skitter.errors.SettingsError` for a target of another kind, or an invalid mail server."""
+    for place, target in enumerate(settings.notify):
+        text = referenced_secret(target, f"notify[{place}]")
+        scheme, _, rest = text.partition(":")
+        if scheme == "mailto" and "@" in rest and rest.isprintable() and " " not in rest:
+            continue
+        if scheme not in {"http", "https"} or not urlsplit(text).hostname:
+            raise SettingsError(
+                f"cannot report to {shown_url(text)!r:.80}",
+                remedy="give https://HOST/PATH, or mailto:NAME@HOST",
+                field=f"notify[{place}]",
+            )
+    if any(referenced_secret(target, "notify").startswith("mailto:") for target in settings.notify):
+        server = urlsplit(referenced_secret(settings.smtp_url, "smtp_url"))
+        if server.scheme not in {"smtp", "smtps"} or not server.hostname:
+            raise SettingsError(
+                f"invalid mail server {shown_url(server.geturl())!r:.80}",
+                remedy="write smtp://HOST:PORT or smtps://HOST",
+                field="smtp_url",
+            )
+
+
+class Notifier:
+    """Reports passes whose monitors were violated."""
+
+    def __init__(self, job: str, settings: Settings) -> None:
+        self._job = job
+        self._settings = settings
+
+    async def report(self, record: PassRecord) -> bool:
+        """Report a pass to all targets. Return whether all have accepted it."""
+        accepted = [await self._deliver(target, record) for target in self._settings.notify]
+        return all(accepted)
+
+    async def _deliver(self, target: str, record: PassRecord) -> bool:
+        problem: Exception | None = None
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(_PAUSE * 2 ** (attempt - 1))
+            try:
+                address = await asyncio.to_thread(referenced_secret, target, "notify")
+                if address.startswith("mailto:"):
+                    await asyncio.to_thread(self._mail, address.removeprefix("mailto:"), record)
+                else:
+                    await self._post(address, record)
+            except (SkitterError, FetchError, OSError, smtplib.SMTPException) as error:
+                problem = error
+            else:
+                return True
+        log.warning("cannot report the violated monitors to %s: %s", shown_url(target), problem)
+        return False
+
+    async def _post(self, url: str, record: PassRecord) -> None:
+        # The networks that seeds have opened are not open to webhooks.
+        guard = AddressGuard(self._settings.allow_networks, seeds_open=False)
+        fetcher = HttpFetcher(self._settings, guard=guard)
+        await fetcher.open()
+        try:
+            response = await fetcher.fetch(
+                Request(
+                    url,
+                    method="POST",
+                    headers={"Content-Type": "application/json"},
+                    body=msgspec.json.encode(self._notice(record)),
+                    timeout=_TIMEOUT,
+                )
+            )
+        finally:
+            await fetcher.close()
+        if not 200 <= response.status < 300:
+            raise NotificationError(f"status {response.status}")
+
+    def _notice(self, record: PassRecord) -> Notice:
+        return Notice(
+            job=self._job, number=record.number, began=record.began, ended=record.ended, reason=record.reason,
+            violated=record.violated, figures=record.figures,
+        )  # fmt: skip
+
+    def _mail(self, address: str, record: PassRecord) -> None:
+        message = EmailMessage()
+        violated = record.violated
+        message["Subject"] = f"skitter: job {self._job} violates {len(violated)} of its monitors"
+        message["From"], message["To"] = self._settings.mail_from, address
+        lines = [describe(verdict) for verdict in violated]
+        message.set_content("\n".join([f"Pass {record.number} of job {self._job} violates:", "", *lines, ""]))
+        server = urlsplit(referenced_secret(self._settings.smtp_url, "smtp_url"))
+        assert server.hostname is not None, "check_targets has checked it"
+        context = ssl.create_default_context(cafile=self._settings.ca_file or None)
+        if server.scheme == "smtps":
+            client: smtplib.SMTP = smtplib.SMTP_SSL(
+                server.hostname, server.port or 465, timeout=_TIMEOUT, context=context
+            )
+        else:
+            client = smtplib.SMTP(server.hostname, server.port or 25, timeout=_TIMEOUT)
+        with client:
+            client.ehlo()
+            if server.scheme == "smtp" and client.has_extn("starttls"):
+                client.starttls(context=context)
+                client.ehlo()
+            if server.username:
+                client.login(unquote(server.username), unquote(server.password or ""))
+            client.send_message(message)

@@ -1,0 +1,65 @@
+"""Stats: counters of user code (``self.stats`` of a spider)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from skitter.errors import SpiderError
+
+USER = "user/"
+"""Prefix of the committed counters of user code."""
+MAX_NAME = 100
+"""Characters of the name of a counter."""
+
+
+class _Page(Protocol):
+    def count_bounded(self, name: str, amount: int = 1) -> None: ...
+
+
+class Stats:
+    """Counters of a job that callbacks and hooks of a page may increase. They are committed with the page.
+
+    A page that fails or is retried counts only what its last attempt counted, and a page that is fetched again after a
+    kill counts once. So the counters are exact over all workers and restarts. A job has at most 100 of them; further names
+    are added up as ``(others)``.
+    """
+
+    def __init__(self) -> None:
+        self._pages: dict[asyncio.Task[Any] | None, _Page] = {}
+        """The pages in progress, by the task that processes each."""
+
+    def inc_value(self, key: str, count: int = 1) -> None:
+        """Add ``count`` to the counter ``key``, as Scrapy's ``stats.inc_value``.
+
+        Raises :class:`~skitter.errors.SpiderError` outside of the callbacks and hooks of a page, for a negative count, and
+        for a name that is empty, too long, or has characters other than printable ones.
+        """
+        if not isinstance(key, str) or not 0 < len(key) <= MAX_NAME or not key.isprintable():
+            raise SpiderError(
+                f"invalid name of a counter: {key!r:.120}",
+                remedy=f"use 1 to {MAX_NAME} printable characters",
+                field="key",
+            )
+        if type(count) is not int or count < 0:
+            raise SpiderError(
+                f"counter {key!r} cannot be increased by {count!r:.40}",
+                remedy="give a whole number, 0 or more",
+                field="count",
+            )
+        page = self._pages.get(asyncio.current_task())
+        if page is None:
+            raise SpiderError(
+                f"counter {key!r} was increased outside of a page",
+                remedy="call stats.inc_value in a callback or hook of a page, not in a task that it starts",
+                field="stats",
+            )
+        page.count_bounded(USER + key, count)
+
+    def begin(self, page: _Page) -> None:
+        """Count for a page in the current task from now on. For the worker."""
+        self._pages[asyncio.current_task()] = page
+
+    def end(self) -> None:
+        """Count for no page in the current task. For the worker."""
+        self._pages.pop(asyncio.current_task(), None)

@@ -1,0 +1,84 @@
+"""BoundedCounters: limits the number of counters whose names come from user code or from items, over the whole fleet.
+
+A counter is admitted before its first commit. The admitted names of a group are in a note that all workers share, so that
+neither more workers nor restarts lead to more names. Counts under other names are added up in one counter of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from skitter._utils.notes import Notes
+from skitter.stats import USER
+
+VALUES = "values/"
+"""Counters ``values/FIELD/DIGEST``: items with a certain value in a field."""
+MAX_USER = 100
+MAX_VALUES = 1000
+"""Values of one field."""
+MAX_VIOLATIONS = 200
+OTHERS = "(others)"
+"""Last part of the name of the counter that adds up the counts that were not admitted."""
+_NOTE = "skitter:counters:"
+_NOTE_TTL = 10 * 365 * 86_400.0
+_decode = msgspec.msgpack.Decoder(list[str]).decode
+
+
+class Counted(Protocol):
+    """A page with counters."""
+
+    counters: dict[str, int]
+
+
+class BoundedCounters:
+    """Admits counters. ``notes``: shared by all workers of the job."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._admitted: dict[str, set[str]] = {}
+        """The admitted names, by group."""
+
+    async def admit(self, pages: Iterable[Counted]) -> None:
+        """Rename the counters of pages that are not admitted."""
+        wanted: dict[str, set[str]] = {}
+        for page in pages:
+            for name in page.counters:
+                if (group := _group_of(name)) and name not in self._admitted.get(group, ()):
+                    wanted.setdefault(group, set()).add(name)
+        for group, names in wanted.items():
+            await self._add(group, names)
+        for page in pages if wanted else ():
+            for name in [name for name in page.counters if _group_of(name) in wanted]:
+                group = _group_of(name)
+                if name not in self._admitted[group]:
+                    others, amount = group + OTHERS, page.counters.pop(name)
+                    page.counters[others] = page.counters.get(others, 0) + amount
+
+    async def _add(self, group: str, names: set[str]) -> None:
+        limit = _limit_of(group)
+        if len(self._admitted.get(group, ())) >= limit:
+            return
+        key = _NOTE + group
+        while True:
+            old = await self._notes.get(key)
+            known = [] if old is None else _decode(old)
+            new = sorted(names.difference(known))[: max(0, limit - len(known))]
+            self._admitted[group] = {*known, *new}
+            if not new or await self._notes.compare_and_swap(
+                key, old, msgspec.msgpack.encode([*known, *new]), _NOTE_TTL
+            ):
+                return
+
+
+def _group_of(name: str) -> str:
+    """Return the group of a counter with a bounded number of names; empty for any other counter."""
+    if name.startswith((USER, "invalid/")):
+        return name[: name.index("/") + 1]
+    return name[: name.rindex("/") + 1] if name.startswith(VALUES) else ""
+
+
+def _limit_of(group: str) -> int:
+    return MAX_USER if group == USER else MAX_VALUES if group.startswith(VALUES) else MAX_VIOLATIONS
