@@ -13,6 +13,7 @@ from msgspec.structs import force_setattr
 from skitter.browsing import Browsing, browsing_of
 from skitter.errors import MissingFingerprintKey, RequestError, UndecodableRecord
 from skitter.queues import NAME_RULE, is_queue_name
+from skitter.web.encoding import codec_of
 from skitter.web.urls import canonical
 
 RECORD_VERSION = 1
@@ -75,6 +76,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     ``browsing``
         How a browser loads the page: a :class:`~skitter.browsing.Browsing` or the same as a dict, with actions such as
         ``{"do": "click", "selector": "#more"}``. ``None``: the rule or the settings apply.
+    ``encoding``
+        Character encoding of the page, such as ``gbk``, whatever the page declares. ``None``, the default: what the page
+        declares or its bytes show. Raises :class:`~skitter.errors.RequestError` for an unknown name.
     ``referer``, ``redirects``
         URL of the page that linked to this request, and the chain of URLs that redirected to it. Set by the engine.
     ``cookie_hop``
@@ -107,6 +111,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str = ""
     fetcher: str = ""
     browsing: Browsing | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if self.method != "GET" and not self.method.isupper():
@@ -121,6 +126,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
             force_setattr(self, "body", _to_bytes(self.body))
         if self.browsing is not None:
             force_setattr(self, "browsing", browsing_of(self.browsing))
+        if self.encoding is not None:
+            force_setattr(self, "encoding", _codec(self.encoding))
         if self.queue and not is_queue_name(self.queue):
             raise RequestError(f"request {self.url!r} has queue {self.queue!r:.80}", remedy=NAME_RULE)
 
@@ -137,6 +144,17 @@ def _name_of(callback: Any) -> str:
             remedy="pass a method of the spider, or its name as a string",
         )
     return name
+
+
+def _codec(encoding: str) -> str:
+    codec = codec_of(encoding)
+    if codec is None:
+        raise RequestError(
+            f"unknown character encoding {encoding!r:.80}",
+            remedy="use a name such as utf-8, gbk or windows-1252",
+            field="encoding",
+        )
+    return codec
 
 
 def _to_bytes(body: Any) -> bytes:

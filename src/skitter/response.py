@@ -18,7 +18,7 @@ from skitter.link_extractor import Patterns, Words, select_hrefs
 from skitter.links import Links
 from skitter.request import Request
 from skitter.web import media_types
-from skitter.web.encoding import decode, detect, detect_json, encode_queries
+from skitter.web.encoding import codec_of, decode, detect, detect_json, encode_queries
 from skitter.web.headers import Headers, find_header, parse_headers, parse_refresh, url_in_header
 from skitter.web.urls import UrlBase, normalize, resolve
 
@@ -78,7 +78,7 @@ class Response:
         Results of the actions ``evaluate``, ``screenshot`` and ``pdf``, by their names. Pictures are bytes, or with the
         setting ``capture_dir`` the names of their files.
     ``encoding``
-        Name of the Python codec of ``text`` and :meth:`json`. Default: detected from the body.
+        Name of the Python codec of ``text`` and :meth:`json`. Default: that of the request, or else detected from the body.
     """
 
     __slots__ = (
@@ -118,6 +118,8 @@ class Response:
         self.open_page: OpenPage | None = None
         """Owner of ``page``, for the engine."""
         self._headers = headers
+        if encoding is None and request is not None:
+            encoding = request.encoding
         self._given_encoding = self._encoding = encoding
         self._content_type: str | None = None
         self._text: str | None = None
@@ -220,11 +222,27 @@ class Response:
 
     @property
     def encoding(self) -> str:
-        """Name of the Python codec that decodes the body (see :mod:`skitter.web.encoding`)."""
+        """Name of the Python codec that decodes the body (see :mod:`skitter.web.encoding`).
+
+        It can be set, for a page that declares a wrong one: ``response.encoding = "gbk"``. Raises
+        :class:`~skitter.errors.UsageError` for an unknown name.
+        """
         if self._encoding is None:
             find = detect_json if media_types.is_json(self.content_type) else detect
             self._encoding = find(self.body, self.header("content-type"))
         return self._encoding
+
+    @encoding.setter
+    def encoding(self, name: str) -> None:
+        codec = codec_of(name)
+        if codec is None:
+            raise UsageError(
+                f"unknown character encoding {name!r:.80}",
+                remedy="use a name such as utf-8, gbk or windows-1252",
+                field="encoding",
+            )
+        self._given_encoding = self._encoding = codec
+        self._text = self._selector = None
 
     @property
     def text(self) -> str:

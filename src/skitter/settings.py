@@ -280,6 +280,11 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         " count.",
         section="Concurrency and politeness", above=0, cli="--concurrency N", live=True, api=True,
     )] = 32
+    callback_threads: Annotated[int, Setting(
+        "Number of threads in each worker process that run callbacks, except coroutines and async generators. Use it for"
+        " callbacks that block. `0`: callbacks run on the event loop, one at a time.",
+        min=0, max=256, cli="--callback-threads N", api=True,
+    )] = 0
     concurrency_per_slot: Annotated[int, Setting(
         "Number of concurrent fetches per slot (host), over all workers.",
         above=0, cli="--concurrency-per-slot N", live=True, api=True,

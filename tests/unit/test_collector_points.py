@@ -1,13 +1,15 @@
 """Collector: the points of a request, what each may do, and in which order they come."""
 
 import logging
+import threading
 
 import pytest
 
 from crawl_harness import CrawlHarness, Scripted, redirect
-from skitter import Collector
-from skitter.errors import UsageError
+from skitter import Collector, Request
+from skitter.errors import RequestError, SettingsError, UsageError
 from skitter.frontends.collector import LogDebugger
+from skitter.frontier.records import JobState
 from skitter.testing import Answer
 
 HTML = Answer(b'<p class="a">one</p><p>two</p><a href="/b">b</a>')
@@ -362,3 +364,93 @@ async def test_a_visit_after_the_page_has_ended_is_refused_and_not_lost_in_silen
 def test_a_registration_that_cannot_work_is_refused_at_once(register, fault):
     with pytest.raises(UsageError, match=fault):
         register(Collector())
+
+
+async def test_blocking_callbacks_of_a_collector_run_in_threads_and_visit_as_children(bench):
+    together = threading.Barrier(3)
+    crawler = Collector(callback_threads=3)
+
+    @crawler.on_html("a")
+    def wait_and_follow(element):
+        together.wait(timeout=30)
+        crawler.visit(f"/end{element.request.url[-1]}")
+
+    @crawler.on_response
+    def read(response):
+        yield {"page": path_of(response), "depth": response.request.depth}
+
+    ran = await bench(
+        crawler,
+        dict.fromkeys(["/1", "/2", "/3"], HTML) | {f"/end{n}": Answer(b"<p>end") for n in (1, 2, 3)},
+        ["/1", "/2", "/3"],
+        delay=0,
+    )
+    assert sorted((item["page"], item["depth"]) for item in ran.items) == [
+        ("/1", 0), ("/2", 0), ("/3", 0), ("/end1", 1), ("/end2", 1), ("/end3", 1),
+    ]  # fmt: skip
+
+
+async def test_stop_can_be_called_in_a_thread(bench):
+    crawler = Collector(callback_threads=1)
+    crawler.on_response(lambda response: crawler.stop("enough"))
+    crawler.on_html("a", lambda element: crawler.visit("/b"))
+    ran = await bench(crawler, {"/": HTML, "/b": HTML})
+    assert ran.state is JobState.STOPPING
+
+
+CYRILLIC = "<meta charset=utf-8><p>\u0442\u0435\u0441\u0442</p>".encode("cp1251")
+
+
+async def test_a_wrong_charset_is_corrected_by_collector_request_and_response(bench):
+    crawler = Collector(encoding="windows-1251")
+    texts = {}
+
+    @crawler.on_request
+    def of_the_request(request):
+        request.encoding = {"/request": "koi8-r"}.get(path_of(request), request.encoding)
+
+    @crawler.on_response
+    def of_the_response(response):
+        if path_of(response) == "/response":
+            response.encoding = "cp866"
+
+    @crawler.on_html("p")
+    def read(element):
+        texts[path_of(element.response)] = element.text
+
+    paths = ["/job", "/request", "/response"]
+    await bench(crawler, {path: Answer(CYRILLIC) for path in paths}, paths)
+    assert texts == {
+        "/job": "\u0442\u0435\u0441\u0442",
+        "/request": "\u0442\u0435\u0441\u0442".encode("cp1251").decode("koi8-r"),
+        "/response": "\u0442\u0435\u0441\u0442".encode("cp1251").decode("cp866"),
+    }
+
+
+async def test_an_unknown_encoding_is_refused_where_it_is_written():
+    with pytest.raises(RequestError) as refused:
+        Request("http://h.test/", encoding="klingon")
+    assert refused.value.field == "encoding"
+    with pytest.raises(SettingsError) as refused:
+        Collector(encoding="klingon")
+    assert refused.value.field == "encoding"
+
+
+async def test_a_redirect_handler_decides_by_the_chain(bench):
+    crawler, asked, seen = Collector(), [], []
+
+    @crawler.set_redirect_handler
+    def at_most_two(request, via):
+        asked.append((path_of(request), [one.rpartition("/")[2] for one in via]))
+        return len(via) <= 2
+
+    crawler.on_response(lambda response: seen.append(path_of(response)))
+    await bench(
+        crawler,
+        {f"/{n}": redirect(f"/{n + 1}") for n in range(4)}
+        | {"/4": HTML, "/ok": redirect("/4x"), "/4x": HTML},
+        ["/0", "/ok"],
+    )
+    assert asked.count(("3", [])) == 0
+    assert ("/3", ["0", "1", "2"]) in asked
+    assert seen == ["/4x"]

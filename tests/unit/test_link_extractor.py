@@ -8,7 +8,7 @@ from crawl_harness import CrawlHarness, Scripted
 from skitter import LinkExtractor, Request, Response, Rule, Spider
 from skitter.errors import QueryError, SettingsError, SpiderError, UsageError
 from skitter.link_extractor import Link, LinkFilter
-from skitter.worker.callbacks import find_callback, run_callback
+from skitter.worker.callbacks import CallbackRunner
 
 PAGE = """<body>
 <nav><a href="/">Home</a> <a href="/cart" rel="nofollow">Cart</a></nav>
@@ -141,7 +141,8 @@ class Ruled(Spider):
 
 
 async def results(spider, name, response, **arguments):
-    return await run_callback(find_callback(spider, name), response, **arguments)
+    runner = CallbackRunner()
+    return await runner.run(runner.find(spider, name), response, **arguments)
 
 
 async def test_rules_apply_to_start_pages_and_to_pages_of_rules_that_follow(response):
@@ -179,9 +180,9 @@ def test_rules_that_cannot_work_are_named(response):
     with pytest.raises(UsageError):
         Rule(follow=False)
     with pytest.raises(SpiderError):
-        find_callback(Ruled(), "rules:misspelt")
+        CallbackRunner().find(Ruled(), "rules:misspelt")
     with pytest.raises(SpiderError):
-        find_callback(Ruled(), "misspelt")
+        CallbackRunner().find(Ruled(), "misspelt")
 
 
 async def test_a_crawl_by_rules_fetches_what_they_select_and_no_more(serve, tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 
 import pytest
 
@@ -10,7 +11,7 @@ from skitter import Request, Spider
 from skitter.errors import SpiderError
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
-from skitter.worker.callbacks import describe, find_callback, run_callback
+from skitter.worker.callbacks import CallbackRunner, describe, run_callback
 
 ITEM, REQUEST = {"a": 1}, Request("http://h.test/")
 
@@ -57,7 +58,48 @@ async def test_what_is_neither_item_nor_request_is_refused(given):
 
 def test_a_missing_callback_is_named():
     with pytest.raises(SpiderError, match="no callback 'parse_it'"):
-        find_callback(Spider(name="s"), "parse_it")
+        CallbackRunner().find(Spider(name="s"), "parse_it")
+
+
+@pytest.mark.parametrize("callback", [generator, async_generator, coroutine, plain])
+async def test_threads_give_the_same_results(callback):
+    runner = CallbackRunner(2)
+    assert await runner.run(callback, None) == [ITEM, REQUEST]
+    runner.close()
+
+
+async def test_a_thread_reports_the_results_that_a_failing_generator_loses():
+    def fails(_response):
+        yield ITEM
+        raise_something()
+
+    def stops(_response):
+        raise StopIteration
+
+    runner = CallbackRunner(1)
+    with pytest.raises(KeyError) as caught:
+        await runner.run(fails, None)
+    assert "0 links and 1 items" in describe(caught.value)
+    with pytest.raises(RuntimeError):
+        await runner.run(stops, None)
+    runner.close()
+
+
+async def test_blocking_callbacks_run_beside_each_other_in_threads(serve, tmp_path):
+    together = threading.Barrier(3)  # broken unless three callbacks block at the same time
+
+    class Blocking(Spider):
+        async def start(self):
+            for number in range(3):
+                yield Request(f"{self.url}{number}")
+
+        def parse(self, response):
+            yield {"turn": together.wait(timeout=30)}
+
+    spider = Blocking(url=serve(Scripted({f"/{number}": page() for number in range(3)})).url)
+    ran = await CrawlHarness(spider, tmp_path, callback_threads=3, delay=0).run()
+    assert sorted(item["turn"] for item in ran.items) == [0, 1, 2]
+    assert ran.letters == {}
 
 
 def test_an_error_is_described_in_one_line_with_its_place():

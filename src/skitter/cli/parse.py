@@ -103,17 +103,18 @@ async def _parse(
     from skitter.request import Request
     from skitter.run.builder import JobBuilder
     from skitter.run.job import JobSpec
-    from skitter.worker.callbacks import describe, find_callback, run_callback
+    from skitter.worker.callbacks import CallbackRunner, describe
 
     spec = JobSpec(job="single", spider=spider, arguments=arguments, settings=settings)
     builder = await asyncio.to_thread(JobBuilder, spec)
-    function = find_callback(builder.spider, callback)
+    runner = CallbackRunner()
+    function = runner.find(builder.spider, callback)
     async with PageFetcher(builder) as fetcher:
         response = await fetcher.fetch(Request(url, callback))
         if not response.ok:
             say(f"status {response.status}")
         try:
-            results = await run_callback(function, response)
+            results = await runner.run(function, response)
         except Exception as error:
             raise _CallbackFailed(f"callback {callback or 'parse'}: {describe(error)}") from error
     items: list[Any] = []

@@ -234,6 +234,14 @@ def _declared_by(content_type: str) -> str | None:
     return _usable(http_content_type_encoding(content_type.replace(":", "_").replace(".", "_")))
 
 
+def codec_of(label: str) -> str | None:
+    """Return the Python codec of an encoding by its name, such as ``gbk`` or ``latin1``, or ``None`` if it is unknown.
+
+    Names mean what they mean in browsers: ``latin1`` is windows-1252 (WHATWG Encoding, 4.2).
+    """
+    return _declared_by(f"text/html; charset={label.strip()}")
+
+
 @lru_cache(maxsize=256)
 def _usable(codec: str | None) -> str | None:
     if codec is None or codec.replace("_", "-") in _NOT_FOR_PAGES:

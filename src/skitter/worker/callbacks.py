@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import time
 import traceback
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from types import GeneratorType
@@ -84,34 +86,88 @@ def callable_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", repr(function))
 
 
-def find_callback(spider: Spider, name: str | None) -> Callable[..., Any]:
-    """Return the callback of a spider by its stored name (default ``parse``).
-
-    The rules of a spider apply after ``parse``, which may be missing then, and after a callback with such a name (see
-    :data:`~skitter.link_extractor.RULES`). Raises :class:`~skitter.errors.SpiderError`.
-    """
-    if name is not None and name.startswith(RULES):
-        name, rules = name.removeprefix(RULES), spider.rules
-    else:
-        name = name or "parse"
-        rules = spider.rules if name == "parse" else ()
-    callback = find_method(spider, name) if name else None
-    if rules and (callback is not None or name in {"", "parse"}):
-        return partial(_with_rules, spider, callback)
-    if callback is None:
-        raise SpiderError(
-            f"spider {spider.name!r} has no callback {name or 'parse'!r}",
-            remedy="define the method, or use another one in the request",
-            field="callback",
-        )
-    return callback
-
-
 async def _with_rules(
-    spider: Spider, callback: Callable[..., Any] | None, response: Response, **named: Any
+    runner: CallbackRunner,
+    spider: Spider,
+    callback: Callable[..., Any] | None,
+    response: Response,
+    **named: Any,
 ) -> list[Any]:
-    results = [] if callback is None else await run_callback(callback, response, **named)
+    results = [] if callback is None else await runner.run(callback, response, **named)
     return [*results, *follow_rules(spider, response)]
+
+
+class CallbackRunner:
+    """Runs callbacks on the event loop, or in threads.
+
+    ``threads``
+        Number of threads for callbacks that are not coroutines or async generators. 0: they run on the event loop.
+    """
+
+    def __init__(self, threads: int = 0) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="skitter-callback") if threads else None
+
+    def find(self, spider: Spider, name: str | None) -> Callable[..., Any]:
+        """Return the callback of a spider by its stored name (default ``parse``).
+
+        The rules of a spider apply after ``parse``, which may be missing then, and after a callback with such a name (see
+        :data:`~skitter.link_extractor.RULES`). Raises :class:`~skitter.errors.SpiderError`.
+        """
+        if name is not None and name.startswith(RULES):
+            name, rules = name.removeprefix(RULES), spider.rules
+        else:
+            name = name or "parse"
+            rules = spider.rules if name == "parse" else ()
+        callback = find_method(spider, name) if name else None
+        if rules and (callback is not None or name in {"", "parse"}):
+            return partial(_with_rules, self, spider, callback)
+        if callback is None:
+            raise SpiderError(
+                f"spider {spider.name!r} has no callback {name or 'parse'!r}",
+                remedy="define the method, or use another one in the request",
+                field="callback",
+            )
+        return callback
+
+    async def run(self, callback: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:
+        """Run a callback and return all its results; see :func:`run_callback`."""
+        if self._pool is None:
+            return await results_of(callback(*arguments, **named))
+        return await results_of(await self.call(callback, *arguments, **named))
+
+    async def call(self, callback: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call a callback and return what it returns. From a thread, a generator comes back as the list of its results."""
+        if self._pool is None or _is_async(callback):
+            return callback(*arguments, **named)
+        context = contextvars.copy_context()
+        call = partial(context.run, _run_in_thread, partial(callback, *arguments, **named))
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    def close(self) -> None:
+        """End the threads after the running callbacks, without waiting for them."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_async(callback: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(callback) or inspect.isasyncgenfunction(callback)
+
+
+def _run_in_thread(call: Callable[[], Any]) -> Any:
+    """Call a callback. A generator is read to its end here, because its steps block as well."""
+    try:
+        given = call()
+    except StopIteration as error:  # a future cannot hold it
+        raise RuntimeError("the callback raised StopIteration") from error
+    if given.__class__ is not GeneratorType:
+        return given
+    found: list[Any] = []
+    try:
+        found.extend(given)
+    except Exception as error:
+        _note_dropped(error, found)
+        raise
+    return found
 
 
 async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:
@@ -167,12 +223,16 @@ async def _all_of(generator: Iterator[Any]) -> list[Any]:
             found.extend(islice(generator, _TURN))
             taken = len(found) - before
     except Exception as error:
-        if found:
-            links = sum(len(one) if isinstance(one, Links) else isinstance(one, Request) for one in found)
-            items = sum(map(is_item, found))
-            error.add_note(f"{links} links and {items} items that it had yielded were dropped")
+        _note_dropped(error, found)
         raise
     return found
+
+
+def _note_dropped(error: Exception, found: list[Any]) -> None:
+    if found:
+        links = sum(len(one) if isinstance(one, Links) else isinstance(one, Request) for one in found)
+        items = sum(map(is_item, found))
+        error.add_note(f"{links} links and {items} items that it had yielded were dropped")
 
 
 def describe(error: BaseException) -> str:

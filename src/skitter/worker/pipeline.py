@@ -26,7 +26,7 @@ from skitter.spider import Spider
 from skitter.stats import USER
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
-from skitter.worker.callbacks import CallbackPacer, describe, find_callback, run_callback
+from skitter.worker.callbacks import CallbackPacer, CallbackRunner, describe
 from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
@@ -163,6 +163,7 @@ class RequestPipeline:
         )
         self._before_send_hooks, self._on_headers_hooks = hooks["before_send"], hooks["on_headers"]
         self._pacer = CallbackPacer()
+        self.callbacks = CallbackRunner(settings.callback_threads)
         self._blocked_statuses = fetcher.capabilities.blocked_statuses
         self._large_pages = LargePages(settings.max_page_memory)
         self._meter = make_item_meter(settings)
@@ -474,13 +475,13 @@ class RequestPipeline:
             self._add(page, request)
 
     async def _parse(self, page: Page, response: Response) -> None:
-        callback = find_callback(self._spider, _name(page.request.callback))
+        callback = self.callbacks.find(self._spider, _name(page.request.callback))
         if len(response.body) > ALWAYS_SAFE:
             response.max_memory = self._settings.max_page_memory
         if page.share:
             page.share = await self._large_pages.prepare(response, page.share)
         await self._pacer.wait()
-        results = await run_callback(callback, response, **page.request.cb_kwargs)
+        results = await self.callbacks.run(callback, response, **page.request.cb_kwargs)
         await self._collect(page, results, response)
         if page.decision is DONE:
             page.count("pages")
@@ -582,8 +583,8 @@ class RequestPipeline:
 
     async def _run_errback(self, page: Page, error: BaseException) -> bool:
         """Pass a final failure to the errback. Return whether it gave any result, so that the request is done."""
-        errback = find_callback(self._spider, _name(page.request.errback))
-        results = await run_callback(errback, page.request, error)
+        errback = self.callbacks.find(self._spider, _name(page.request.errback))
+        results = await self.callbacks.run(errback, page.request, error)
         await self._collect(page, results, page.response)
         return page.decision is not DONE or bool(page.items or page.entries or page.batches)
 

@@ -79,6 +79,7 @@ class Worker:
         observer: LeaseObserver | None = None,
     ) -> None:
         self.name = name
+        self._loop = asyncio.get_running_loop()
         self.spider = parts.spider
         self.settings = settings = parts.settings
         self._hooks = parts.hooks
@@ -105,6 +106,8 @@ class Worker:
         pipeline = RequestPipeline(
             self.spider, settings, parts.fetcher, self._hooks, self._robots, self._links, self._control
         )
+        self.callbacks = pipeline.callbacks
+        """Runs the callbacks of the job."""
         self._leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
         self._observer = observer
         self._sharing = parts.sharing
@@ -153,6 +156,7 @@ class Worker:
 
     async def _shut_down(self) -> None:
         await self._control.cancel_tasks()
+        self.callbacks.close()
         if self._robots is not None:
             await self._robots.close()
         with contextlib.suppress(SkitterError):  # a frontier that is gone takes no leases back
@@ -217,8 +221,13 @@ class Worker:
         self._inflight.drain()
 
     def stop(self, source: str) -> None:
-        """Stop the crawl gracefully, on all workers. ``source`` names the caller, for the log."""
-        self._control.stop(source)
+        """Stop the crawl gracefully, on all workers. ``source`` names the caller, for the log. Can be called in threads."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop.call_soon_threadsafe(self._control.stop, source)
+        else:
+            self._control.stop(source)
 
     def start_task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine beside the crawl. It is cancelled at the end; an error in it fails the crawl."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -141,6 +141,19 @@ class Collector:
 
         self.callbacks.add("request", set_proxy)
 
+    def set_redirect_handler(self, follows: Callable[[CollectorRequest, Sequence[str]], bool]) -> None:
+        """Decide with a function whether a redirect is followed.
+
+        The function receives the request for the new address, which it can change, and the URLs that redirected to it,
+        oldest first. If it returns ``False``, the request is not sent.
+        """
+
+        def ask(request: CollectorRequest) -> None:
+            if request.request.redirects and not follows(request, request.request.redirects):
+                request.abort()
+
+        self.callbacks.add("request", ask)
+
     def limit(self, rule: LimitRule | None = None, **fields: Any) -> None:
         """Add a :class:`~skitter.politeness.LimitRule`, or one with the given fields. The first matching rule applies.
 
@@ -228,6 +241,8 @@ class Collector:
             fields["meta"] = context
         if self.options.allow_url_revisit:
             fields["dont_filter"] = True
+        if self.options.encoding is not None:
+            fields["encoding"] = self.options.encoding
         return fields
 
     # Runs

@@ -10,6 +10,7 @@ import msgspec
 
 from skitter.errors import SettingsError
 from skitter.scope import Scope
+from skitter.web.encoding import codec_of
 
 ENVIRONMENT_PREFIX = "SKITTER_"
 """Prefix of the environment variables that override options."""
@@ -23,7 +24,7 @@ ENVIRONMENT_VARIABLES = {
 """Options that environment variables can set, with the names of the variables after the prefix."""
 CLONE_OPTIONS = frozenset({
     "user_agent", "headers", "depth_limit", "allowed_domains", "disallowed_domains", "url_filters",
-    "disallowed_url_filters", "allow_url_revisit", "timeout", "proxy",
+    "disallowed_url_filters", "allow_url_revisit", "timeout", "proxy", "encoding",
 })  # fmt: skip
 """Options that a clone can replace. The others belong to the job."""
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -68,6 +69,10 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Total time-out of a request in seconds."""
     proxy: str | None = None
+    encoding: str | None = None
+    """Character encoding of all pages, such as ``gbk``, whatever they declare. ``None``: what each page declares."""
+    callback_threads: int | None = None
+    """Number of threads that run callbacks. With it, callbacks that block run beside each other."""
     concurrency: int | None = None
     """Number of concurrent fetches in one worker process."""
     settings: dict[str, Any] = {}
@@ -108,6 +113,7 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
             "timeout": self.timeout,
             "proxy": self.proxy,
             "concurrency": self.concurrency,
+            "callback_threads": self.callback_threads,
         }
         return {name: value for name, value in wanted.items() if value is not None}
 
@@ -147,6 +153,12 @@ def _checked(name: str, value: Any, what: str) -> Any:
             remedy="give a value of the right type",
             field=name,
         ) from None
+    if name == "encoding" and checked is not None and codec_of(checked) is None:
+        raise SettingsError(
+            f"unknown encoding in {what}: {value!r}",
+            remedy="use a name such as utf-8, gbk or windows-1252",
+            field=name,
+        )
     if isinstance(checked, (int, float)) and checked < 0:
         raise SettingsError(
             f"{what} must not be negative (got {value!r})", remedy="give 0 or more", field=name

@@ -39,7 +39,7 @@ class CollectorRequest:
     """A request of a collector.
 
     In ``on_request`` and ``on_request_headers`` the attributes ``url``, ``method``, ``headers``, ``body``, ``cookies``,
-    ``proxy``, ``timeout`` and ``ctx`` can be changed before the request is sent. From ``on_response`` on, it is the request
+    ``proxy``, ``timeout``, ``encoding`` and ``ctx`` can be changed before the request is sent. From ``on_response`` on, it is the request
     that was sent; visits from it are its children, one level deeper.
 
     ``ctx``
@@ -67,6 +67,7 @@ class CollectorRequest:
         self.body = request.body
         self.proxy = request.proxy
         self.timeout = request.timeout
+        self.encoding = request.encoding
         self.aborted = False
         self.wants_retry = False
         self._visits = visits
@@ -110,7 +111,7 @@ class CollectorRequest:
         request = self.request
         changes: dict[str, Any] = {
             name: value
-            for name in ("url", "method", "body", "proxy", "timeout")
+            for name in ("url", "method", "body", "proxy", "timeout", "encoding")
             if (value := getattr(self, name)) != getattr(request, name)
         }
         changes |= {name: value for name, value in self._edited.items() if value != getattr(request, name)}

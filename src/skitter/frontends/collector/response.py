@@ -53,6 +53,15 @@ class CollectorResponse:
         return self.response.text
 
     @property
+    def encoding(self) -> str:
+        """Character encoding of the text. It can be set, for a page that declares a wrong one."""
+        return self.response.encoding
+
+    @encoding.setter
+    def encoding(self, name: str) -> None:
+        self.response.encoding = name
+
+    @property
     def ctx(self) -> dict[str, Any]:
         """The context of the request."""
         return self.request.ctx

@@ -17,7 +17,7 @@ from skitter.frontends.collector.response import CollectorResponse
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.spider import Spider
-from skitter.worker.callbacks import results_of
+from skitter.worker.callbacks import CallbackRunner, results_of
 from skitter.worker.hooks import HookAction
 from skitter.worker.retry import StatusError
 
@@ -144,9 +144,10 @@ class CollectorSpider(Spider):
         self, callbacks: Sequence[Callback], asked: CollectorRequest, subject: object
     ) -> None:
         """Call the callbacks of an event before the body, until one aborts, and add their visits at once."""
+        runner = _runner_of(self.group)
         with self.group.callbacks_of(asked):
             for callback in callbacks:
-                await _call_without_results(callback, subject)
+                await _call_without_results(runner, callback, subject)
                 if asked.aborted:
                     break
         if given := asked.take_visits():
@@ -171,7 +172,7 @@ class CollectorSpider(Spider):
         self.group.emit("error", member, request.url, {"error": str(error), "status": response.status})
         with page.active():
             for callback in member.callbacks.error:
-                await page.take(callback(page.response, error))
+                await page.call(callback, page.response, error)
         return page.close()
 
 
@@ -184,6 +185,7 @@ class _Page:
         self._member = member
         self._raw = response
         self._visits = PendingRequests(response)
+        self._runner = _runner_of(member.group)
         self._request = CollectorRequest(member, request, self._visits, response)
         self.response = CollectorResponse(self._request, response)
 
@@ -200,8 +202,9 @@ class _Page:
             raise RetryRequest("the callback asked for a retry")
         return given
 
-    async def take(self, given: Any) -> None:
-        """Add the results of a callback."""
+    async def call(self, callback: Callback, *arguments: Any) -> None:
+        """Call a callback, and add its results."""
+        given = await self._runner.call(callback, *arguments)
         if given is not None and given.__class__ is not VisitRefusal:
             self._visits.add(await results_of(given))
 
@@ -223,7 +226,7 @@ class _Page:
         self._emit(point, {"status": self._raw.status})
         for callback in callbacks:
             if self._continues():
-                await self.take(callback(self.response))
+                await self.call(callback, self.response)
 
     async def _select(self, point: str, query: str, callback: Callback) -> None:
         if not self._continues():
@@ -233,9 +236,7 @@ class _Page:
         found = self._raw.css(query) if html else self._raw.xpath(query)
         for index, selector in enumerate(found):
             self._emit(point, {"query": query})
-            given = callback(make(self.response, selector, index))
-            if given is not None:
-                await self.take(given)
+            await self.call(callback, make(self.response, selector, index))
             if not self._continues():
                 return
 
@@ -248,9 +249,13 @@ class _Page:
             group.emit(point, self._member, self._raw.url, values)
 
 
-async def _call_without_results(callback: Callback, subject: object) -> None:
+def _runner_of(group: CollectorGroup) -> CallbackRunner:
+    return CallbackRunner() if group.worker is None else group.worker.callbacks
+
+
+async def _call_without_results(runner: CallbackRunner, callback: Callback, subject: object) -> None:
     """Call a callback of an event that cannot have results."""
-    given = callback(subject)
+    given = await runner.call(callback, subject)
     if given is not None and given.__class__ is not VisitRefusal and await results_of(given):
         raise SpiderError(
             f"callback {getattr(callback, '__name__', callback)!r} returned results before the response",
