@@ -312,3 +312,11 @@ async def test_a_second_owner_is_refused_with_a_remedy(job, backend):
     with pytest.raises(FrontierError, match="being run by process") as refusal:
         await second.open()
     assert refusal.value.remedy
+
+
+async def test_an_old_claim_of_the_seeds_is_void_in_the_next_life(job, next_life):
+    old = await job.frontier.claim_seeds("one")
+    await live_again(job, next_life)
+    new = await job.frontier.claim_seeds("other")
+    assert new.token != old.token
+    assert (await job.frontier.add(job.entries("a"), SeedProgress(old.token, 1))).added == 0

@@ -25,6 +25,8 @@ from skitter.frontier.records import FetchReport, JobState, Outcome, Resolution,
 from skitter.item import OutputRange
 from skitter.politeness import HostLimits, Politeness
 
+pytestmark = pytest.mark.timeout(1800)  # for the long walks of `make chaos`
+
 STEPS = int(os.environ.get("SKITTER_EXPLORER_STEPS", "0")) or 240
 """Length of the walks on each backend other than the one in memory."""
 PARTS = {

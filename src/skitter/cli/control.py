@@ -1,4 +1,4 @@
-"""``skitter jobs``, ``pause``, ``resume``, ``stop``, ``config`` and ``purge``: control jobs while they run."""
+"""``skitter jobs``, ``pause``, ``resume``, ``stop``, ``config``, ``purge`` and ``repair``: control jobs while they run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,20 @@ from skitter.errors import UsageError
 POLL_INTERVAL = 0.2
 """Seconds between two checks whether the workers of a fleet have ended."""
 
+_SHOWN_URLS = 20
+_CONSEQUENCES = {
+    "seen_log": "known URLs; their pages may be fetched and stored again",
+    "seen_keys": "known URLs; their pages may be fetched and stored again",
+    "outputs": "positions of items; items of pages that are done may be missing in the outputs",
+    "slots": "delays of hosts; robots.txt is asked again",
+    "counters": "counters of the job",
+    "bans": "banned hosts; ban them again with `skitter purge --ban`",
+    "settings_changes": "settings that were changed during runs; change them again with `skitter config`",
+}
+"""What a table that is incomplete means to the user."""
+
 if TYPE_CHECKING:
+    from skitter.frontier.embedded.repair import Repair
     from skitter.frontier.options import SettingsChanges
     from skitter.run.control import JobStatus, OpenFrontier
     from skitter.run.job import JobFolder
@@ -242,6 +255,48 @@ async def _purge(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> Non
             return
         dropped = await reached.frontier.control.drop_slot(slot, ban)
     say(f"{slot}: removed {dropped:,} requests" + (", banned" if ban else ""))
+
+
+@click.command()
+@job_argument
+def repair(job: str) -> int:
+    """Search the frontier file of a job for damage, and rebuild it from everything that can be read.
+
+    The damaged file is kept beside the new one. What could not be read is listed, and the exit status is 1.
+    """
+    from skitter.frontier.embedded.repair import repair_file
+    from skitter.frontier.embedded.tables import file_of
+
+    folder = folder_of(job)
+    frontier = folder.read().frontier
+    if not frontier.startswith("sqlite:"):
+        raise UsageError(
+            f"the frontier of job {job!r} is on a server", remedy="repair it with the tools of the server"
+        )
+    path = file_of(frontier, folder.path)
+    if not path.exists():
+        raise UsageError(
+            f"the frontier of job {job!r} is missing: {path}", remedy="restore the file from a copy"
+        )
+    result = repair_file(path)
+    if not result.damage:
+        say(f"{path} is sound")
+        return 0
+    return _tell_repair(path, result)
+
+
+def _tell_repair(path: Path, result: Repair) -> int:
+    kept = result.kept
+    say(f"{path} was damaged: {result.damage[0]}; the damaged file is in {path.with_name(result.saved)}")
+    say(f"kept: {kept['queue'] + kept['delayed']:,} waiting requests, {kept['dead']:,} dead letters")
+    if result.lost:
+        say(f"lost: {result.lost:,} requests")
+    for url in result.altered[:_SHOWN_URLS]:
+        say(f"unreadable request: {url}; if this is its URL, run `skitter add` with it")
+    for table in result.incomplete:
+        if table in _CONSEQUENCES:
+            say(f"incomplete: {_CONSEQUENCES[table]}")
+    return 1 if result.lost or result.incomplete else 0
 
 
 def _slot_of(folder: JobFolder, reached: OpenFrontier, host: str) -> str:

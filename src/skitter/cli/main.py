@@ -15,7 +15,7 @@ from skitter.errors import SkitterError, UsageError, did_you_mean
 
 _MODULES = {
     "crawl": "crawl", "run": "crawl", "resume": "control", "status": "status", "top": "status", "stats": "status", "report": "status",
-    "pause": "control", "stop": "control", "jobs": "control", "config": "control", "purge": "control", "add": "add",
+    "pause": "control", "stop": "control", "jobs": "control", "config": "control", "purge": "control", "repair": "control", "add": "add",
     "export": "export", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "list": "parse", "new": "new", "recipe": "recipe",
     "task": "task", "serve": "serve", "demo": "demo", "doctor": "doctor", "browser-rules": "browser_rules",
 }  # fmt: skip

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
+import resource
 from collections.abc import Coroutine
 from typing import Any
 
@@ -43,6 +45,10 @@ from skitter.web.urls import normalize, origin_of, registered_domain
 
 _MIN_LIBCURL = (8, 4)
 _MAX_POOLED = 256
+log = logging.getLogger("skitter.fetch")
+
+_OTHER_DESCRIPTORS = 48
+"""Files and sockets that a process with one worker may need beside its connections."""
 _FEWEST_CONNECTIONS = 64
 _SCHEMES = ("http://", "https://")
 _CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
@@ -52,6 +58,12 @@ _DECODE_IN_THREAD = 256 * 1024
 
 class _OnlyDeadConnections(Exception):
     """The server had closed every connection that curl tried to reuse. The request was not answered."""
+
+
+def _room_for_connections() -> int:
+    """Return how many connections the limit of open files allows. Beyond it, hosts would seem to be dead."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**20 if soft == resource.RLIM_INFINITY else max(4, min(2**20, soft - _OTHER_DESCRIPTORS))
 
 
 class HttpFetcher:
@@ -105,10 +117,13 @@ class HttpFetcher:
         self._resolver = make_resolver(self.settings)
         multi = Multi()
         connections = self.settings.max_connections or max(_FEWEST_CONNECTIONS, 2 * self.settings.concurrency)
-        multi.setopt(pycurl.M_MAXCONNECTS, connections)
+        room = _room_for_connections()
+        if room < self.settings.concurrency:
+            log.warning("the limit of open files (ulimit -n) leaves room for %d connections; raise it", room)
+        multi.setopt(pycurl.M_MAXCONNECTS, min(connections, room))
         if self.settings.max_connections is None:
             connections += self.settings.max_first_contacts()
-        multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections)
+        multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, min(connections, room))
         self._multi = multi
 
     async def fetch(

@@ -143,6 +143,7 @@ class EmbeddedFrontier:
         """Release all leases, write all changes and release the file."""
         try:
             await self.release([held.id for held in self._leases])
+            self._job.write()  # the next run must not give out the number of the last claim of the seeds again
             self._requests.write_end()
         finally:
             await self._journal.close()

@@ -80,7 +80,7 @@ def _reading(path: Path) -> Iterator[SqliteTables | None]:
         yield None
         return
     try:
-        with closing(sqlite3.connect(_address(path), uri=True)) as file:
+        with closing(sqlite3.connect(read_only_address(path), uri=True)) as file:
             file.isolation_level = None
             file.execute("BEGIN")
             yield None if check_format(file, path) else SqliteTables(file)
@@ -88,7 +88,8 @@ def _reading(path: Path) -> Iterator[SqliteTables | None]:
         raise explain_error(error, path) from error
 
 
-def _address(path: Path) -> str:
+def read_only_address(path: Path) -> str:
+    """Return the URI under which SQLite opens a file without changing it."""
     # Without a log to replay, nothing has to be written, not even for a moment.
     has_log = path.with_name(f"{path.name}-wal").exists()
     return f"file:{quote(str(path))}?mode=ro" + ("" if has_log else "&immutable=1")

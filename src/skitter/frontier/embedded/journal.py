@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import FrontierError
+from skitter.frontier.embedded.damage import take_checksum, write_checksum
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.tables import (
     APPLICATION_ID,
@@ -118,6 +119,7 @@ class SqliteJournal:
         """
         await asyncio.to_thread(self._lock.acquire)
         try:
+            await asyncio.to_thread(take_checksum, self.path)
             self._tables = SqliteTables(await self._thread.run(self._connect))
         except BaseException:
             await asyncio.to_thread(self._lock.release)
@@ -255,6 +257,8 @@ class SqliteJournal:
         finally:
             await self._thread.run(tables.file.close)
             self._tables = None
+        if self._failure is None:
+            await self._thread.run(write_checksum, self.path)
 
 
 def _fail_all(waiters: list[asyncio.Future[None]], error: FrontierError) -> None:

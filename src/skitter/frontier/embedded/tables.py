@@ -455,7 +455,12 @@ def explain_error(error: sqlite3.Error | ValueError | OverflowError, path: Path)
             f"{path} cannot be written: {text}",
             remedy="free some disk space and run the same command again; all committed work is kept",
         )
-    if "not a database" in text or "malformed" in text:
+    if "malformed" in text:
+        return FrontierError(
+            f"{path} is damaged: {text}",
+            remedy="run `skitter repair JOB`, which keeps everything that can be read, or restore the file",
+        )
+    if "not a database" in text:
         return FrontierError(
             f"{path} is not a frontier: {text}",
             remedy="choose another frontier file, or start again with --fresh",
@@ -479,7 +484,7 @@ def remove_file(path: Path) -> None:
     try:
         if path.exists():
             _check_is_frontier(path)
-            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", f"{path.name}.sum"):
                 path.with_name(name).unlink(missing_ok=True)
     except OSError as error:
         raise FrontierError(

@@ -1,0 +1,116 @@
+"""Finds damage in the file of an embedded frontier: by a checksum of the closed file, by SQLite, and by fingerprints."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skitter.errors import FrontierError, SkitterError
+from skitter.frontier.embedded.inspection import read_only_address
+from skitter.frontier.embedded.tables import check_format
+from skitter.request import decode_request, fingerprint
+
+HASHED_BYTES = 2**30
+"""Only the size of a larger file is compared: reading it would delay the start of a run for seconds."""
+REQUEST_TABLES = ("queue", "delayed", "dead")
+_SHOWN = 10
+
+
+class Checksum(msgspec.Struct):
+    """The size and hash of a file that was closed in good order."""
+
+    size: int
+    blake2b: str
+    """Hexadecimal; empty for a file above :data:`HASHED_BYTES`."""
+
+
+def checksum_path(path: Path) -> Path:
+    """Return the file that contains the checksum of a frontier file."""
+    return path.with_name(f"{path.name}.sum")
+
+
+def write_checksum(path: Path) -> None:
+    """Record the contents of a file that was just closed. An error is ignored: the file is sound without it."""
+    with contextlib.suppress(OSError):
+        if not path.with_name(f"{path.name}-wal").exists():
+            checksum_path(path).write_bytes(msgspec.json.encode(_checksum_of(path)))
+
+
+def take_checksum(path: Path) -> None:
+    """Check a file before it is opened for writing, and remove its checksum, which becomes outdated.
+
+    A file that has changed since it was closed is searched for damage. Raises :class:`~skitter.errors.FrontierError`
+    if there is any; the checksum then stays.
+    """
+    place = checksum_path(path)
+    try:
+        stored = msgspec.json.decode(place.read_bytes(), type=Checksum)
+    except (OSError, msgspec.MsgspecError):
+        return
+    has_changed = (
+        not path.exists() or path.with_name(f"{path.name}-wal").exists() or stored != _checksum_of(path)
+    )
+    if has_changed and path.exists() and (damage := find_damage(path)):
+        raise FrontierError(
+            f"{path} is damaged: {damage[0]}",
+            remedy="run `skitter repair JOB`, which keeps everything that can be read, or restore the file",
+        )
+    place.unlink(missing_ok=True)
+
+
+def _checksum_of(path: Path) -> Checksum:
+    size = path.stat().st_size
+    if size > HASHED_BYTES:
+        return Checksum(size, "")
+    with path.open("rb") as file:
+        return Checksum(size, hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest())
+
+
+def find_damage(path: Path) -> list[str]:
+    """Return what is wrong with a frontier file, in a line each; empty: nothing.
+
+    SQLite checks the structure. A changed byte of a request is found by its fingerprint. Raises
+    :class:`~skitter.errors.FrontierError` for a file that is not a frontier, or of another format.
+    """
+    try:
+        with closing(sqlite3.connect(read_only_address(path), uri=True)) as file:
+            file.text_factory = decode_text
+            check_format(file, path)
+            found = [line for (line,) in file.execute(f"PRAGMA integrity_check({_SHOWN})") if line != "ok"]
+            return found or _altered_requests(file)
+    except sqlite3.DatabaseError as error:
+        return [str(error)]
+
+
+def _altered_requests(file: sqlite3.Connection) -> list[str]:
+    found = file.execute("SELECT fingerprint_seed FROM job").fetchone()
+    if found is None:
+        return []
+    seed = found[0] % 2**64
+    return [
+        f"the request {url!r:.200} does not match its fingerprint"
+        for table in REQUEST_TABLES
+        for url, record, stored in file.execute(f"SELECT url, record, fingerprint FROM {table}")  # noqa: S608 - constants
+        if not matches(url, record, stored, seed)
+    ]
+
+
+def matches(url: Any, record: Any, stored: Any, seed: int) -> bool:
+    """Return whether a stored request has the fingerprint that is stored with it."""
+    if record == b"":  # an invalid seed: it never was a request
+        return True
+    try:
+        return bool(fingerprint(decode_request(url, record), seed) == stored)
+    except (SkitterError, ValueError, TypeError, AttributeError):
+        return False
+
+
+def decode_text(data: bytes) -> str:
+    """Decode a text of a damaged file, which may be no UTF-8."""
+    return data.decode(errors="replace")

@@ -1,0 +1,252 @@
+"""Rebuilds the damaged file of an embedded frontier from everything that can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from skitter.errors import FrontierError
+from skitter.frontier.embedded.damage import REQUEST_TABLES, checksum_path, decode_text, find_damage, matches
+from skitter.frontier.embedded.lock import OwnerLock
+from skitter.frontier.embedded.seen import FOREVER
+from skitter.frontier.embedded.tables import APPLICATION_ID, FORMAT_VERSION, explain_error
+from skitter.frontier.scripts import script
+
+_BY_NUMBER = {
+    "job": "id",
+    "slots": "id",
+    "queue": "seq",
+    "leases": "id",
+    "dead": "id",
+    "seen_log": "id",
+    "settings_changes": "id",
+}
+_BY_KEY = ("delayed", "outputs", "counters", "notes", "stats", "bans")
+_MAX_FAILURES = 100_000
+"""Ranges of a table that cannot be read, after which no smaller ones are tried."""
+
+Row = tuple[Any, ...]
+
+
+class Repair(msgspec.Struct):
+    """What a repair found and did."""
+
+    damage: list[str]
+    """Empty: the file is sound, and nothing was changed."""
+    kept: dict[str, int] = {}
+    """Number of readable rows of each table."""
+    incomplete: list[str] = []
+    """Tables that could not be read completely."""
+    altered: list[str] = []
+    """URLs of requests whose contents do not match their fingerprint. They were removed from the queue."""
+    lost: int = 0
+    """Number of requests that were counted, but are in no table any more, the altered ones included."""
+    saved: str = ""
+    """Folder of the damaged files."""
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.text_factory = decode_text
+    return connection
+
+
+def repair_file(path: Path) -> Repair:
+    """Rebuild a damaged frontier file from the rows that can be read. A sound file is not changed.
+
+    The damaged files are kept in a folder beside it. Raises :class:`~skitter.errors.FrontierError` if a process runs the
+    job, or if the record of the job is lost, without which the known URLs mean nothing.
+    """
+    lock = OwnerLock(path)
+    lock.acquire()
+    try:
+        damage = find_damage(path)
+        if not damage:
+            checksum_path(path).unlink(missing_ok=True)
+            return Repair([])
+        return _rebuild(path, damage)
+    except sqlite3.Error as error:
+        raise explain_error(error, path) from error
+    except OSError as error:
+        raise FrontierError(
+            f"{path} cannot be repaired: {error.strerror}",
+            remedy="check the permissions and the free space of its folder; nothing was changed",
+        ) from error
+    finally:
+        lock.release()
+
+
+def _rebuild(path: Path, damage: list[str]) -> Repair:
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    saved = path.with_name(f"{path.name}.damaged-{stamp}")
+    draft = path.with_name(f"{path.name}.repaired")
+    saved.mkdir(mode=0o700)
+    for suffix in ("", "-wal"):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(path.with_name(path.name + suffix), saved)
+    draft.unlink(missing_ok=True)
+    # Reading may change a file, so what is read is a second copy, in a folder of its own.
+    readable = saved / "copy"
+    shutil.copytree(saved, readable)
+    try:
+        repair = _salvage(readable / path.name, draft, Repair(damage, saved=saved.name), path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        shutil.rmtree(saved)
+        raise
+    shutil.rmtree(readable)
+    draft.chmod(path.stat().st_mode & 0o777)
+    for suffix in ("-wal", "-shm", ".sum"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    draft.replace(path)
+    return repair
+
+
+def _salvage(source_path: Path, draft: Path, repair: Repair, path: Path) -> Repair:
+    with closing(_open(source_path)) as source, closing(_open(draft)) as target:
+        source.execute("PRAGMA writable_schema = ON")  # otherwise nothing of a truncated file can be read
+        target.executescript(
+            f"BEGIN;{script('schema.sql')}"
+            f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {FORMAT_VERSION};COMMIT;"
+        )
+        return _Copying(source, target, repair).run(path)
+
+
+class _Copying:
+    """Copies the readable rows of all tables."""
+
+    def __init__(self, source: sqlite3.Connection, target: sqlite3.Connection, repair: Repair) -> None:
+        self._source = source
+        self._target = target
+        self._repair = repair
+        self._seed = 0
+
+    def run(self, path: Path) -> Repair:
+        repair = self._repair
+        self._target.execute("BEGIN")
+        for table, key in _BY_NUMBER.items():
+            self._copy(table, self._by_number(table, key))
+            if table == "job":
+                self._read_job(path)
+        for table in _BY_KEY:
+            self._copy(table, self._from_both_ends(table))
+        self._copy("seen_keys", self._by_fingerprint())
+        self._name_slots()
+        self._remember_waiting()
+        added, done = self._target.execute("SELECT added, done FROM job").fetchone()
+        repair.lost = max(0, added - done - sum(repair.kept[table] for table in REQUEST_TABLES))
+        self._target.execute("COMMIT")
+        return repair
+
+    def _read_job(self, path: Path) -> None:
+        found = self._target.execute("SELECT fingerprint_seed FROM job").fetchone()
+        if found is None:
+            raise FrontierError(
+                f"{path} cannot be repaired: the record of the job is lost",
+                remedy="restore the file from a copy, or start again with --fresh, which replaces the outputs",
+            )
+        self._seed = found[0] % 2**64
+
+    def _copy(self, table: str, rows: Iterator[Row]) -> None:
+        columns = [column[1] for column in self._target.execute(f"PRAGMA table_info({table})")]
+        insert = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - our own tables
+        kept, altered = 0, dict.fromkeys(self._repair.altered)
+        for row in rows:
+            if table in REQUEST_TABLES:
+                named = dict(zip(columns, row, strict=True))
+                if not matches(named["url"], named["record"], named["fingerprint"], self._seed):
+                    altered[str(named["url"])] = None
+                    continue
+            try:
+                kept += self._target.execute(insert, row).rowcount
+            except sqlite3.Error:  # such as a missing value: the row is damaged
+                self._miss(table)
+        self._repair.kept[table], self._repair.altered = kept, list(altered)
+
+    def _miss(self, table: str) -> None:
+        if table not in self._repair.incomplete:
+            self._repair.incomplete.append(table)
+
+    def _by_number(self, table: str, key: str) -> Iterator[Row]:
+        query = f"SELECT * FROM {table} NOT INDEXED WHERE {key} >= ? AND {key} < ? ORDER BY {key}"  # noqa: S608 - constants
+        return self._ranges(table, lambda low, high: self._source.execute(query, (low, high)), 0, 2**62)
+
+    def _by_fingerprint(self) -> Iterator[Row]:
+        query = "SELECT * FROM seen_keys WHERE fingerprint >= ? AND fingerprint < ?"
+
+        def read(low: int, high: int) -> Iterator[Row]:
+            bounds = (
+                low.to_bytes(5, "big")[1:],
+                high.to_bytes(5, "big")[1:] if high < 2**32 else b"\xff" * 17,
+            )
+            return self._source.execute(query, bounds)
+
+        return self._ranges("seen_keys", read, 0, 2**32)
+
+    def _ranges(
+        self, table: str, read: Callable[[int, int], Iterator[Row]], low: int, high: int
+    ) -> Iterator[Row]:
+        """Give the rows of a range of keys, some twice. A range that cannot be read is halved, down to single keys."""
+        open_ranges, failures = [(low, high)], 0
+        while open_ranges:
+            low, high = open_ranges.pop()
+            try:
+                yield from read(low, high)
+            except sqlite3.DatabaseError:
+                self._miss(table)
+                failures += 1
+                if high - low > 1 and failures < _MAX_FAILURES:
+                    middle = (low + high) // 2
+                    open_ranges += [(middle, high), (low, middle)]
+
+    def _from_both_ends(self, table: str) -> Iterator[Row]:
+        """Give the rows before the first and after the last page that cannot be read."""
+        keys = [column[1] for column in self._target.execute(f"PRAGMA table_info({table})") if column[5]]
+        for direction in ("ASC", "DESC"):
+            order = ", ".join(f'"{key}" {direction}' for key in keys)
+            try:
+                yield from self._source.execute(f"SELECT * FROM {table} ORDER BY {order}")  # noqa: S608 - our own tables
+            except sqlite3.DatabaseError:
+                self._miss(table)
+            else:
+                break
+
+    def _name_slots(self) -> None:
+        """Give the requests of slots that are lost a slot with the name of their host."""
+        names = {key: number for number, key in self._target.execute("SELECT id, key FROM slots")}
+        numbers = set(names.values())
+        for table in REQUEST_TABLES:
+            for slot, url in self._target.execute(f"SELECT slot, url FROM {table}").fetchall():  # noqa: S608 - constants
+                if slot in numbers:
+                    continue
+                host = urlsplit(url).hostname or ""
+                if host not in names:
+                    names[host] = max([0, *names.values()]) + 1
+                    self._target.execute("INSERT INTO slots (id, key) VALUES (?, ?)", (names[host], host))
+                self._target.execute(f"UPDATE {table} SET slot = ? WHERE slot = ?", (names[host], slot))  # noqa: S608 - constants
+                numbers = set(names.values())
+
+    def _remember_waiting(self) -> None:
+        """Make the fingerprints of all kept requests known, so that none is added again."""
+        prints = [
+            stored
+            for table in REQUEST_TABLES
+            for (stored,) in self._target.execute(f"SELECT fingerprint FROM {table} WHERE dedup = 1")  # noqa: S608 - constants
+        ]
+        on_disk = self._target.execute("SELECT seen_on_disk FROM job").fetchone()[0]
+        if on_disk:
+            rows = [(one, FOREVER) for one in prints]
+            self._target.executemany("INSERT OR IGNORE INTO seen_keys VALUES (?, ?)", rows)
+        else:
+            self._target.execute(
+                "INSERT INTO seen_log (kind, at, fingerprints) VALUES ('+', 0, ?)", (b"".join(prints),)
+            )

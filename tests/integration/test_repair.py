@@ -1,0 +1,137 @@
+"""Damaged frontier files: found before anything is fetched, and repaired; what is lost is told."""
+
+import random
+import re
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+
+import pytest
+
+from cli_command import SHOP, complaint, skitter, truth_of, urls_of
+from skitter.testing import GeneratedSite
+
+PAGES, FIRST = 60, 8
+
+
+@pytest.fixture
+def web():
+    return GeneratedSite(pages=PAGES, links_per_page=40, page_bytes=6000)
+
+
+@pytest.fixture
+def server(web, serve):
+    return serve(web)
+
+
+@pytest.fixture
+def folder(tmp_path, server):
+    """A folder with a job that is done in part."""
+    (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
+    run(tmp_path, "-s", f"max_pages={FIRST}")
+    return tmp_path
+
+
+def run(folder, *more):
+    result = skitter(
+        "run", "shop.py", "-o", "items.jsonl", "--no-robots", "--delay", 0, "--quiet", *more, cwd=folder
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def file_of(folder):
+    return folder / ".skitter/shop/frontier.db"
+
+
+def ask(folder, query):
+    with closing(sqlite3.connect(f"file:{file_of(folder)}?mode=ro&immutable=1", uri=True)) as file:
+        return file.execute(query).fetchall()
+
+
+def lost_in(result):
+    found = re.search(r"lost: ([\d,]+) requests", result.stderr)
+    return int(found[1].replace(",", "")) if found else 0
+
+
+def check_repaired(folder, web, server, lost):
+    """The job continues: nothing is doubled, and no more is missing than the repair has named."""
+    run(folder, "-s", "max_pages=100000")
+    stored = urls_of(folder / "items.jsonl")
+    assert max(Counter(stored).values()) == 1
+    missing = set(truth_of(web, server)) - set(stored)
+    assert len(missing) <= lost
+
+
+def test_a_sound_file_is_not_changed(folder):
+    before = file_of(folder).read_bytes()
+    result = skitter("repair", "shop", cwd=folder)
+    assert result.returncode == 0
+    assert "is sound" in result.stderr
+    assert file_of(folder).read_bytes() == before
+
+
+def test_a_changed_byte_in_a_request_is_found_before_the_next_run(folder, web, server):
+    (url,) = ask(folder, "SELECT url FROM queue ORDER BY seq DESC LIMIT 1")[0]
+    data = file_of(folder).read_bytes()
+    wrong = url[:-6] + ("0" if url[-6] != "0" else "1") + url[-5:]
+    assert data.count(url.encode()) == 1
+    file_of(folder).write_bytes(data.replace(url.encode(), wrong.encode()))
+    refusal = complaint("resume", "shop", cwd=folder)
+    assert "is damaged" in refusal
+    assert "skitter repair" in refusal
+    result = skitter("repair", "shop", cwd=folder)
+    assert result.returncode == 1
+    assert f"unreadable request: {wrong}" in result.stderr
+    assert lost_in(result) == 1
+    check_repaired(folder, web, server, lost=1)
+
+
+def test_a_page_of_the_file_that_is_overwritten_loses_only_its_requests(folder, web, server):
+    (page_size,), (waiting,) = (
+        ask(folder, "PRAGMA page_size")[0],
+        ask(folder, "SELECT count(*) FROM queue")[0],
+    )
+    (url,) = ask(folder, "SELECT url FROM queue ORDER BY seq LIMIT 1 OFFSET 20")[0]
+    data = bytearray(file_of(folder).read_bytes())
+    start = data.index(url.encode()) // page_size * page_size
+    data[start : start + page_size] = random.Random(1).randbytes(page_size)
+    file_of(folder).write_bytes(data)
+    assert "is damaged" in complaint("resume", "shop", cwd=folder)
+    result = skitter("repair", "shop", cwd=folder)
+    assert result.returncode == 1, result.stderr
+    assert 0 < lost_in(result) < waiting
+    assert ask(folder, "PRAGMA integrity_check") == [("ok",)]
+    check_repaired(folder, web, server, lost_in(result))
+
+
+def test_a_truncated_file_is_found_and_what_is_readable_is_kept(folder, web, server):
+    size = file_of(folder).stat().st_size
+    with file_of(folder).open("r+b") as file:
+        file.truncate(size * 2 // 3)
+    assert "is damaged" in complaint("resume", "shop", cwd=folder)
+    result = skitter("repair", "shop", cwd=folder)
+    assert result.returncode == 1, result.stderr
+    saved = next(file_of(folder).parent.glob("frontier.db.damaged-*"))
+    assert (saved / "frontier.db").stat().st_size == size * 2 // 3
+    assert ask(folder, "PRAGMA integrity_check") == [("ok",)]
+    run(folder, "-s", "max_pages=100000")
+    assert set(urls_of(folder / "items.jsonl")) <= set(truth_of(web, server))
+
+
+def test_a_file_without_the_record_of_its_job_is_left_as_it_is(folder):
+    file_of(folder).write_bytes(b"\0" * file_of(folder).stat().st_size)
+    before = file_of(folder).read_bytes()
+    result = skitter("repair", "shop", cwd=folder)
+    assert result.returncode == 2
+    assert file_of(folder).read_bytes() == before
+    assert not list(file_of(folder).parent.glob("frontier.db.damaged-*"))
+
+
+def test_an_older_copy_of_the_file_is_accepted(folder, web, server):
+    older = folder / "older.db"
+    shutil.copy(file_of(folder), older)
+    run(folder, "-s", f"max_pages={3 * FIRST}")
+    shutil.copy(older, file_of(folder))
+    run(folder, "-s", "max_pages=100000")
+    assert set(urls_of(folder / "items.jsonl")) == set(truth_of(web, server))
