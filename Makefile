@@ -73,7 +73,7 @@ test: lint
 	$(BIN)/python -m pytest --quiet -m "not ($(SHARED))" || [ $$? -eq 5 ]
 
 chaos: $(VENV)/.installed
-	SKITTER_BROWSER_KILLS=100 SKITTER_CHAOS_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --quiet -m chaos tests/chaos
+	SKITTER_CHAOS_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --quiet -m chaos tests/chaos
 	SKITTER_EXPLORER_STEPS=5000 $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) tests/contract/test_frontier_explorer.py
 
 fuzz: $(VENV)/.installed

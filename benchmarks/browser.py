@@ -8,6 +8,7 @@ CPU time is that of all processes of a crawl: this process is their reaper, so n
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -130,7 +131,7 @@ def run_one(crawler, folder, watch):
 
 
 def watched(crawl, folder):
-    """Measure the memory of the browser's processes while the crawl runs: (items, bytes)."""
+    """Measure the memory of the driver and the browser while the crawl runs: (items, bytes)."""
     curve = []
     while crawl.poll() is None:
         time.sleep(0.5)
@@ -138,23 +139,24 @@ def watched(crawl, folder):
             Path(folder).rglob("*.jsonl*")
         )
         items = sum(path.read_bytes().count(b"\n") for path in parts)
-        curve.append((items, browser_memory()))
+        curve.append((items, memory_below(crawl.pid)))
     return curve
 
 
-def browser_memory():
-    """The proportional memory of all Chromium processes below this one."""
-    total = 0
+def memory_below(pid):
+    """The proportional memory of the processes below one: driver, keeper and browser."""
+    parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (entry / "cmdline").read_bytes()
-            if b"chrom" in line.split(b"\0")[0].lower():
-                rollup = (entry / "smaps_rollup").read_text()
-                total += next(
-                    int(row.split()[1]) * 1024 for row in rollup.splitlines() if row.startswith("Pss:")
-                )
-        except (OSError, StopIteration):
-            continue
+        with contextlib.suppress(OSError):
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    below = {pid}
+    while more := {one for one, parent in parents.items() if parent in below} - below:
+        below |= more
+    total = 0
+    for one in below - {pid}:
+        with contextlib.suppress(OSError, StopIteration):
+            rows = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            total += next(int(row.split()[1]) * 1024 for row in rows if row.startswith("Pss:"))
     return total
 
 

@@ -11,7 +11,7 @@ import pytest
 from browsers import all_gone, descendants, kill, require_browser
 from crawl_harness import CrawlHarness, Scripted
 from sites.javascript import WORDS, hostile_site, javascript_site
-from skitter import Request, Spider
+from skitter import Collector, Request, Spider
 from skitter.browser.adaptive import read_rules, reset_rules
 from skitter.browsing import Click, Evaluate, Fill, InfiniteScroll, LoadMore, Pdf, Screenshot, Wait
 from skitter.testing import Answer
@@ -127,7 +127,8 @@ async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path, other_
     ]
     fine = ["/ok", "/sub", "/worker", "/download", "/noise"]
     requests = [
-        Request(url(path), timeout=60 if path == "/memory" else 8, max_retries=0) for path in paths
+        Request(url(path), timeout=8 if expected.get(path) == "timeout" else 60, max_retries=0)
+        for path in paths
     ] + [Request(url(path)) for path in fine]
     spider = spider_of(requests, texts("h1::text"))
     ran = await CrawlHarness(
@@ -194,6 +195,46 @@ async def test_a_callback_can_use_the_page_which_is_closed_afterwards(serve, tmp
     assert found.keys() == {"js/1", "pictures"}
     assert found["js/1"] == ["page 1"]
     assert await asyncio.to_thread(first_bytes, found["pictures"]) == [b"\x89PNG", b"\x89PNG", b"%PDF"]
+    assert all(page.is_closed() for page in held)
+
+
+async def test_a_collector_gets_the_open_page_which_is_closed_afterwards(serve, tmp_path):
+    url = serve(javascript_site).url_of
+    crawler, held, order = Collector(), [], []
+    crawler.on_html("h1", lambda element: order.append("html"))
+
+    @crawler.on_page
+    async def look(response, page):
+        order.append("page")
+        held.append(page)
+        if page_of(response) == "js/2":
+            response.request.abort()
+        if page_of(response) == "js/3":
+            raise ValueError
+        yield {
+            "page": page_of(response),
+            "texts": [await page.evaluate("document.querySelector('h1').textContent")],
+        }
+
+    @crawler.on_response
+    def begin(response):
+        order.append(page_of(response))
+
+    for number in (1, 2, 3):
+        crawler.visit(url(f"/js/{number}"), fetcher="browser")
+    crawler.visit(url("/server/1"))
+    spider = crawler.__spider__("crawler", "test")()
+    ran = await CrawlHarness(spider, tmp_path, **BROWSER | {"fetcher": "http", "concurrency": 1}).run()
+    assert list(ran.letters) == ["/js/3"]
+    assert sorted((item["page"], *item["texts"]) for item in ran.items) == [
+        ("js/1", "page 1"),
+        ("js/2", "page 2"),
+    ]
+    assert sorted(order) == sorted(
+        ["js/1", "page", "html", "js/2", "page", "js/3", "page", "server/1", "html"]
+    ), "not called over HTTP, nor is anything after an abort"
+    assert order[order.index("js/1") :][:3] == ["js/1", "page", "html"]
+    assert len(held) == 3
     assert all(page.is_closed() for page in held)
 
 

@@ -169,6 +169,10 @@ async def test_the_first_rule_that_matches_decides_unless_the_request_does():
     assert [response.text for response in responses] == ["browser", "http", "http", "browser"]
     assert responses[0].request.browsing == Browsing(wait_for="h1")
     assert responses[2].request.browsing is None
+    own = {"wait_for": "p", "keep_page": True}
+    rules[0]["browsing"] |= {"wait_until": "commit"}
+    responses, _ = await routed(rules, Request(URL, browsing=own))
+    assert responses[0].request.browsing == Browsing(wait_until="commit", wait_for="p", keep_page=True)
 
 
 @pytest.mark.parametrize(

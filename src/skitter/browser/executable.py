@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import stat
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from skitter.errors import UsageError
+from skitter.errors import SettingsError, UsageError
 from skitter.settings import Settings
 
 log = logging.getLogger("skitter.browser")
@@ -20,6 +22,8 @@ _NAMES = (
 """Programs in the order of preference: the headless shell needs about half the CPU of the whole browser."""
 _MACOS = ("/Applications/Chromium.app/Contents/MacOS/Chromium",
           "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")  # fmt: skip
+_HELPERS = ("/usr/lib/chromium/chrome-sandbox", "/opt/google/chrome/chrome-sandbox")
+_CAP_SYS_ADMIN = 21
 INSTALL = "apt install chromium-headless-shell, or set browser_executable"
 """Remedy for a missing browser."""
 
@@ -40,6 +44,8 @@ _FEATURES_OFF = (
     "IsolateOrigins", "site-per-process", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints", "PaintHolding",
     "PreconnectToSearch", "PreloadTopChromeWebUI", "ProactivelySwapBrowsingInstance", "RenderDocument", "SpareRendererForSitePerProcess",
     "Translate", "WebOTP",
+    # two renderers for each window, which show suggestions of the address bar
+    "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup", "WebUIOmniboxPopup",
 )  # fmt: skip
 FLAGS = (
     "--headless", "--remote-debugging-pipe", "--no-startup-window", "--no-first-run", "--no-default-browser-check",
@@ -86,16 +92,70 @@ def check_installed(settings: Settings) -> None:
         find_executable(settings)
 
 
-def is_sandboxed(settings: Settings) -> bool:
-    """Return whether the browser runs in its sandbox."""
-    return settings.browser_sandbox and os.geteuid() != 0
+_UNSUPPORTED = {
+    "ca_file": 'add the authority for the user of the worker (certutil -d "sql:$HOME/.pki/nssdb" -A -t C -n NAME -i FILE),'
+    " or name the hosts in unverified_hosts",
+    "client_cert": "fetch these pages by HTTP",
+    "client_key": "fetch these pages by HTTP",
+}
+"""Settings of HTTP fetches that Chromium has no equivalent of, with remedies."""
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise :class:`~skitter.errors.SettingsError` for a setting of HTTP fetches that a browser cannot obey."""
+    wanted = [name for name in _UNSUPPORTED if getattr(settings, name)]
+    if wanted:
+        raise SettingsError(
+            f"pages in the browser cannot use {wanted[0]}", remedy=_UNSUPPORTED[wanted[0]], field=wanted[0]
+        )
+    if not settings.reuse_connections:
+        raise SettingsError(
+            "pages in the browser reuse connections",
+            remedy="leave out reuse_connections, or fetch these pages by HTTP",
+            field="reuse_connections",
+        )
+    if settings.browser_url and not settings.http2:
+        raise SettingsError(
+            "http2 cannot be changed in a running browser",
+            remedy="start it with --disable-http2, and leave out http2",
+            field="http2",
+        )
+
+
+def sandbox_obstacle(settings: Settings) -> str:
+    """Return why the browser runs without its sandbox; empty if it has it. Starts a process."""
+    if not settings.browser_sandbox:
+        return "browser_sandbox is off"
+    if os.geteuid() == 0:
+        return "Chromium refuses it for the root user"
+    if sys.platform == "linux" and not (_may_make_namespaces() or _may_use_helper()):
+        return "the system forbids user namespaces, as the default profile of Docker does"
+    return ""
+
+
+def _may_make_namespaces() -> bool:
+    attempt = "import ctypes, os; os._exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"  # CLONE_NEWUSER
+    command = [sys.executable, "-I", "-S", "-c", attempt]
+    return subprocess.run(command, check=False).returncode == 0  # noqa: S603 - this interpreter, with a text of ours
+
+
+def _may_use_helper() -> bool:
+    """Return whether the browser's setuid program is there, and has the rights that it needs."""
+    fields = dict(
+        line.split(":\t", 1)
+        for line in Path("/proc/self/status").read_text("ascii").splitlines()
+        if ":\t" in line
+    )
+    if fields.get("NoNewPrivs") == "1" or not int(fields["CapBnd"], 16) >> _CAP_SYS_ADMIN & 1:
+        return False
+    return any(Path(path).exists() and Path(path).stat().st_mode & stat.S_ISUID for path in _HELPERS)
 
 
 def sandbox_flags(settings: Settings) -> list[str]:
-    """Return the flags that switch the sandbox off, where the settings or the user require it, with a warning."""
-    if is_sandboxed(settings):
+    """Return the flags that switch the sandbox off, where the settings, the user or the system require it, with a warning."""
+    reason = sandbox_obstacle(settings)
+    if not reason:
         return []
-    reason = "browser_sandbox is off" if os.geteuid() != 0 else "Chromium refuses it for the root user"
     log.warning("the browser runs without its sandbox: %s", reason)
     return ["--no-sandbox"]
 
@@ -106,6 +166,7 @@ def command(settings: Settings, folder: str) -> list[str]:
     heap = max(64, settings.page_memory // 1024 // 1024)
     return [
         "-I", "-S", keeper, folder, find_executable(settings), *FLAGS, *sandbox_flags(settings),
+        *(() if settings.http2 else ("--disable-http2",)),
         f"--user-data-dir={folder}/profile", f"--js-flags=--max-old-space-size={heap}",
     ]  # fmt: skip
 

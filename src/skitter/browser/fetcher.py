@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from skitter.browser.errors import BrowserGone, PageCrashed, PageLimit, first_line, is_gone, network_error
-from skitter.browser.executable import check_installed
+from skitter.browser.executable import check_installed, check_settings
 from skitter.browser.pool import ContextPool, TabContext
 from skitter.browser.process import BrowserProcess
 from skitter.browser.tab import PageLoad, Tab
@@ -35,8 +35,10 @@ from skitter.fetch.contract import (
 )
 from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.proxy_routes import ProxyRoutes
+from skitter.fetch.resolver import Resolver, make_resolver
 from skitter.request import Request
 from skitter.response import Response
+from skitter.secrets import authorizations
 from skitter.web.urls import normalize
 
 log = logging.getLogger("skitter.browser")
@@ -57,6 +59,8 @@ class BrowserFetcher:
         self._settings = settings = context.settings
         self._guard = context.guard
         self._proxies = ProxyRoutes(settings.proxy, os.environ)
+        self._authorizations = authorizations(settings.credentials)
+        self._resolver: Resolver | None = None
         self.capabilities = FetcherCapabilities(
             shows_headers=True, renders_pages=True, concurrency=settings.browser_pages
         )
@@ -74,10 +78,16 @@ class BrowserFetcher:
         self._users = 0
 
     async def open(self) -> None:
-        """Check that the browser is installed. Raises :class:`~skitter.errors.UsageError`."""
+        """Check that the browser is installed, and that it can obey the settings.
+
+        Raises :class:`~skitter.errors.UsageError` and :class:`~skitter.errors.SettingsError`.
+        """
+        check_settings(self._settings)
+        await asyncio.to_thread(check_installed, self._settings)
         self._users += 1
         self._closed = False
-        await asyncio.to_thread(check_installed, self._settings)
+        if self._resolver is None:
+            self._resolver = make_resolver(self._settings)
 
     async def close(self) -> None:
         """End the browser, with all pages, when all users of the fetcher have closed it."""
@@ -95,6 +105,9 @@ class BrowserFetcher:
         await asyncio.gather(*self._running, return_exceptions=True)
         if self._pool is not None:
             await self._pool.close()
+        resolver, self._resolver = self._resolver, None
+        if resolver is not None:
+            await resolver.close()
 
     async def fetch(
         self,
@@ -195,7 +208,9 @@ class BrowserFetcher:
                 self._start(self._end(process, pool))
             self._process = process = await BrowserProcess.start(self._settings)
             self._processes.add(process)
-            self._pool = pool = ContextPool(process, self._settings, self._guard)
+            self._pool = pool = ContextPool(
+                process, self._settings, self._authorizations, self._guard, self._resolver
+            )
             if self._monitor is None:
                 self._monitor = asyncio.create_task(self._watch_memory())
             return process, pool

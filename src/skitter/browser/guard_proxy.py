@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import struct
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from skitter.fetch.address_guard import AddressGuard, forbidden
 from skitter.fetch.contract import ConnectError, FetchError, UnresolvedHost
+from skitter.fetch.resolver import Resolver
 
 _MAX_HEAD = 256 * 1024
 _BLOCK = 64 * 1024
@@ -25,11 +27,13 @@ class GuardProxy:
     """One listening port. ``guard`` decides about addresses.
 
     ``connect_timeout``: time limit for name resolution and connecting together, in seconds.
+    ``resolver``: looks up names. ``None``: the system does.
     """
 
-    def __init__(self, guard: AddressGuard, connect_timeout: float) -> None:
+    def __init__(self, guard: AddressGuard, connect_timeout: float, resolver: Resolver | None = None) -> None:
         self._guard = guard
         self._timeout = connect_timeout
+        self._resolver = resolver
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self.received = 0
@@ -115,14 +119,16 @@ class GuardProxy:
         ).encode("ascii")
 
     async def _relay(self, source: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
+        try:
             while block := await source.read(_BLOCK):
                 self.received += len(block)
                 if self.on_receive is not None:
                     self.on_receive()
                 writer.write(block)
                 await writer.drain()
-        writer.close()
+            writer.close()
+        except OSError:
+            _reset(writer)  # a regular end would make a body without a length look complete
 
     async def _connect(self, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, _, port = address.rpartition(":")
@@ -130,8 +136,10 @@ class GuardProxy:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeout):
-                answers = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-                ips = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+                ips = [] if self._resolver is None else await self._resolver.addresses_of(host)
+                if not ips:
+                    answers = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+                    ips = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
                 allowed = [ip for ip in ips if self._guard.allows(ip)]
                 if not allowed:
                     await self._guard.learn()
@@ -201,6 +209,13 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     while block := await reader.read(_BLOCK):
         writer.write(block)
         await writer.drain()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close a connection with RST."""
+    sock: socket.socket = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 async def _end(upstream: asyncio.StreamWriter | None, relaying: asyncio.Task[None] | None) -> None:

@@ -35,8 +35,8 @@ def main() -> None:
     os.rename(draft, os.path.join(folder, GROUP))  # noqa: PTH104, PTH118 - see above
     worker_ended, status = False, None
     while status is None and not worker_ended and os.getppid() == driver:
-        readable, _, _ = select.select([lifeline], [], [], _POLL_INTERVAL)
-        worker_ended = bool(readable)  # nothing is ever written, so this is the end of the file
+        select.select([lifeline], [], [], _POLL_INTERVAL)
+        worker_ended = has_ended(lifeline)
         found, code = os.waitpid(browser, os.WNOHANG)
         status = code if found else None
     if status is None:
@@ -47,6 +47,17 @@ def main() -> None:
             os.kill(driver, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
+
+
+def has_ended(lifeline: int) -> bool:
+    """Return whether no process holds the FIFO open for writing. Nothing is ever written to it.
+
+    ``select`` does not tell: it never reports the end of a worker that was killed before the FIFO was opened here.
+    """
+    try:
+        return os.read(lifeline, 1) == b""
+    except BlockingIOError:
+        return False
 
 
 def _start(program: str, command: list[str]) -> int:

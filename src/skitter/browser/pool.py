@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from skitter.browser.guard_proxy import GuardProxy
@@ -12,6 +13,8 @@ from skitter.browser.process import BrowserProcess
 from skitter.browser.tab import Tab
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import UnsendableRequest
+from skitter.fetch.resolver import Resolver
+from skitter.fetch.tls import is_unverified
 from skitter.request import Request
 from skitter.settings import Settings
 
@@ -21,8 +24,15 @@ if TYPE_CHECKING:
 _MAX_CONTEXTS = 64
 """Number of contexts of named sessions that are kept; the least recently used one is closed first."""
 
-Identity = tuple[str, str, str]
-"""Session, proxy and user agent."""
+
+class Identity(NamedTuple):
+    """What the requests of a context have in common."""
+
+    session: str
+    proxy: str
+    user_agent: str
+    is_verified: bool
+    """Whether certificates are verified."""
 
 
 class TabContext:
@@ -39,10 +49,19 @@ class TabContext:
 class ContextPool:
     """The contexts of one browser: one for each named session, and one for each tab without a session."""
 
-    def __init__(self, process: BrowserProcess, settings: Settings, guard: AddressGuard) -> None:
+    def __init__(
+        self,
+        process: BrowserProcess,
+        settings: Settings,
+        authorizations: Mapping[str, str],
+        guard: AddressGuard,
+        resolver: Resolver | None,
+    ) -> None:
         self._process = process
         self._settings = settings
+        self._authorizations = authorizations
         self._guard = guard
+        self._resolver = resolver
         self._named: OrderedDict[Identity, asyncio.Task[TabContext]] = OrderedDict()
         self._free: list[TabContext] = []
         """Contexts without a session whose tab is idle."""
@@ -51,13 +70,13 @@ class ContextPool:
     async def take(self, request: Request) -> tuple[TabContext, Tab]:
         """Return an idle tab for a request, or open one."""
         identity = _identity(request, self._settings)
-        context = await (self._named_context(identity) if identity[0] else self._free_context(identity))
+        context = await (self._named_context(identity) if identity.session else self._free_context(identity))
         context.used += 1
         try:
             tab = (
                 context.idle.pop()
                 if context.idle
-                else await Tab.open(context.context, self._settings, context.proxy)
+                else await Tab.open(context.context, self._settings, self._authorizations, context.proxy)
             )
         except BaseException:
             context.used -= 1
@@ -87,17 +106,21 @@ class ContextPool:
         return await self._create(identity)
 
     async def _create(self, identity: Identity) -> TabContext:
-        _, proxy_url, user_agent = identity
         proxy: GuardProxy | None = None
-        if proxy_url:
-            given = _proxy_options(proxy_url)
+        if identity.proxy:
+            given = _proxy_options(identity.proxy)
         else:
-            proxy = GuardProxy(self._guard, self._settings.connect_timeout)
+            proxy = GuardProxy(self._guard, self._settings.connect_timeout, self._resolver)
             given = {"server": await proxy.open()}
-        context = await self._process.browser.new_context(
-            proxy=cast("ProxySettings", given), user_agent=user_agent, service_workers="block", accept_downloads=False,
-            ignore_https_errors=not self._settings.verify_tls,
-        )  # fmt: skip
+        try:
+            context = await self._process.browser.new_context(
+                proxy=cast("ProxySettings", given), user_agent=identity.user_agent, service_workers="block",
+                accept_downloads=False, ignore_https_errors=not identity.is_verified,
+            )  # fmt: skip
+        except BaseException:
+            if proxy is not None:
+                await proxy.close()
+            raise
         made = TabContext(context, identity, proxy)
         self._open.add(made)
         return made
@@ -106,13 +129,13 @@ class ContextPool:
         """Take back a tab that can be used again."""
         context.used -= 1
         context.idle.append(tab)
-        if not context.identity[0]:
+        if not context.identity.session:
             self._free.append(context)
 
     async def discard(self, context: TabContext, tab: Tab) -> None:
         """Close a tab, and its context if no session needs it."""
         context.used -= 1
-        if context.identity[0]:
+        if context.identity.session:
             await tab.page.close()
         else:
             await self._close(context)
@@ -137,7 +160,8 @@ def _identity(request: Request, settings: Settings) -> Identity:
         (value for name, value in request.headers.items() if name.lower() == "user-agent"),
         settings.user_agent,
     )
-    return request.session, request.proxy or "", agent
+    is_verified = settings.verify_tls and not is_unverified(request.url, settings.unverified_hosts)
+    return Identity(request.session, request.proxy or "", agent, is_verified)
 
 
 def _proxy_options(url: str) -> dict[str, str]:

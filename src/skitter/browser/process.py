@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.browser.errors import BrowserGone, first_line
 from skitter.browser.executable import command, interpreter
-from skitter.browser.keeper import GROUP, LIFELINE
+from skitter.browser.keeper import GROUP, LIFELINE, has_ended
 from skitter.errors import UsageError
 from skitter.settings import Settings
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.browser")
 
 _START_TIMEOUT = 30.0
-_CLOSE_TIMEOUT = 5.0
+_CLOSE_TIMEOUT = 2.0
+_FOLDER_PREFIX = "skitter-browser-"
 _MAX_TEMPORARY = 30
 """Longest name of a folder for temporary files in which a browser can start."""
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -58,12 +59,13 @@ class BrowserProcess:
         """
         playwright = await asyncio.to_thread(_load_playwright)
         folder, lifeline = ("", -1) if settings.browser_url else await asyncio.to_thread(_make_folder)
-        manager = playwright()
-        driver = None
+        starting = asyncio.ensure_future(playwright().start())
         try:
             async with asyncio.timeout(_START_TIMEOUT):
                 with _temporary_files_in(folder):
-                    driver = await manager.start()
+                    driver = await asyncio.shield(
+                        starting
+                    )  # Playwright forgets a driver whose start is cancelled
                 if settings.browser_url:
                     browser = await driver.chromium.connect_over_cdp(settings.browser_url)
                 else:
@@ -79,11 +81,11 @@ class BrowserProcess:
         except BaseException as error:
             if lifeline >= 0:
                 os.close(lifeline)
-            if driver is not None:
-                with contextlib.suppress(Exception):
-                    await asyncio.wait_for(driver.stop(), _CLOSE_TIMEOUT)
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True) if folder else None
-            if isinstance(error, UsageError) or not isinstance(error, Exception):
+            ending = asyncio.ensure_future(_end_failed_start(starting, folder))
+            if not isinstance(error, Exception):
+                raise  # at once: who cancels the start need not wait for the end of the driver
+            await asyncio.wait({ending}, timeout=_CLOSE_TIMEOUT)
+            if isinstance(error, UsageError):
                 raise
             raise BrowserGone(
                 f"the browser does not start: {first_line(error)}", remedy="run `skitter doctor --start`"
@@ -118,29 +120,33 @@ class BrowserProcess:
         return [pid for pid, size in sizes.items() if size > limit and _is_renderer(pid)]
 
     async def close(self) -> None:
-        """End the browser and the driver; kill them if they do not end by themselves. Safe to call twice."""
+        """Kill the browser, and end the driver. Safe to call twice.
+
+        The profile is deleted, so nothing would be gained by waiting for a browser that closes by itself.
+        """
         if self._driver is None:
             return
         driver, self._driver = self._driver, None
         self.ended.set()
+        if self._lifeline >= 0:
+            await asyncio.to_thread(self._kill_browser)
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT):
-                if self._folder:
-                    await self.browser.close()
                 await driver.stop()
         except Exception as error:  # noqa: BLE001 - whatever a broken driver raises
-            log.info("the browser did not close by itself: %s", first_line(error))
-        await asyncio.to_thread(self._kill)
+            log.info("the driver of the browser did not end by itself: %s", first_line(error))
+        if self._lifeline >= 0:
+            await asyncio.to_thread(self._clean_up)
 
-    def _kill(self) -> None:
-        """Kill the remaining processes, and delete the profile. The end of the lifeline has the same effect, a moment later."""
-        if self._lifeline < 0:
-            return
-        os.close(self._lifeline)
-        self._lifeline = -1
+    def _kill_browser(self) -> None:
         if os.path.exists(self._folder):  # noqa: PTH110 - the keeper is still there: the group is its own
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)
+
+    def _clean_up(self) -> None:
+        """Kill a driver that hangs, and delete the profile."""
+        os.close(self._lifeline)
+        self._lifeline = -1
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if _is_child(self._driver_pid):
                 os.kill(self._driver_pid, signal.SIGKILL)
@@ -150,13 +156,23 @@ class BrowserProcess:
             time.sleep(0.01)
 
 
+async def _end_failed_start(starting: asyncio.Future[Any], folder: str) -> None:
+    """End the driver of a browser that was not started. Its lifeline has ended, so a keeper ends by itself."""
+    with contextlib.suppress(Exception):  # the driver did not start, or was killed
+        await (await starting).stop()
+    if folder:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
 class _DriverEnded(logging.Filter):
     """Hides what asyncio logs about the calls that were in progress when a driver was killed; their callers know."""
+
+    _TEXTS = ("Connection closed while reading from the driver", "the handler is closed")
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record."""
         error = record.exc_info[1] if record.exc_info else None
-        return "Connection closed while reading from the driver" not in str(error)
+        return not any(text in str(error) for text in self._TEXTS)
 
 
 def _load_playwright() -> Any:
@@ -170,10 +186,26 @@ def _make_folder() -> tuple[str, int]:
     """Create the folder of a profile and its lifeline. Return the folder and the end that this process holds open."""
     # The browser makes a socket below, whose path may have about a hundred characters.
     short = "/tmp" if len(tempfile.gettempdir()) > _MAX_TEMPORARY and os.access("/tmp", os.W_OK) else None  # noqa: S108 - mkdtemp is safe
-    folder = tempfile.mkdtemp(prefix="skitter-browser-", dir=short)
+    folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=short)
+    _delete_left_folders(Path(folder).parent)
     fifo = str(Path(folder) / LIFELINE)
     os.mkfifo(fifo, 0o600)
     return folder, os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
+
+
+def _delete_left_folders(parent: Path) -> None:
+    """Delete the folders of workers that were killed before a keeper ran, or together with it."""
+    for folder in parent.glob(_FOLDER_PREFIX + "*"):
+        with contextlib.suppress(OSError):  # it is of another user, or just deleted
+            lifeline = os.open(
+                folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK
+            )  # fails before the FIFO is made
+            try:
+                is_left = has_ended(lifeline)
+            finally:
+                os.close(lifeline)
+            if is_left:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 _DRIVER_ENDED = _DriverEnded()  # one filter, which can be added only once
@@ -194,14 +226,13 @@ def _temporary_files_in(folder: str) -> Iterator[None]:
 
 
 def _read_group(folder: str) -> tuple[int, int, int]:
-    deadline = time.monotonic() + _START_TIMEOUT
+    """Return the process group, the browser and the driver. Raises FileNotFoundError if the keeper has ended."""
     while True:
         try:
             group, main, driver = Path(folder, GROUP).read_text("ascii").split()
             return int(group), int(main), int(driver)
-        except FileNotFoundError:
-            if time.monotonic() > deadline:
-                raise
+        except FileNotFoundError:  # the browser has answered a moment before its keeper continues
+            os.stat(Path(folder, LIFELINE))  # noqa: PTH116 - raises the same error when the keeper has deleted the folder
             time.sleep(0.005)
 
 

@@ -9,7 +9,7 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urldefrag
 
@@ -26,8 +26,16 @@ from skitter.browser.errors import (
     network_error,
 )
 from skitter.browser.guard_proxy import GuardProxy
-from skitter.browsing import Browsing, Click, Press, Wait, remaining
-from skitter.fetch.contract import Aborted, BodyTooLarge, FetchError, HeaderHook, SendPermit, TooLate
+from skitter.browsing import Browsing, Click, Press, Wait, WaitUntil, remaining
+from skitter.fetch.contract import (
+    Aborted,
+    BodyTooLarge,
+    Disconnected,
+    FetchError,
+    HeaderHook,
+    SendPermit,
+    TooLate,
+)
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
@@ -89,6 +97,12 @@ class PageLoad:
         """URL of a navigation that the page has announced."""
         self.actions_done = 0
         self.in_callback = False
+        self.is_committed = False
+        """Whether the tab shows the document."""
+        self.is_parsed = False
+        """Whether the parser has reached the end of the document."""
+        self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Set when a script of the page has ended its loading, which the browser does not report as loaded."""
         self.captured: dict[str, Any] = {}
         self.first_byte = 0
 
@@ -145,13 +159,20 @@ class Tab:
     """One page of the browser. Create it with :meth:`open`."""
 
     def __init__(
-        self, page: Page, session: CDPSession, frame: str, settings: Settings, proxy: GuardProxy | None
+        self,
+        page: Page,
+        session: CDPSession,
+        frame: str,
+        settings: Settings,
+        authorizations: Mapping[str, str],
+        proxy: GuardProxy | None,
     ) -> None:
         self.page = page
         self._session = session
         self._frame = frame
         """Id of the main frame, which lasts as long as the page."""
         self._settings = settings
+        self._authorizations = authorizations
         self._proxy = proxy
         self._blocked = frozenset(name.lower() for name in settings.blocked_resources)
         self._load: PageLoad | None = None
@@ -165,10 +186,18 @@ class Tab:
         session.on("Fetch.requestPaused", self._on_paused)
         session.on("Page.windowOpen", self._on_popup)
         session.on("Page.frameScheduledNavigation", self._on_scheduled)
+        session.on("Page.frameNavigated", self._on_committed)
+        session.on("Page.domContentEventFired", self._on_parsed)
+        session.on("Page.frameStoppedLoading", self._on_stopped)
 
     @classmethod
-    async def open(cls, context: Any, settings: Settings, proxy: GuardProxy | None) -> Tab:
-        """Open a tab in a context of the browser."""
+    async def open(
+        cls, context: Any, settings: Settings, authorizations: Mapping[str, str], proxy: GuardProxy | None
+    ) -> Tab:
+        """Open a tab in a context of the browser.
+
+        ``authorizations``: value of the ``Authorization`` header, by origin.
+        """
         page = await context.new_page()
         session = await context.new_cdp_session(page)
         tree, *_ = await asyncio.gather(
@@ -180,7 +209,7 @@ class Tab:
                               {"urlPattern": "*", "resourceType": "Document", "requestStage": "Response"}]},
             ),
         )  # fmt: skip
-        return cls(page, session, tree["frameTree"]["frame"]["id"], settings, proxy)
+        return cls(page, session, tree["frameTree"]["frame"]["id"], settings, authorizations, proxy)
 
     # --- a request -------------------------------------------------------------------------------------
 
@@ -213,7 +242,7 @@ class Tab:
         browsing, page = load.browsing, self.page
         until = browsing.wait_until or self._settings.wait_until
         try:
-            await load.race(page.goto(load.request.url, wait_until=until, timeout=0))
+            await load.race(self._go_to(load, until))
         except _Ended:
             raise
         except Exception as error:
@@ -235,6 +264,16 @@ class Tab:
             load.announced = load.announced or load.url
         await load.settle()
         return html
+
+    async def _go_to(self, load: PageLoad, until: WaitUntil) -> None:
+        going = asyncio.ensure_future(self.page.goto(load.request.url, wait_until=until, timeout=0))
+        going.add_done_callback(_retrieve)
+        waiting: set[asyncio.Future[Any]] = {going, load.stopped}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if going.done():
+            going.result()
+        else:
+            going.cancel()
 
     @staticmethod
     async def _step(load: PageLoad, work: Coroutine[Any, Any, Result], name: str) -> Result:
@@ -360,6 +399,33 @@ class Tab:
             is_place = "#" in url and urldefrag(url)[0] == load.url
             load.announced = load.announced if is_place else url
 
+    def _on_committed(self, event: dict[str, Any]) -> None:
+        load, frame = self._load, event["frame"]
+        if load is not None and frame["id"] == self._frame and frame["url"].startswith(("http:", "https:")):
+            load.is_committed = True
+
+    def _on_parsed(self, _event: dict[str, Any]) -> None:
+        if self._load is not None and self._load.is_committed:
+            self._load.is_parsed = True
+
+    def _on_stopped(self, event: dict[str, Any]) -> None:
+        load = self._load
+        if load is not None and event["frameId"] == self._frame and load.is_committed and not load.is_parsed:
+            self._start(self._judge_stop(load))
+
+    async def _judge_stop(self, load: PageLoad) -> None:
+        """Decide about a document that has stopped loading before its end.
+
+        If the connection broke, the browser leaves it in the state "loading". Otherwise a script has stopped it, or started
+        a navigation that led to no document.
+        """
+        with contextlib.suppress(Exception):  # the page is gone, which other events report
+            found = await self._session.send("Runtime.evaluate", {"expression": "document.readyState"})
+            if found["result"]["value"] == "loading":
+                load.end(Disconnected("the connection closed before the end of the document"))
+            elif not load.stopped.done():
+                load.stopped.set_result(None)
+
     # --- requests of the page --------------------------------------------------------------------------
 
     def _on_paused(self, event: dict[str, Any]) -> None:
@@ -384,6 +450,8 @@ class Tab:
                     PageLimit("the page has sent more than page_max_requests", field="page_max_requests")
                 )
                 return await self._fail(event, "BlockedByClient")
+            if self._authorizations and _origin(event["request"]["url"]) == _origin(load.url):
+                return await self._continue(event, **self._changed_headers(event, {}))
         return await self._continue(event)
 
     async def _on_document(self, event: dict[str, Any]) -> None:
@@ -412,24 +480,27 @@ class Tab:
         return await self._send_document(event, load.request)
 
     async def _send_document(self, event: dict[str, Any], request: Request) -> None:
-        changes: dict[str, Any] = {}
         own = {**self._settings.headers, **request.headers}
-        own = {name: value for name, value in own.items() if name.lower() not in _BROWSERS_OWN}
-        if own:
-            names = {name.lower() for name in own}
-            headers = {
-                name: value
-                for name, value in event["request"]["headers"].items()
-                if name.lower() not in names
-            }
-            changes["headers"] = [
-                {"name": name, "value": value} for name, value in {**headers, **own}.items()
-            ]
+        changes = self._changed_headers(
+            event, {name: value for name, value in own.items() if name.lower() not in _BROWSERS_OWN}
+        )
         if request.method != "GET":
             changes["method"] = request.method
         if request.body:
             changes["postData"] = base64.b64encode(request.body).decode("ascii")
         await self._continue(event, **changes)
+
+    def _changed_headers(self, event: dict[str, Any], own: dict[str, str]) -> dict[str, Any]:
+        """Return the argument ``headers`` for a request with headers of our own and the credentials of its origin, if any."""
+        sent: dict[str, str] = event["request"]["headers"]
+        names = {name.lower() for name in own}
+        authorization = self._authorizations.get(_origin(event["request"]["url"]))
+        if authorization and "authorization" not in names | {name.lower() for name in sent}:
+            own = {**own, "Authorization": authorization}
+        if not own:
+            return {}
+        kept = {name: value for name, value in sent.items() if name.lower() not in names}
+        return {"headers": [{"name": name, "value": value} for name, value in {**kept, **own}.items()]}
 
     async def _on_answer(self, event: dict[str, Any]) -> None:  # noqa: PLR0911 - one for each decision
         """Decide about the answer of a main document."""
@@ -464,12 +535,12 @@ class Tab:
         if is_page and not load.header("content-disposition").lower().startswith("attachment"):
             return await self._continue(event)
         try:
-            load.end(load.response(status, await self._raw_body(event)))
+            load.end(load.response(status, await self._raw_body(load, event)))
         except FetchError as error:
             load.end(error)
         return await self._fail(event)
 
-    async def _raw_body(self, event: dict[str, Any]) -> bytes:
+    async def _raw_body(self, load: PageLoad, event: dict[str, Any]) -> bytes:
         taken = await self._session.send("Fetch.takeResponseBodyAsStream", {"requestId": event["requestId"]})
         handle, body = {"handle": taken["stream"]}, bytearray()
         while True:
@@ -481,7 +552,11 @@ class Tab:
                 )
             if chunk["eof"]:
                 await self._session.send("IO.close", handle)
-                return bytes(body)
+                break
+        length = load.header("content-length")
+        if length.isdigit() and len(body) < int(length) and not load.header("content-encoding"):
+            raise Disconnected(f"the connection closed after {len(body)} of {length} bytes")
+        return bytes(body)
 
     async def _continue(self, event: dict[str, Any], **changes: Any) -> None:
         await self._answer("Fetch.continueRequest", {"requestId": event["requestId"], **changes})
@@ -508,6 +583,11 @@ def _request_of(moved: _Moved, load: PageLoad) -> Request:
         fetcher=fetcher,
         browsing=browsing,
     )
+
+
+def _origin(url: str) -> str:
+    """Return the origin of a URL in the form of the browser, which always has a path."""
+    return url[: url.find("/", len("https://"))]
 
 
 def _retrieve(task: asyncio.Future[Any]) -> None:

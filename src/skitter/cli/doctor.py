@@ -44,7 +44,7 @@ def _state(extra: str, packages: tuple[str, ...]) -> str:
 
 
 def _browser(*, start: bool) -> Iterator[tuple[str, bool]]:
-    from skitter.browser.executable import check_installed, find_executable, is_sandboxed
+    from skitter.browser.executable import check_installed, find_executable, sandbox_obstacle
     from skitter.errors import SkitterError
     from skitter.settings import Settings
 
@@ -58,7 +58,8 @@ def _browser(*, start: bool) -> Iterator[tuple[str, bool]]:
         [program, "--version", "--no-sandbox"], capture_output=True, text=True, check=False
     ).stdout
     yield f"{program} ({shown.strip() or 'unknown version'})", True
-    yield f"sandbox {'on' if is_sandboxed(settings) else 'off, because you are the root user'}", True
+    obstacle = sandbox_obstacle(settings)
+    yield f"sandbox {f'off: {obstacle}' if obstacle else 'on'}", True
     if start:
         try:
             check_installed(settings)

@@ -44,6 +44,8 @@ class Resolver:
         self._loop = asyncio.get_running_loop()
         self._valid_until: dict[str, float] = {}
         """Event loop time until which libcurl knows the addresses of an origin."""
+        self._found: dict[str, tuple[list[str], float]] = {}
+        """Addresses of names, and the event loop time until which they are valid, for those who do not use libcurl."""
 
     def knows(self, origin: str) -> bool:
         """Return whether libcurl has valid addresses of an origin."""
@@ -63,6 +65,21 @@ class Resolver:
             self._valid_until.clear()
         self._valid_until[origin] = self._loop.time() + ttl
         return [f"+{name}:{port}:{','.join(addresses)}"] if addresses else []
+
+    async def addresses_of(self, name: str) -> list[str]:
+        """Return the addresses of a name; empty if the system has to resolve it.
+
+        Raises :class:`~skitter.fetch.contract.UnresolvedHost`.
+        """
+        if not self._is_ours(name):
+            return []
+        found, until = self._found.get(name, ([], 0.0))
+        if until <= self._loop.time():
+            found, ttl = await self._addresses(name)
+            if len(self._found) >= _MAX_KNOWN:
+                self._found.clear()
+            self._found[name] = found, self._loop.time() + ttl
+        return [address.strip("[]") for address in found]
 
     def _is_ours(self, name: str) -> bool:
         plain = name.rstrip(".")

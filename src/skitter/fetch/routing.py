@@ -27,7 +27,7 @@ from skitter.web.urls import host_of
 
 
 class FetcherRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The fetcher of the requests that a pattern matches, and how a browser loads them.
+    """The fetcher of the requests that a pattern matches, and how a browser loads them where the request does not say it.
 
     ``domain_glob`` (``*.example.com``) or ``domain_regexp`` must match the whole host name; ``url_regexp`` is searched in
     the URL.
@@ -146,8 +146,9 @@ class RoutingFetcher:
             rule = next((rule for matches, rule in self._rules if matches(request.url)), None)
             if rule is not None:
                 name = rule.fetcher
-                if request.browsing is None and rule.browsing is not None:
-                    request = request.replace(browsing=rule.browsing)
+                if rule.browsing is not None:
+                    own = request.browsing
+                    request = request.replace(browsing=own.over(rule.browsing) if own else rule.browsing)
         try:
             fetcher = await self._opened_fetcher(name or self._name)
         except SkitterError as error:

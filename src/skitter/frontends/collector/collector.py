@@ -38,7 +38,7 @@ class Collector:
         them.
 
     The events of a request are, in order: ``on_request``, ``on_request_headers``, ``on_response_headers``,
-    ``on_response``, ``on_html``, ``on_xml`` and ``on_scraped``, or ``on_error`` for a request that is given up. Each
+    ``on_response``, ``on_page``, ``on_html``, ``on_xml`` and ``on_scraped``, or ``on_error`` for a request that is given up. Each
     ``on_...`` method is a decorator, or takes the function as its last argument. An event can have several functions.
     They can be plain or ``async`` functions, or generators. From ``on_response`` on, they can return or yield items and
     requests.
@@ -77,6 +77,14 @@ class Collector:
     def on_response(self, callback: Function) -> Function:
         """Call a function with each :class:`CollectorResponse`."""
         return self._register("response", callback)
+
+    def on_page(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Call a function with the :class:`CollectorResponse` and the open page of each response that a browser loaded.
+
+        The page is an object of Playwright (``playwright.async_api.Page``). skitter closes it after the callbacks of the
+        response, whatever they do with it. Responses that were fetched by HTTP skip the function.
+        """
+        return self._register("page", callback)
 
     def on_error(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call a function with a :class:`CollectorResponse` and the error of each request that is given up.

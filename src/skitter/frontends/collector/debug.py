@@ -11,8 +11,8 @@ import msgspec
 class Event(msgspec.Struct, frozen=True):
     """An event of a request.
 
-    ``kind`` is ``request``, ``request_headers``, ``response_headers``, ``response``, ``html``, ``xml``, ``error`` or
-    ``scraped``: the event whose callbacks run next.
+    ``kind`` is ``request``, ``request_headers``, ``response_headers``, ``response``, ``page``, ``html``, ``xml``, ``error``
+    or ``scraped``: the event whose callbacks run next.
     """
 
     kind: str

@@ -164,6 +164,7 @@ class Callbacks:
         self.request_headers: tuple[Callback, ...] = ()
         self.response_headers: tuple[Callback, ...] = ()
         self.response: tuple[Callback, ...] = ()
+        self.page: tuple[Callback, ...] = ()
         self.html: tuple[QueryCallback, ...] = ()
         self.xml: tuple[QueryCallback, ...] = ()
         self.error: tuple[Callback, ...] = ()

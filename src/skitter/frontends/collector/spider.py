@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from skitter.browsing import PLAIN_BROWSING, Browsing
 from skitter.errors import NoSeeds, RetryRequest, SpiderError
 from skitter.frontends.collector.element import Element, XmlElement
 from skitter.frontends.collector.group import Callback, CollectorGroup
@@ -55,7 +56,7 @@ class CollectorSpider(Spider):
         group = self.group
         own = ("user_agent", "headers", "proxy", "timeout")
         return (
-            group.have("request")
+            group.have("request", "page")
             or self._each_has_bounds
             or any(
                 getattr(member.options, name) != getattr(group.root.options, name)
@@ -118,6 +119,10 @@ class CollectorSpider(Spider):
         if self._each_has_bounds and not group.admits(member, request):
             return HookAction.DROP
         request = _with_options(member, request)
+        if member.callbacks.page:
+            request = request.replace(
+                browsing=Browsing(keep_page=True).over(request.browsing or PLAIN_BROWSING)
+            )
         return await self._ask(member, "request", request)
 
     async def _before_send(self, request: Request) -> Request | HookAction | None:
@@ -211,22 +216,24 @@ class _Page:
     async def run(self) -> None:
         """Run all callbacks in order, until one aborts."""
         callbacks = self._member.callbacks
-        await self._each("response", callbacks.response)
+        await self._each("response", callbacks.response, self.response)
+        if self._raw.page is not None:
+            await self._each("page", callbacks.page, self.response, self._raw.page)
         if callbacks.html and self._raw.is_html:
             for query, callback in callbacks.html:
                 await self._select("html", query, callback)
         if callbacks.xml and (self._raw.is_html or self._raw.is_xml):
             for query, callback in callbacks.xml:
                 await self._select("xml", query, callback)
-        await self._each("scraped", callbacks.scraped)
+        await self._each("scraped", callbacks.scraped, self.response)
 
-    async def _each(self, point: str, callbacks: tuple[Callback, ...]) -> None:
+    async def _each(self, point: str, callbacks: tuple[Callback, ...], *subjects: object) -> None:
         if not self._continues():
             return
         self._emit(point, {"status": self._raw.status})
         for callback in callbacks:
             if self._continues():
-                await self.call(callback, self.response)
+                await self.call(callback, *subjects)
 
     async def _select(self, point: str, query: str, callback: Callback) -> None:
         if not self._continues():

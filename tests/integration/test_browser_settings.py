@@ -1,0 +1,148 @@
+"""Pages in the browser obey the settings of HTTP fetches, or refuse them; and broken answers are noticed as over HTTP."""
+
+import pytest
+import trustme
+
+from browsers import require_browser
+from crawl_harness import CrawlHarness, Scripted
+from servers.fetch_raw import RawServer, page
+from servers.name_server import NameServer
+from servers.tls import server_side
+from skitter import Request, Spider
+from skitter.browser.executable import check_settings, sandbox_obstacle
+from skitter.errors import SettingsError
+from skitter.settings import Settings
+from skitter.testing import Answer, WireAnswer
+
+pytestmark = pytest.mark.timeout(180)
+
+BROWSER = {"fetcher": "browser", "page_timeout": 60, "retry_delay": 0.01, "robots": False}
+HTML = b"Content-Type: text/html"
+DOCUMENT = b"<!doctype html><title>t</title><h1>whole</h1>" + b"<p>text</p>" * 500
+
+
+@pytest.fixture(autouse=True, scope="module")
+def browser():
+    require_browser()
+
+
+class Headings(Spider):
+    name = "headings"
+
+    def __init__(self, requests):
+        super().__init__()
+        self.requests = requests
+
+    async def start(self):
+        for request in self.requests:
+            yield request
+
+    def parse(self, response):
+        text = response.css("h1::text").get() if response.is_html else response.text
+        yield {"path": "/" + response.url.split("/", 3)[3], "text": text}
+
+
+async def crawl(tmp_path, requests, **settings):
+    ran = await CrawlHarness(Headings(requests), tmp_path, **BROWSER | settings).run()
+    return {item["path"]: item["text"] for item in ran.items}, ran
+
+
+def broken(*head, body=DOCUMENT, end="close"):
+    """An answer that ends early, then a complete one."""
+    first = b"\r\n".join([b"HTTP/1.1 200 OK", *head, b"", body[: len(body) // 2]])
+    kind = "text/html" if head[0] == HTML else "text/plain"
+    return WireAnswer([first, 0.2], end=end), Answer(body, content_type=kind)
+
+
+async def test_a_document_that_is_cut_short_is_fetched_again(serve, tmp_path):
+    whole = f"Content-Length: {len(DOCUMENT)}".encode()
+    chunk = b"%x\r\n" % len(DOCUMENT)
+    site = Scripted({
+        "/length": broken(HTML, whole),
+        "/reset": broken(HTML, whole, end="reset"),
+        "/chunked": (WireAnswer([b"\r\n".join([b"HTTP/1.1 200 OK", HTML, b"Transfer-Encoding: chunked", b"",
+                                              chunk + DOCUMENT[:900]])]), Answer(DOCUMENT)),
+        "/endless": broken(HTML, b"Connection: close", end="reset"),
+        "/plain": broken(b"Content-Type: text/plain", b"Content-Length: 6", body=b"abcdef"),
+        "/stopped": Answer(b"<!doctype html><h1>stopped</h1><script>window.stop()</script><p>rest"),
+        "/mail": Answer(b"<!doctype html><h1>mail</h1><script>location = 'mailto:a@b.test'</script><p>rest"),
+    })  # fmt: skip
+    url = serve(site).url_of
+    paths = ["/length", "/reset", "/chunked", "/endless", "/plain", "/stopped", "/mail"]
+    found, ran = await crawl(tmp_path, [Request(url(path)) for path in paths])
+    assert ran.letters == {}
+    assert found == {
+        **dict.fromkeys(paths[:4], "whole"), "/plain": "abcdef", "/stopped": "stopped", "/mail": "mail",
+    }  # fmt: skip
+    assert {path: site.counts[path] for path in paths} == {
+        **dict.fromkeys(paths[:5], 2), "/stopped": 1, "/mail": 1,
+    }  # fmt: skip
+
+
+async def test_credentials_are_sent_to_their_origin_only(serve, tmp_path):
+    def guarded(visit):
+        known = visit.headers.get("authorization") == "Basic YW5uOnNlY3JldA=="
+        return Answer(
+            b"ann" if known else b"",
+            status=200 if known else 401,
+            headers={"Access-Control-Allow-Origin": "*"},
+        )
+
+    fetch = "<h1></h1><script>fetch('%s').then(r => r.text()).then(t => document.querySelector('h1').textContent = t || 'none')</script>"
+    other = serve(Scripted({"/data": guarded}))
+    pages = {
+        "/data": guarded,
+        "/": lambda visit: Answer((fetch % "/data").encode(), status=guarded(visit).status),
+    }
+    mine = serve(Scripted(pages | {"/away": Answer((fetch % other.url_of("/data")).encode())}))
+    wait = {"wait_for": {"do": "wait", "function": "document.querySelector('h1').textContent"}}
+    requests = [Request(mine.url_of(path), browsing=wait) for path in ("/", "/away")]
+    found, ran = await crawl(tmp_path, requests, credentials={mine.url.rstrip("/"): "ann:secret"})
+    assert ran.letters == {}
+    assert found == {"/": "ann", "/away": "none"}
+
+
+async def test_only_hosts_that_the_settings_name_need_no_valid_certificate(tmp_path):
+    answers = {"/a": page(b"<h1>a</h1>", "Content-Type: text/html")}
+    async with RawServer(answers, tls=server_side(trustme.CA())) as server:
+        address = server.url("/a")
+        for hosts, expected in ((["127.0.0.*"], {"/a": "a"}), (["other.test"], {})):
+            found, ran = await crawl(tmp_path / hosts[0], [Request(address)], unverified_hosts=hosts)
+            assert found == expected
+    assert [error.partition(":")[0] for error in ran.letters.values()] == ["tls"]
+
+
+async def test_names_are_looked_up_at_the_name_servers_of_the_settings(serve, tmp_path):
+    server = serve(Scripted({"/": Answer(b"<h1>found</h1>")}))
+    with NameServer({"good.test": "127.0.0.1"}) as name_server:
+        requests = [Request(f"http://{host}.test:{server.port}/", max_retries=0) for host in ("good", "bad")]
+        settings = {
+            "dns_servers": (name_server.address,),
+            "allow_networks": ["127.0.0.0/8"],
+            "unreachable_timeout": 0,
+        }
+        found, ran = await crawl(tmp_path, requests, **settings)
+    assert found == {"/": "found"}
+    assert [error.partition(":")[0] for error in ran.letters.values()] == ["dns"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ca_file", "ca.pem"),
+        ("client_cert", "me.pem"),
+        ("client_key", "me.pem"),
+        ("reuse_connections", False),
+    ],
+)
+async def test_a_setting_that_the_browser_cannot_obey_is_refused(name, value):
+    with pytest.raises(SettingsError) as caught:
+        check_settings(Settings(**{name: value}))
+    assert caught.value.field == name
+    assert caught.value.remedy
+
+
+def test_a_browser_without_its_sandbox_has_a_reason(monkeypatch):
+    assert sandbox_obstacle(Settings(browser_sandbox=False))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert "root" in sandbox_obstacle(Settings())
