@@ -14,9 +14,10 @@ STATUS = FrontierStatus(
     state=JobState.RUNNING, added=30, queued=11, delayed=2, leased=3, done=10, failed=4, seeds_loading=False,
     counters={
         "pages": 9, "items": 18, "bytes": 900, "links": 70, "status/200": 8, "status/204": 1, "status/404": 4,
+        "time/fetch/0": 2, "time/fetch/4": 5, "time/fetch/14": 1, "time/fetch/us": 61_500_000, "user/sold_out": 6,
         "failed/status/404": 3, "failed/status/500": 1, "retried/timeout": 2, "refused/duplicate": 55,
     },
-    slots=5, busiest=[], oldest_lease=1.5,
+    slots=5, busiest=[], oldest_lease=1.5, fetchable=2,
 )  # fmt: skip
 WORKER = WorkerStatus(WorkerReport("w1", "here", 1, "0", 9.0, 16, 7, 8, 9, 18, 900, 1.0), 0.5)
 
@@ -47,6 +48,16 @@ def test_metrics_hold_the_committed_figures_in_both_formats(accept, parse):
     assert found["skitter_requests", job, ("state", "queued")] == 11
     assert found["skitter_job_state", job, ("state", "running")] == 1
     assert found["skitter_job_state", job, ("state", "finished")] == 0
+    assert found["skitter_user_total", job, ("name", "sold_out")] == 6
+    buckets = {
+        bound: found["skitter_fetch_seconds_bucket", job, ("le", bound)]
+        for bound in ("0.001", "0.025", "30.0", "+Inf")
+    }
+    assert buckets == {"0.001": 2, "0.025": 7, "30.0": 7, "+Inf": 8}
+    assert (found["skitter_fetch_seconds_count", job], found["skitter_fetch_seconds_sum", job]) == (8, 61.5)
+    assert found["skitter_commit_seconds_count", job] == 0
+    assert found["skitter_fetchable_hosts", job] == 2
+    assert found["skitter_monitors_violated", job] == 0
     assert found["skitter_workers", job] == 1
     assert found["skitter_fetches", job] == 7
     assert found["skitter_oldest_lease_seconds", job] == 1.5
@@ -59,12 +70,15 @@ def test_hostile_names_are_escaped():
 
 
 def test_the_number_of_series_is_bounded_and_no_count_is_dropped():
-    counters = {f"failed/kind{n}/detail": n for n in range(500)} | {
-        f"refused/reason{n}": 1 for n in range(500)
-    }
+    counters = (
+        {f"failed/kind{n}/detail": n for n in range(500)}
+        | {f"refused/reason{n}": 1 for n in range(500)}
+        | {f"user/name{n}": 1 for n in range(500)}
+        | {f"values/field/{n}": 1 for n in range(500)}
+    )
     status = msgspec.structs.replace(STATUS, counters=counters | {f"status/{n}": 1 for n in range(100, 1000)})
     found = values(expose([JobSample("shop", "running", status, [WORKER] * 8)], "")[0])
-    assert len(found) < 120
+    assert len(found) <= 300
     failed = [value for name, value in found.items() if name[0] == "skitter_requests_failed_total"]
     assert len(failed) == MAX_LABEL_VALUES + 1
     assert sum(failed) == sum(range(500))

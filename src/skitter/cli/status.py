@@ -163,7 +163,12 @@ def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, fron
         return
     counts = asyncio.run(job_status(folder)).counts
     known = {} if counts is None else dict(sorted(counts.counters.items()))
-    known = {name: value for name, value in known.items() if name.startswith(prefix)}
+    hidden = () if prefix else ("time/", "values/")  # of histograms and monitors
+    known = {
+        name: value
+        for name, value in known.items()
+        if name.startswith(prefix) and not name.startswith(hidden)
+    }
     click.echo(to_json(known) if as_json else counter_lines(known))
 
 

@@ -235,6 +235,8 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """The limit that stops the job, if one was reached."""
     queues: dict[str, int] = {}
     """Number of queued requests by queue; empty if the job has only the queue ``default``."""
+    fetchable: int = 0
+    """Number of slots from which a request may be fetched now."""
 
 
 class ExternalSeed(msgspec.Struct, array_like=True, frozen=True):

@@ -10,17 +10,19 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.records import FrontierStatus
 from skitter.observe.figures import kinds
 from skitter.run.crawl import Crawl
+from skitter.worker.timings import BOUNDS, MICROSECONDS, TIMES
 
 if TYPE_CHECKING:
     from skitter.frontier.workers import WorkerStatus
@@ -47,6 +49,20 @@ _GROUPS = {
     "user": ("skitter_user", "Counters of callbacks (self.stats), by name.", "name"),
 }
 
+_HISTOGRAMS = {
+    "wait": (
+        "skitter_wait_seconds",
+        "Time for which a free place of a worker waited until a host could be fetched from.",
+    ),
+    "fetch": ("skitter_fetch_seconds", "Time to the first byte of a response."),
+    "callback": ("skitter_callback_seconds", "Time in which callbacks yielded their results."),
+    "store": (
+        "skitter_store_seconds",
+        "Time in which the items of a page were written, with those of other pages.",
+    ),
+    "commit": ("skitter_commit_seconds", "Time of a commit of one or more pages."),
+}
+
 
 class JobSample(NamedTuple):
     """The state of one job at the time of a scrape."""
@@ -56,6 +72,8 @@ class JobSample(NamedTuple):
     status: FrontierStatus
     workers: Sequence[WorkerStatus]
     """The live workers on all machines."""
+    violated: int = 0
+    """Number of violated monitors of the current pass, or else of the last one."""
 
 
 def expose(samples: Sequence[JobSample], accept: str) -> tuple[bytes, str]:
@@ -117,7 +135,15 @@ class CrawlReader:
         return (
             []
             if status is None
-            else [JobSample(self._crawl.spec.job, status.state.value, status, await self._crawl.fleet())]
+            else [
+                JobSample(
+                    self._crawl.spec.job,
+                    status.state.value,
+                    status,
+                    await self._crawl.fleet(),
+                    len(await self._crawl.violated()),
+                )
+            ]
         )
 
 
@@ -125,6 +151,9 @@ def _registry(read: Callable[[], Sequence[JobSample]]) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Jobs(read))
     return registry
+
+
+_BOUNDS = [*(str(bound) for bound in BOUNDS), "+Inf"]
 
 
 class _Jobs:
@@ -146,6 +175,16 @@ class _Jobs:
                 for value, count in _by_label(sample.status.counters, group).items():
                     counter.add_metric([sample.job, value], count)
             yield counter
+        for name, (metric, text) in _HISTOGRAMS.items():
+            histogram = HistogramMetricFamily(metric, text, labels=["job"])
+            for sample in samples:
+                counts = [
+                    sample.status.counters.get(f"{TIMES}{name}/{index}", 0) for index in range(len(_BOUNDS))
+                ]
+                buckets = list(zip(_BOUNDS, accumulate(counts), strict=True))
+                total = sample.status.counters.get(f"{TIMES}{name}/{MICROSECONDS}", 0)
+                histogram.add_metric([sample.job], buckets, total / 1e6)
+            yield histogram
         yield from _gauges(samples)
 
 
@@ -170,16 +209,26 @@ def _gauges(samples: Sequence[JobSample]) -> Iterable[Metric]:
         "skitter_job_state", "1 for the state of the job, else 0.", labels=["job", "state"]
     )
     hosts = GaugeMetricFamily("skitter_hosts", "Hosts with queued or leased requests.", labels=["job"])
+    fetchable = GaugeMetricFamily(
+        "skitter_fetchable_hosts", "Hosts from which a request may be fetched now.", labels=["job"]
+    )
+    violated = GaugeMetricFamily(
+        "skitter_monitors_violated",
+        "Violated monitors of the current pass, or else of the last one.",
+        labels=["job"],
+    )
     oldest = GaugeMetricFamily("skitter_oldest_lease_seconds", "Age of the oldest lease.", labels=["job"])
     workers = GaugeMetricFamily("skitter_workers", "Live workers on all machines.", labels=["job"])
     fetching = GaugeMetricFamily("skitter_fetches", "Fetches in progress on all machines.", labels=["job"])
-    for job, current, status, alive in samples:
+    for job, current, status, alive, broken in samples:
         for state in ("queued", "delayed", "leased", "done", "failed"):
             requests.add_metric([job, state], getattr(status, state))
         for state in STATES:
             states.add_metric([job, state], state == current)
         hosts.add_metric([job], status.slots)
+        fetchable.add_metric([job], status.fetchable)
+        violated.add_metric([job], broken)
         oldest.add_metric([job], status.oldest_lease)
         workers.add_metric([job], len(alive))
         fetching.add_metric([job], sum(worker.report.fetching for worker in alive))
-    return [requests, states, hosts, oldest, workers, fetching]
+    return [requests, states, hosts, fetchable, violated, oldest, workers, fetching]

@@ -20,6 +20,7 @@ from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.frontier.workers import WorkerStatus, has_died, unserved, worker_name
+from skitter.monitors import Verdict
 from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
 from skitter.run.job import JobSpec
 from skitter.run.outputs import JobOutputs
@@ -323,6 +324,12 @@ class Crawl:
     async def fleet(self) -> list[WorkerStatus]:
         """Return the live workers of the job on all machines; none while its workers do not run."""
         return [] if self._frontier is None else await self._frontier.reports.workers()
+
+    async def violated(self) -> list[Verdict]:
+        """Return the violated monitors of the current pass; none while its workers do not run."""
+        if self._frontier is None or self._passes is None:
+            return []
+        return await self._passes.violated()
 
     @property
     def worker_pids(self) -> list[int]:

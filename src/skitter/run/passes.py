@@ -245,6 +245,10 @@ class PassKeeper:
             verdicts=verdicts,
         )
 
+    async def violated(self) -> list[Verdict]:
+        """Return the violated monitors of the current pass, or else of the last one."""
+        return decode_passes(await self._notes.get(NOTE)).violated if self._rules else []
+
     async def unreported(self) -> list[PassRecord]:
         """Return the passes with violations that have not been reported, the current one included."""
         passes = decode_passes(await self._notes.get(NOTE))

@@ -106,7 +106,10 @@ class JobQueries:
             if found.counts is not None:
                 state = state_of(job, running=any(run.id in status.running for status in nodes.values()))
                 version = (run.id, run.attempt) if run.ended else None
-                self._samples[job.name] = version, JobSample(job.name, state, found.counts, found.workers)
+                self._samples[job.name] = (
+                    version,
+                    JobSample(job.name, state, found.counts, found.workers, len(found.violated)),
+                )
 
     async def items(
         self, job: JobRecord, run: str | None, after: str | None, limit: int, task: TaskState | None = None

@@ -24,6 +24,7 @@ from skitter.worker.pipeline import Page
 from skitter.worker.retry import RetryDecision
 from skitter.worker.routing import ItemWriter
 from skitter.worker.spill import SpilledPage, SpillQueue
+from skitter.worker.timings import COMMIT, STORE
 
 log = logging.getLogger("skitter.crawl")
 
@@ -67,6 +68,9 @@ class Committer:
         self._waiting_items = 0
         self.committed = {"pages": 0, "items": 0, "bytes": 0}
         """Totals that this worker has committed."""
+        self._loop = asyncio.get_running_loop()
+        self._uncounted: dict[str, int] = {}
+        """Counters of commits that are counted with the next commit."""
         self._closing = False
         self._partitions = frontier.partitions
         self._busy: dict[int, asyncio.Task[None]] = {}
@@ -109,7 +113,12 @@ class Committer:
                 continue
             await self._collect_batch()
             pages = self._take_waiting()
+            began = self._loop.time()
             ranges = await self._outputs.write(pages)
+            seconds = self._loop.time() - began
+            for page in pages:
+                if page.items:
+                    STORE.observe(page.counters, seconds)
             for start in range(0, len(pages), _MAX_BATCH):
                 end = start + _MAX_BATCH
                 await self._commit(pages[start:end], ranges[start:end])
@@ -197,7 +206,15 @@ class Committer:
     ) -> None:
         if after is not None:
             await asyncio.wait([after])
-        for page, accepted in zip(pages, await self._frontier.commit(outcomes), strict=True):
+        uncounted, self._uncounted = self._uncounted, {}
+        if uncounted and outcomes:
+            _add_counters(outcomes[0].counters, uncounted)
+        began = self._loop.time()
+        answers = await self._frontier.commit(outcomes)
+        COMMIT.observe(self._uncounted, self._loop.time() - began)
+        if uncounted and not (answers and answers[0]):
+            _add_counters(self._uncounted, uncounted)
+        for page, accepted in zip(pages, answers, strict=True):
             if accepted:
                 for name in self.committed:
                     self.committed[name] += page.counters.get(name, 0)
@@ -286,6 +303,12 @@ class Committer:
             return await self._frontier.unknown(fingerprints)
         slots = [slot for page in pages for batch in page.batches for slot in batch.slots]
         return await self._partitions.unknown(fingerprints, slots)
+
+
+def _add_counters(counters: dict[str, int], others: dict[str, int]) -> None:
+    """Add counters to others."""
+    for name, amount in others.items():
+        counters[name] = counters.get(name, 0) + amount
 
 
 def _log_late(url: str) -> None:

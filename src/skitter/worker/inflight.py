@@ -100,13 +100,25 @@ def make_queue_budget(served: Sequence[str], sizes: Mapping[str, int]) -> QueueB
 class InflightRequest:
     """A leased request that this worker processes. It is also the permit to send the request."""
 
-    __slots__ = ("_connecting", "_grace", "_inflight", "expires", "fetched", "is_aside", "lease", "leased_at")
+    __slots__ = (
+        "_connecting",
+        "_grace",
+        "_inflight",
+        "expires",
+        "fetched",
+        "is_aside",
+        "lease",
+        "leased_at",
+        "waited",
+    )
 
-    def __init__(self, inflight: Inflight, lease: Lease, leased_at: float) -> None:
+    def __init__(self, inflight: Inflight, lease: Lease, leased_at: float, waited: float = 0.0) -> None:
         self._inflight = inflight
         self.lease = lease
         self.leased_at = leased_at
         """Event loop time at which the frontier was asked for the lease."""
+        self.waited = waited
+        """Seconds for which the worker had a free place, but no host could be fetched from."""
         self.expires = lease.start_within is not None
         """Whether the request may be sent for a short time only, because its host has a fixed delay."""
         self.fetched = False

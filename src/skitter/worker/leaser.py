@@ -36,6 +36,8 @@ class Leaser:
         self._pipeline = pipeline
         self._committer = committer
         self._on_answer = on_answer
+        self._idle_since: float | None = None
+        """Event loop time since which the worker has had a free place, but every host with requests had to be left alone."""
 
     async def run(self) -> JobState:
         """Lease until the job is finished, or until it is stopped and all leases have ended."""
@@ -50,9 +52,14 @@ class Leaser:
             inflight.confirm_reports()
             await self._on_answer(result)
             inflight.update_capacity(result.capacity)
+            waited = 0.0 if self._idle_since is None else inflight.loop.time() - self._idle_since
             for lease in result.leases:
-                request = InflightRequest(inflight, lease, asked_at)
+                request = InflightRequest(inflight, lease, asked_at, waited)
                 inflight.add(lease, inflight.loop.create_task(self._process(request)))
+            if len(result.leases) >= limit or result.ask_again <= 0:
+                self._idle_since = None
+            elif result.leases or self._idle_since is None:
+                self._idle_since = inflight.loop.time()
             if result.state is JobState.STOPPING:
                 inflight.drain()
             if result.state is JobState.FINISHED or (inflight.draining and not inflight.held):

@@ -47,6 +47,7 @@ from skitter.worker.retry import (
     refreshed,
 )
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
+from skitter.worker.timings import CALLBACK, FETCH, WAIT
 
 log = logging.getLogger("skitter.crawl")
 
@@ -320,6 +321,9 @@ class RequestPipeline:
         page.open_page = response.open_page
         page.count(f"status/{status}")
         page.count("bytes", len(response.body))
+        WAIT.observe(page.counters, inflight.waited)
+        if response.latency is not None:
+            FETCH.observe(page.counters, response.latency)
         return response
 
     async def _fetch_with_hooks(self, page: Page, request: Request, inflight: InflightRequest) -> Response:
@@ -481,7 +485,9 @@ class RequestPipeline:
         if page.share:
             page.share = await self._large_pages.prepare(response, page.share)
         await self._pacer.wait()
+        began = time.perf_counter()
         results = await self.callbacks.run(callback, response, **page.request.cb_kwargs)
+        CALLBACK.observe(page.counters, time.perf_counter() - began)
         await self._collect(page, results, response)
         if page.decision is DONE:
             page.count("pages")

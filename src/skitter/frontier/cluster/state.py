@@ -145,6 +145,7 @@ def aggregate_status(parts: Sequence[FrontierStatus], state: JobState, reason: s
         busiest=busiest[:BUSIEST_SLOTS],
         oldest_lease=max(part.oldest_lease for part in parts),
         reason=reason,
+        fetchable=sum(part.fetchable for part in parts),
         queues=dict(queues) if any(part.queues for part in parts) else {},
     )
 

@@ -409,4 +409,5 @@ class EmbeddedFrontier:
             counters=dict(job.counters), slots=len(busy),
             busiest=[slot.status(leased[slot.key], now) for slot in busy[:BUSIEST_SLOTS]],
             oldest_lease=self._leases.oldest_age(now), reason=job.limit_reached(), queues=self._slots.queued(),
+            fetchable=sum(1 for slot in busy if slot.queued and slot.has_place and slot.ready_at() <= now),
         )  # fmt: skip

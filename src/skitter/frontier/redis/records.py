@@ -248,7 +248,7 @@ def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
 def read_status(answer: Sequence[Any]) -> FrontierStatus:
     """Decode the answer of the script ``status``."""
     state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
-    counters, busiest, queues = answer[12:]
+    counters, busiest, queues, fetchable = answer[12:]
     return FrontierStatus(
         state=JobState(state.decode()),
         added=queued + delayed + leased + int(done) + failed,
@@ -263,6 +263,7 @@ def read_status(answer: Sequence[Any]) -> FrontierStatus:
         oldest_lease=max(0.0, float(now) - float(oldest)) if oldest else 0.0,
         reason=limit.decode(),
         queues={name.decode(): count for name, count in queues},
+        fetchable=fetchable,
     )  # fmt: skip
 
 

@@ -11,6 +11,10 @@ for i, name in ipairs(call('ZRANGE', BUSY, 0, 19, 'REV')) do
   local slot = slot_of(name)
   busiest[i] = {name, slot.queued, slot.leased, text(delay_of(slot)), text(max(0, slot.paused_until - now))}
 end
+local fetchable = call('ZCOUNT', READY, '-inf', text(now)) -- slots from which a request may be fetched now
+for queue in string.gmatch('default' .. (queues or ''), '[^,]+') do
+  fetchable = fetchable + call('ZLEXCOUNT', READY_BY_QUEUE, '[' .. queue .. '\0', '(' .. queue .. '\0' .. pack('>d', now))
+end
 local queued = {} -- in each queue, if there was ever another one than the default one
 if queues then
   local others = 0
@@ -24,5 +28,5 @@ end
 return {
   state, limit, text(now), call('ZCARD', QUEUE), call('ZCARD', DELAYED), call('HLEN', LEASES), job[1],
   call('ZCARD', DEAD), job[2], call('ZCARD', BUSY), oldest or '', more and 1 or 0,
-  call('HGETALL', COUNTERS), busiest, queued,
+  call('HGETALL', COUNTERS), busiest, queued, fetchable,
 }

@@ -1,0 +1,40 @@
+"""Histograms of times, as counters of the pages that took them.
+
+They are committed with their page like all counters, so they never decrease and count nothing twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds of the buckets in seconds. One more bucket has no bound."""
+TIMES = "time/"
+"""Counters ``time/NAME/BUCKET`` (index of the bucket) and ``time/NAME/us`` (sum in microseconds)."""
+MICROSECONDS = "us"
+
+
+class Histogram:
+    """One histogram: names the counters to which a time is added."""
+
+    def __init__(self, name: str) -> None:
+        self._buckets = [f"{TIMES}{name}/{index}" for index in range(len(BOUNDS) + 1)]
+        self._sum = f"{TIMES}{name}/{MICROSECONDS}"
+
+    def observe(self, counters: dict[str, int], seconds: float) -> None:
+        """Add a time to counters."""
+        bucket, total = self._buckets[bisect_left(BOUNDS, seconds)], self._sum
+        counters[bucket] = counters.get(bucket, 0) + 1
+        counters[total] = counters.get(total, 0) + int(seconds * 1e6)
+
+
+WAIT = Histogram("wait")
+"""Time for which a worker with a free place waited until a host could be fetched from again; one for each fetch."""
+FETCH = Histogram("fetch")
+"""Time to the first byte of a response."""
+CALLBACK = Histogram("callback")
+"""Time in which a callback yielded its results."""
+STORE = Histogram("store")
+"""Time in which the items of a page were written, together with those of other pages."""
+COMMIT = Histogram("commit")
+"""Time of a commit of one or more pages. It is counted with the next commit of the worker."""
