@@ -6,14 +6,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+from urllib.request import urlopen
 
 from contest import Entrant, Run, contest, copier, summarize
-from crawlers import HERE
-from measure import measure
+from crawlers import CRAWLERS, HERE
+from measure import Failed, measure
 from preload import preload
 from webserver import free_port, nginx, site_files
 
@@ -260,6 +262,47 @@ def startup(bench):
     ]
 
 
+_SCRAPE_INTERVAL = 5.0
+_SCRAPES = 100
+"""Times as many scrapes as that, so that their cost stands out from the noise."""
+
+
+def scraping(bench):
+    """CPU that scraping the metrics every 5 s adds to a page, from runs that are scraped a hundred times as often."""
+    port = free_port()
+    CRAWLERS["scraped"] = lambda job: [*CRAWLERS["skitter"](job), "--metrics", str(port)]
+    entrants = {name: Entrant(name) for name in ("skitter", "scraped")}
+    with bench.site(bench.pages) as (start, truth), _scraped(port) as scrapes:
+        runs = contest("scraping", entrants, start, truth, rounds=bench.rounds)
+    if len(scrapes) < _SCRAPES * bench.rounds / _SCRAPE_INTERVAL:
+        raise Failed(f"only {len(scrapes)} scrapes")
+    speed = {name: summarize(runs, name).pages_per_cpu_second for name in entrants}
+    share = (speed["skitter"] / speed["scraped"] - 1) / _SCRAPES
+    return runs, [Goal("share of the CPU of a page that scraping every 5 s adds", share, 0.01, False)]
+
+
+@contextlib.contextmanager
+def _scraped(port):
+    """Scrape a port again and again. Gives the sizes of the answers."""
+    ending, sizes = threading.Event(), []
+
+    def scrape():
+        while not ending.wait(_SCRAPE_INTERVAL / _SCRAPES):
+            with (
+                contextlib.suppress(OSError),
+                urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer,
+            ):
+                sizes.append(len(answer.read()))
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        yield sizes
+    finally:
+        ending.set()
+        thread.join()
+
+
 SCENARIOS = {
     "compare": compare,
     "growth": growth,
@@ -267,4 +310,5 @@ SCENARIOS = {
     "workers": workers,
     "latency": latency,
     "startup": startup,
+    "scraping": scraping,
 }

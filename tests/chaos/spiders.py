@@ -3,9 +3,13 @@
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 
 from skitter import Request, Spider
+
+sys.path.append(str(Path(__file__).parents[1]))
+from sites.shop import ShopSpider
 
 
 class Everything(Spider):
@@ -21,6 +25,23 @@ class Everything(Spider):
         title = response.css("title::text").get() if response.is_html else None
         yield {"url": response.url, "title": title, "links": len(response.hrefs())}
         yield response.follow_all("a")
+
+
+class Counted(Everything):
+    """Counts its pages and the characters of their titles itself; one of its monitors is violated."""
+
+    monitors = ("stat(seen) == pages", "coverage(title) == 1", {"name": "broken", "rule": "items >= 1000000"})
+
+    def parse(self, response):
+        item, links = super().parse(response)
+        self.stats.inc_value("seen")
+        self.stats.inc_value("characters", len(item["title"]))
+        yield item
+        yield links
+
+
+class MonitoredShop(ShopSpider):
+    """The shop whose monitors each notice one fault."""
 
 
 class Heavy(Everything):

@@ -1,6 +1,7 @@
 """A shop whose pages can break in many ways, and the monitors of which each notices one of them."""
 
 import json
+from pathlib import Path
 from typing import ClassVar
 
 from skitter import Request, Spider
@@ -26,15 +27,21 @@ MONITORS = {
 
 
 class Shop:
-    """Answers with products. ``fault``: the name of the present fault; empty: none. ``when_slow``: takes its time."""
+    """Answers with products. ``fault``: the name of the present fault; empty: none. ``when_slow``: takes its time.
 
-    def __init__(self, fault="", when_slow=None):
+    ``fault_file``: names the fault, for a shop in a process of its own.
+    """
+
+    def __init__(self, fault="", when_slow=None, fault_file=None):
         self.fault = fault
+        self._fault_file = fault_file and Path(fault_file)
         self._when_slow = when_slow
 
     def __call__(self, visit):
         if visit.path == "/robots.txt":
             return Answer(status=404)
+        if self._fault_file:
+            self.fault = self._fault_file.read_text()
         if self.fault == "slow":
             self._when_slow()
         product = visit.path.rpartition("/")[2]

@@ -76,7 +76,9 @@ def test_the_number_of_series_is_bounded_and_no_count_is_dropped():
         | {f"user/name{n}": 1 for n in range(500)}
         | {f"values/field/{n}": 1 for n in range(500)}
     )
-    status = msgspec.structs.replace(STATUS, counters=counters | {f"status/{n}": 1 for n in range(100, 1000)})
+    status = msgspec.structs.replace(
+        STATUS, slots=10_000, counters=counters | {f"status/{n}": 1 for n in range(100, 1000)}
+    )
     found = values(expose([JobSample("shop", "running", status, [WORKER] * 8)], "")[0])
     assert len(found) <= 300
     failed = [value for name, value in found.items() if name[0] == "skitter_requests_failed_total"]

@@ -61,7 +61,8 @@ class RunResult(msgspec.Struct, kw_only=True):
     already_finished: bool = False
     """Whether the job was finished before the run started."""
     ended_pass: PassRecord | None = None
-    """The pass that ended with this run, on whichever machine, with the verdicts of the monitors."""
+    """The pass that ended with this run, on whichever machine, with the verdicts of the monitors. If none has ended: the
+    pass that had ended before, but that no process lived to judge."""
 
     @property
     def fetched_nothing(self) -> bool:
@@ -136,6 +137,8 @@ class Crawl:
         self._workers = WorkerSet()
         self._stop_reason = ""
         self._passes: PassKeeper | None = None
+        self._recovered: PassRecord | None = None
+        """The pass that had ended before this run, but was not judged yet."""
         self._reporting: asyncio.Future[Any] | None = None
         self.has_begun = False
         """Whether the workers have started. Errors from then on are not errors of the input."""
@@ -208,9 +211,8 @@ class Crawl:
         if frontier.liveness is not None:
             await _take_back_leases(frontier, frontier.liveness)
         status = await frontier.status()
-        await passes.close(
-            status
-        )  # every process may have been killed between the end of the pass and its judgement
+        # Every process may have been killed between the end of the pass and its judgement.
+        self._recovered = await passes.close(status)
         await self._report(passes)
         # A stop ends with the run, but a shared frontier does not know when the run ends.
         if self._resume or (frontier.shared and status.state is JobState.STOPPING):
@@ -275,7 +277,7 @@ class Crawl:
         self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassKeeper
     ) -> RunResult:
         status = await frontier.status()
-        ended_pass = await passes.close(status)
+        ended_pass = await passes.close(status) or self._recovered
         await self._report(passes)
         return RunResult(
             job=self.spec.job,
