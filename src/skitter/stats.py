@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Protocol
+from contextvars import ContextVar
+from typing import Protocol
 
 from skitter.errors import SpiderError
 
@@ -17,6 +17,9 @@ class _Page(Protocol):
     def count_bounded(self, name: str, amount: int = 1) -> None: ...
 
 
+_current: ContextVar[_Page | None] = ContextVar("page", default=None)
+
+
 class Stats:
     """Counters of a job that callbacks and hooks of a page may increase. They are committed with the page.
 
@@ -26,8 +29,8 @@ class Stats:
     """
 
     def __init__(self) -> None:
-        self._pages: dict[asyncio.Task[Any] | None, _Page] = {}
-        """The pages in progress, by the task that processes each."""
+        self._open: set[_Page] = set()
+        """The pages in progress."""
 
     def inc_value(self, key: str, count: int = 1) -> None:
         """Add ``count`` to the counter ``key``, as Scrapy's ``stats.inc_value``.
@@ -47,19 +50,20 @@ class Stats:
                 remedy="give a whole number, 0 or more",
                 field="count",
             )
-        page = self._pages.get(asyncio.current_task())
-        if page is None:
+        page = _current.get()
+        if page is None or page not in self._open:
             raise SpiderError(
                 f"counter {key!r} was increased outside of a page",
-                remedy="call stats.inc_value in a callback or hook of a page, not in a task that it starts",
+                remedy="call stats.inc_value in a callback or hook of a page, before it ends",
                 field="stats",
             )
         page.count_bounded(USER + key, count)
 
     def begin(self, page: _Page) -> None:
-        """Count for a page in the current task from now on. For the worker."""
-        self._pages[asyncio.current_task()] = page
+        """Count for a page in the current task from now on, and in the tasks and threads that it starts. For the worker."""
+        self._open.add(page)
+        _current.set(page)
 
-    def end(self) -> None:
-        """Count for no page in the current task. For the worker."""
-        self._pages.pop(asyncio.current_task(), None)
+    def end(self, page: _Page) -> None:
+        """Count no more for a page. For the worker."""
+        self._open.discard(page)

@@ -98,13 +98,37 @@ async def test_a_count_that_cannot_be_committed_is_refused(key, count, field):
     assert refused.value.field == field
 
 
-async def test_a_task_of_a_callback_has_no_page(serve, tmp_path):
+async def test_tasks_and_threads_of_a_callback_count_for_its_page(serve, tmp_path):
     class Parallel(Counter):
-        async def plain(self, response):
+        async def later(self, response):
             async def part():
                 self.stats.inc_value("parts")
 
             await asyncio.gather(part(), part())
 
-    ran = await CrawlHarness(Parallel(url=serve(Scripted(PAGES)).url), tmp_path).run()
-    assert len([error for error in ran.letters.values() if "SpiderError" in error]) == 30
+    spider = Parallel(url=serve(Scripted(PAGES)).url)
+    ran = await CrawlHarness(spider, tmp_path, callback_threads=2).run()
+    assert (ran.counters["user/parts"], ran.counters["user/parsed"]) == (60, 30)
+
+
+async def test_a_task_that_outlives_its_page_cannot_count(serve, tmp_path):
+    late = []
+
+    class Late(Counter):
+        async def start(self):
+            yield Request(f"{self.url}1", callback="later")
+
+        async def later(self, response):
+            async def part():
+                await asyncio.sleep(0.05)
+                with pytest.raises(SpiderError) as refused:
+                    self.stats.inc_value("parts")
+                late.append(refused.value.field)
+
+            self.task = asyncio.get_running_loop().create_task(part())
+
+    spider = Late(url=serve(Scripted(PAGES)).url)
+    ran = await CrawlHarness(spider, tmp_path).run()
+    await spider.task
+    assert late == ["stats"]
+    assert "user/parts" not in ran.counters

@@ -31,8 +31,9 @@ LIBRARY_ATTRIBUTES = {
 }
 """Attributes of objects of other libraries, which may lack them."""
 
-CONTEXT_VARIABLES = {"skitter.frontends.collector.group"}
-"""``collector.visit()`` has no argument for the current page, and tasks that a callback starts must inherit it."""
+CONTEXT_VARIABLES = {"skitter.frontends.collector.group", "skitter.stats"}
+"""``collector.visit()`` and ``stats.inc_value()`` have no argument for the current page, and tasks that a callback starts
+must inherit it."""
 LARGE_CONSTRUCTORS = {"skitter.response.Response", "skitter.run.crawl.Crawl"}
 """``Response`` is a plain record of an answer; three arguments of ``Crawl`` are structs of settings."""
 

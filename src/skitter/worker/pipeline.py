@@ -198,7 +198,7 @@ class RequestPipeline:
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - user code; a cancelled request raises again
             await self._callback_failed(page, error)
         finally:
-            self._spider.stats.end()
+            self._spider.stats.end(page)
             self._large_pages.give(page.share)
             if page.open_page is not None:
                 await page.open_page.close()
