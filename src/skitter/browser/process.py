@@ -87,9 +87,14 @@ class BrowserProcess:
             await asyncio.wait({ending}, timeout=_CLOSE_TIMEOUT)
             if isinstance(error, UsageError):
                 raise
-            raise BrowserGone(
-                f"the browser does not start: {first_line(error)}", remedy="run `skitter doctor --start`"
-            ) from error
+            if settings.browser_url:
+                what, remedy = (
+                    "no connection to the browser of browser_url",
+                    "start it, or correct browser_url",
+                )
+            else:
+                what, remedy = "the browser does not start", "run `skitter doctor --start`"
+            raise BrowserGone(f"{what}: {first_line(error)}", remedy=remedy) from error
 
     @property
     def is_alive(self) -> bool:
