@@ -1,6 +1,8 @@
 """The site for the examples: ``python -m skitter.testing quotes_site:Site --port 8000``."""
 
 import json
+import struct
+import zlib
 from urllib.parse import parse_qs
 
 from skitter.testing import Answer
@@ -61,6 +63,18 @@ class Site:
         headers = {"Set-Cookie": f"{SESSION}; Path=/", "Location": "/members/"}
         return Answer(status=303, headers=headers)
 
+    def answer_photos(self, _visit, rest):
+        """Return six pages with two images each. Some images are on several pages."""
+        if not rest:
+            return html("Photos", "".join(f'<a class="photo" href="/photos/{n}">{n}</a>' for n in range(6)))
+        number = int(rest)
+        images = f'<img src="/images/{number}.png"><img src="/images/{(number + 1) % 6}.png">'
+        return html(f"Photo {number}", images)
+
+    def answer_images(self, _visit, rest):
+        """Return one of three images, each under two names."""
+        return Answer(png(10 + int(rest.partition(".")[0]) % 3), content_type="image/png")
+
     def answer_members(self, visit, rest):
         """Return a page of the members' area to a logged-in user."""
         if SESSION not in visit.headers.get("cookie", ""):
@@ -72,3 +86,14 @@ class Site:
 def html(title, body):
     """Return a page."""
     return Answer(f"<!DOCTYPE html><title>{title}</title><body>{body}</body>".encode())
+
+
+def png(size):
+    """Return a white square."""
+    rows = zlib.compress((b"\0" + b"\xff" * size) * size)
+    header = struct.pack(">IIBBBBB", size, size, 8, 0, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", rows), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )

@@ -7,9 +7,12 @@ sets and tuples (as lists), bytes (as base64), and nested items.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -64,6 +67,79 @@ def item_fields(item: Any, *, keep: tuple[type, ...] = ()) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise _refusal(item, TypeError(f"not an item: {type(item).__name__}"))
     return fields
+
+
+def item_kind(item: Any) -> str:
+    """Return the name of an item's class; empty for a dict."""
+    if isinstance(item, UnpackedItem):
+        return item.kind
+    return "" if isinstance(item, dict) else type(item).__name__
+
+
+_PACKED: tuple[tuple[type, Callable[[Any], str], Callable[[str], Any]], ...] = (
+    (datetime, datetime.isoformat, datetime.fromisoformat),
+    (date, date.isoformat, date.fromisoformat),
+    (time, time.isoformat, time.fromisoformat),
+    (Decimal, str, Decimal),
+    (UUID, str, UUID),
+    (
+        timedelta,
+        lambda span: str(span // timedelta(microseconds=1)),
+        lambda text: timedelta(microseconds=int(text)),
+    ),
+    (int, str, int),
+)
+"""Types that MessagePack would change, or cannot encode, with their text forms. The position is the code of the type."""
+_KEPT = (bytes, *(kind for kind, _, _ in _PACKED if kind is not int))
+
+
+def pack_items(items: Iterable[Any]) -> bytes:
+    """Return items in a form that is stored and read back with :func:`unpack_items`.
+
+    Raises :class:`~skitter.errors.StoreError` as :func:`encode_item` does.
+    """
+    packed = []
+    for item in items:
+        kind = item_kind(item)
+        fields = _packable(item_fields(item, keep=_KEPT))
+        try:
+            packed.append((kind, msgspec.msgpack.encode(fields)))
+        except UnicodeEncodeError:
+            packed.append((kind, msgspec.msgpack.encode(without_surrogates(fields))))
+    return msgspec.msgpack.encode(packed)
+
+
+class UnpackedItem(dict[str, Any]):
+    """An item that was stored, as a dict. ``kind``: the name of its class; empty for a dict."""
+
+    kind: str = ""
+
+
+def unpack_items(packed: bytes) -> list[UnpackedItem]:
+    """Return the items of :func:`pack_items`."""
+    found = []
+    for kind, data in msgspec.msgpack.decode(packed, type=list[tuple[str, bytes]]):
+        item = UnpackedItem(msgspec.msgpack.decode(data, ext_hook=_unpacked))
+        item.kind = kind
+        found.append(item)
+    return found
+
+
+def _packable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _packable(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_packable(inner) for inner in value]
+    if value is None or isinstance(value, (bool, str, bytes, float)):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    code = next(code for code, (kind, _, _) in enumerate(_PACKED) if isinstance(value, kind))
+    return msgspec.msgpack.Ext(code, _PACKED[code][1](value).encode())
+
+
+def _unpacked(code: int, data: memoryview) -> Any:
+    return _PACKED[code][2](bytes(data).decode())
 
 
 def is_selector(value: object) -> bool:

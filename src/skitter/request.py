@@ -68,6 +68,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         its page; for a seed: ``default``. The queue does not belong to the identity.
     ``timeout``, ``max_retries``
         Time limit for the whole transfer in seconds, and maximum number of retries. ``None``: the settings apply.
+    ``max_body``
+        Maximum size of the body in bytes. ``None``: the setting applies.
     ``proxy``
         Proxy URL for this request (``http://user:password@host:port``, ``socks5h://...``).
     ``fetcher``
@@ -112,6 +114,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     fetcher: str = ""
     browsing: Browsing | None = None
     encoding: str | None = None
+    max_body: int | None = None
 
     def __post_init__(self) -> None:
         if self.method != "GET" and not self.method.isupper():

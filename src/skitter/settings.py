@@ -559,6 +559,29 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     )] = "smtp://localhost"
     mail_from: Annotated[str, Setting("Sender of the mails of monitors.")] = "skitter@localhost"
 
+    files_store: Annotated[str | None, Setting(
+        "Folder of downloaded files, or a URL such as `s3://bucket/prefix`. `None`: the URLs of files in items are not"
+        " downloaded.",
+        section="Files and images", cli="--files-store PLACE",
+    )] = None
+    files_fields: Annotated[dict[str, str], Setting(
+        "Fields of items with URLs of files (a URL or a list), and the fields for the results.", api=True,
+    )] = msgspec.field(default_factory=lambda: {"file_urls": "files", "image_urls": "images"})
+    files_max_size: Annotated[int, Setting("Maximum size of a file.", unit="bytes", above=0, api=True)] = 1024**3
+    files_timeout: Annotated[float, Setting(
+        "Time limit for the download of a file. `read_timeout` applies as well.", unit="s", above=0, api=True,
+    )] = 3600.0
+    files_ttl: Annotated[float, Setting(
+        "Time after which a file is downloaded again when an item needs it.", unit="s", min=0, api=True,
+    )] = 90 * 86_400.0
+    files_required: Annotated[bool, Setting(
+        "Turn the items of a page into a dead letter if one of their files cannot be downloaded. `False`: write the items,"
+        " with the error in place of the file.", api=True,
+    )] = False
+    image_thumbnails: Annotated[dict[str, tuple[int, int]], Setting(
+        'Thumbnails of images: largest width and height by name, such as `{"small": [100, 100]}`.', api=True,
+    )] = {}
+
     # fmt: on
 
     def max_first_contacts(self) -> int:

@@ -123,3 +123,17 @@ class Stages(Spider):
         yield {"url": response.url, "queue": response.request.queue, "worker": os.getpid()}
         yield response.follow_all("a.next, a.more")
         yield response.follow_all("a.detail", queue="detail")
+
+
+class Archive(Spider):
+    """One item a page, with the files that its page names."""
+
+    url = ""
+
+    async def start(self):
+        yield self.url
+
+    def parse(self, response):
+        paths = response.css("img::attr(src)").getall()
+        yield {"url": response.url, "file_urls": paths}
+        yield response.follow_all("a")

@@ -1,5 +1,6 @@
 """Every example runs, with the result that it is there to show."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -102,6 +103,25 @@ def test_a_login_in_one_process_holds_in_all_with_shared_cookies(run, site):
 def test_api_takes_each_record_of_each_page(run):
     found = lines_of(run("api.py", "-o", "out.jsonl") / "out.jsonl")
     assert sorted(item["id"] for item in found) == list(range(24))
+
+
+def test_the_image_archive_holds_each_image_once(run, site):
+    folder = run("image_archive.py", "-o", "out.jsonl", "--workers", 2)
+    items = {item["page"]: item["images"] for item in lines_of(folder / "out.jsonl")}
+    assert len(items) == 7
+    assert items[f"{address(site)}/photos/"] == []
+    archive = folder / "archive"
+    files = {f"{path.relative_to(archive)}": path.read_bytes() for path in archive.glob("full/*/*")}
+    assert len(files) == 3
+    for number in range(6):
+        images = items[f"{address(site)}/photos/{number}"]
+        names = [f"{address(site)}/images/{one}.png" for one in (number, (number + 1) % 6)]
+        assert [image["url"] for image in images] == names
+        assert [hashlib.sha256(files[image["path"]]).hexdigest() for image in images] == [
+            image["checksum"] for image in images
+        ]
+    asked = [hit.target for hit in site.hits() if hit.target.startswith("/images/")]
+    assert sorted(asked) == [f"/images/{number}.png" for number in range(6)]
 
 
 def test_hooks_send_the_token_change_items_and_leave_no_dead_letter(run):

@@ -121,6 +121,8 @@ async def _response_of(stored: _Stored, request: Request, on_headers: HeaderHook
 
 def _is_cacheable(request: Request) -> bool:
     plain = request.browsing is None or not (request.browsing.actions or request.browsing.keep_page)
+    # A response with a size limit of its own may be too large for the cache, or go to a sink.
+    plain = plain and request.max_body is None
     return request.method == "GET" and not request.body and plain and not request.url.endswith("/robots.txt")
 
 

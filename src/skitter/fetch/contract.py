@@ -116,8 +116,19 @@ class Aborted(FetchError):
     retryable = False
 
 
-HeaderHook = Callable[[Response], Awaitable[bool]]
-"""Receives a response without its body. Returns whether to read the body."""
+class BodySink(Protocol):
+    """Takes the body of a response, which is then empty, in place of memory."""
+
+    async def write(self, data: bytes) -> None:
+        """Take a part of the body as it was transferred. The transfer waits while much data is not yet taken.
+
+        An error ends the transfer and is raised by the fetch.
+        """
+        ...
+
+
+HeaderHook = Callable[[Response], Awaitable[bool | BodySink]]
+"""Receives a response without its body. Returns whether to read the body, or the sink that takes it."""
 
 
 class SendPermit(Protocol):
@@ -215,6 +226,10 @@ async def fetch_with_hook(
     if fetcher.capabilities.shows_headers:
         return await fetcher.fetch(request, permit=permit, on_headers=on_headers)
     response = await fetcher.fetch(request, permit=permit)
-    if not await on_headers(response):
+    answer = await on_headers(response)
+    if not answer:
         raise Aborted("the header hook rejected the response")
-    return response
+    if answer is True:
+        return response
+    await answer.write(response.body)
+    return response.replace(body=b"")

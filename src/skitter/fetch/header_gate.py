@@ -1,7 +1,8 @@
 """HeaderGate: holds back the body of a response until a hook has accepted its headers.
 
 If the first bytes of the body arrive before the decision, curl pauses the transfer. Further data waits in the socket,
-so little more than one packet of a rejected body is received.
+so little more than one packet of a rejected body is received. A body for a sink is passed on as it arrives, and the
+transfer is paused while the sink is slower than the network.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Any
 
 import pycurl
 
-from skitter.fetch.contract import Aborted, HeaderHook
+from skitter.fetch.contract import Aborted, BodySink, HeaderHook
 from skitter.fetch.transfer import Transfer
 from skitter.request import Request
 from skitter.response import Response
 
 _PAUSE: int = pycurl.WRITEFUNC_PAUSE
+_MAX_PENDING = 1 << 20
+"""Bytes that may wait for a sink before the transfer is paused."""
 
 
 class HeaderGate:
@@ -32,25 +35,32 @@ class HeaderGate:
         self._decision: asyncio.Task[None] | None = None
         self._paused = False
         self._open = False
+        self._sink: BodySink | None = None
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._writing: asyncio.Task[None] | None = None
         transfer.watch(self._on_line, self._on_block)
 
     async def pass_through(self, performing: Coroutine[Any, Any, None]) -> None:
         """Run the transfer until it ends or the hook rejects it.
 
-        Raises what the transfer or the hook raises; :class:`~skitter.fetch.contract.Aborted` for a rejected response.
+        Raises what the transfer, the hook or the sink raises; :class:`~skitter.fetch.contract.Aborted` for a rejected response.
         """
         transfer = self._performing = asyncio.ensure_future(performing)
         try:
             await asyncio.wait({transfer})
             if self._decision is not None and (transfer.cancelled() or transfer.exception() is None):
                 await self._decision
+            if self._writing is not None:  # its error is the reason why the transfer was ended
+                await self._writing
             await transfer
         finally:
             await self._end(transfer)
 
     async def _end(self, *tasks: asyncio.Future[None]) -> None:
-        """Cancel the hook of a failed transfer; cancel both if the caller was cancelled."""
-        left = [task for task in (*tasks, self._decision) if task is not None and not task.done()]
+        """Cancel the hook and the writes of a failed transfer; cancel all if the caller was cancelled."""
+        tasks = (*tasks, *(task for task in (self._decision, self._writing) if task is not None))
+        left = [task for task in tasks if not task.done()]
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -69,12 +79,38 @@ class HeaderGate:
         if not self._open:
             self._paused = True
             return _PAUSE
-        return self._transfer.take_block(block)
+        if self._sink is None:
+            return self._transfer.take_block(block)
+        if self._pending_bytes >= _MAX_PENDING:
+            self._paused = True
+            return _PAUSE
+        self._pending.append(block)
+        self._pending_bytes += len(block)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._write(self._sink))
+        return None
+
+    async def _write(self, sink: BodySink) -> None:
+        """Pass everything that has arrived to the sink."""
+        try:
+            while self._pending:
+                data = b"".join(self._pending)
+                self._pending, self._pending_bytes = [], 0
+                await sink.write(data)
+                self._unpause()
+        except BaseException:
+            self._performing.cancel()
+            raise
+
+    def _unpause(self) -> None:
+        if self._paused and not self._performing.done():
+            self._paused = False
+            self._transfer.curl.pause(pycurl.PAUSE_CONT)
 
     async def _decide(self, status: int) -> None:
         headers = b"".join(self._lines[1:])
         response = Response(self._request.url, status, headers=headers, request=self._request)
-        wanted = False
+        wanted: bool | BodySink = False
         try:
             wanted = await self._on_headers(response)
         finally:
@@ -82,9 +118,9 @@ class HeaderGate:
                 self._performing.cancel()
         if not wanted:
             raise Aborted("the header hook rejected the response")
+        self._sink = None if wanted is True else wanted
         self._open = True
-        if self._paused and not self._performing.done():
-            self._transfer.curl.pause(pycurl.PAUSE_CONT)
+        self._unpause()
 
 
 def _status(line: bytes) -> int:

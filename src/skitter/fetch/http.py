@@ -244,7 +244,7 @@ class HttpFetcher:
         block, body = transfer.answer()
         names = block.lower()
         if body and b"\ncontent-encoding:" in names:
-            body = await self._decoded(names, body)
+            body = await self._decoded(names, body, request.max_body or self.settings.max_body)
         response = Response(
             request.url,
             status,
@@ -266,12 +266,13 @@ class HttpFetcher:
             self._suffixes_read = True
         self.cookies.absorb(response)
 
-    async def _decoded(self, names: bytes, body: bytes) -> bytes:
+    @staticmethod
+    async def _decoded(names: bytes, body: bytes, limit: int) -> bytes:
         tokens = b",".join(_CONTENT_ENCODINGS(names)).decode("latin-1").split(",")
         codings = [name for token in tokens if (name := token.strip()) not in ("", "identity")]
         if len(body) <= _DECODE_IN_THREAD and len(codings) < 2:  # each coding may multiply the size
-            return decode_body(body, codings, self.settings.max_body)
-        return await asyncio.to_thread(decode_body, body, codings, self.settings.max_body)
+            return decode_body(body, codings, limit)
+        return await asyncio.to_thread(decode_body, body, codings, limit)
 
 
 def _sendable(url: str) -> str:

@@ -156,6 +156,9 @@ class Transfer:
         if request.timeout is not None:
             self._extra = True
             setopt(pycurl.TIMEOUT_MS, _milliseconds(request.timeout))
+        if request.max_body is not None:
+            self._unusual = True
+            setopt(pycurl.MAXFILESIZE_LARGE, request.max_body)
         with_body = request.body or request.method not in ("GET", "HEAD")
         if request.headers or with_body:
             self._extra = True

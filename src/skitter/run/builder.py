@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from skitter.errors import SpiderError, UsageError
+from skitter._utils.backoff import Unavailable
+from skitter.errors import SettingsError, SpiderError, StoreError, UsageError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes no
     from skitter.fetch.contract import Fetcher
     from skitter.fetch.identity.cookies import CookieSharing
     from skitter.monitors import CompiledMonitor
+    from skitter.store.media import MediaStore
     from skitter.worker.links import LinkCollector
     from skitter.worker.worker import LeaseObserver, Worker
 
@@ -244,9 +246,18 @@ class JobBuilder:
         # It may look for installed plugins.
         sharing = await asyncio.to_thread(self._cookie_sharing, frontier)
         fetcher = await asyncio.to_thread(self.fetcher, frontier.notes, guard, sharing)
+        files = await asyncio.to_thread(self.open_files_store)
         await fetcher.open()
         parts = worker_module.WorkerParts(
-            self.spider, self.settings, self.link_collector(info), hooks, fetcher, outputs, guard, sharing
+            self.spider,
+            self.settings,
+            self.link_collector(info),
+            hooks,
+            fetcher,
+            outputs,
+            guard,
+            sharing,
+            files,
         )
         worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, observer)
         workers.add(worker)
@@ -256,6 +267,38 @@ class JobBuilder:
             workers.remove(worker)
             await fetcher.close()
             await outputs.close()
+
+    def _files_store(self) -> MediaStore | None:
+        settings = self.settings
+        if not settings.files_store:
+            return None
+        for name in ("max_pages_per_slot", "max_bytes_per_slot", "max_queued_per_slot"):
+            if getattr(settings, name) is not None:
+                raise SettingsError(
+                    f"{name} cannot be combined with files_store: a slot whose budget is used up would drop waiting items",
+                    remedy=f"leave out {name}, or files_store",
+                    field=name,
+                )
+        from skitter.store.media import MediaStore  # noqa: PLC0415 - see above
+
+        return MediaStore(
+            settings.files_store, ttl=settings.files_ttl, thumbnails=settings.image_thumbnails,
+            durability=settings.durability,
+        )  # fmt: skip
+
+    def open_files_store(self) -> MediaStore | None:
+        """Return the store of downloaded files, if the job has one. Blocks. Raises :class:`~skitter.errors.StoreError`."""
+        store = self._files_store()
+        try:
+            if store is not None:
+                store.open()
+        except Unavailable as error:
+            raise StoreError(
+                f"files_store {self.settings.files_store} cannot be reached: {error}",
+                remedy="start the server, or correct the URL",
+                field="files_store",
+            ) from error
+        return store
 
     def _cookie_sharing(self, frontier: Frontier) -> CookieSharing | None:
         """Return how the workers begin to share cookies; ``None`` if this one is alone."""

@@ -173,6 +173,7 @@ class Crawl:
             )
         self._builder.is_fleet = frontier.shared
         await self._outputs.check(fresh=self._fresh)
+        await asyncio.to_thread(self._builder.open_files_store)
         _warn_about_user_agent(self._builder.settings)
         for name, remedy in unused_attributes(type(self._builder.spider)):
             log.warning("spider %s: skitter does not use %s; %s", self._builder.spider.name, name, remedy)

@@ -51,7 +51,7 @@ def open_output(target: str) -> Output:
     if plugin is not None:
         at_path: OutputFactory = plugin[0]
         rest = plugin[1]
-        plain, options = _options(rest)
+        plain, options = split_options(rest)
         return at_path(OutputAddress(target, target.removesuffix(f":{rest}"), plain, options))
     raise StoreError(
         f"unknown kind of output: {shown_url(target)!r}",
@@ -77,7 +77,7 @@ def stream_of(output: Output, *, fleet: bool) -> str:
 
 def _interpretations(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
     """Yield the possible interpretations of a name, most likely first: kind, rest, options."""
-    plain, options = _options(target)
+    plain, options = split_options(target)
     scheme, colon, rest = plain.partition(":")
     if colon:
         yield scheme.lower(), rest.removeprefix("//"), options
@@ -87,7 +87,7 @@ def _interpretations(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
         yield suffix, plain, options
 
 
-def _options(text: str) -> tuple[str, dict[str, str]]:
+def split_options(text: str) -> tuple[str, dict[str, str]]:
     """Split a name at the question mark into the name and its options."""
     match = re.fullmatch(r"(.*)\?(\w+=.*)", text, re.DOTALL)
     if match is None:

@@ -31,7 +31,7 @@ class RemoteLocation(msgspec.Struct, frozen=True):
     protocol: str
     path: str
     """For a bucket: the bucket and the key."""
-    format: Format
+    format: Format = Format()
     options: dict[str, str] = {}
     """Options of the file system, such as ``endpoint_url``, ``key``, ``secret``, ``profile`` and ``anon`` of s3fs."""
 

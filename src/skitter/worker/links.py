@@ -498,6 +498,19 @@ class LinkCollector:
         """
         return self._entry(request, {})
 
+    def slot_of(self, url: str, queue: str = "") -> str:
+        """Return the slot of a URL in a queue."""
+        slot = self._politeness.slot_of(host_of(url))
+        return slot_in(queue, slot) if queue else slot
+
+    def entry_of_file(self, request: Request) -> Entry:
+        """Return an entry for a request whose URL is normalized, whatever the scope says."""
+        return Entry(
+            fingerprint(request, self._seed), self.slot_of(request.url, request.queue), request.url,
+            encode_request(request), request.priority, request.not_before, request.delay,
+            dedup=not request.dont_filter,
+        )  # fmt: skip
+
     def _entry(self, request: Request, changes: dict[str, Any]) -> Entry | str:
         """Apply changes to a request, and those of its canonical form; see :meth:`entry`."""
         url = normalize(request.url)

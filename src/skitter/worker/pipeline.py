@@ -14,8 +14,16 @@ from typing import Any
 
 import msgspec
 
-from skitter.errors import DeferRequest, PageTooComplex, RetryRequest, SkitterError, UndecodableRecord
-from skitter.fetch.contract import Aborted, Fetcher, FetchError, ProxyError, fetch_with_hook
+from skitter.errors import (
+    CrawlFailed,
+    DeferRequest,
+    PageTooComplex,
+    RetryRequest,
+    SkitterError,
+    StoreError,
+    UndecodableRecord,
+)
+from skitter.fetch.contract import Aborted, BodySink, Fetcher, FetchError, ProxyError, fetch_with_hook
 from skitter.frontier.records import Entry, Lease, Resolution
 from skitter.html.limits import ALWAYS_SAFE
 from skitter.item import item_fields
@@ -24,6 +32,7 @@ from skitter.response import OpenPage, Response
 from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.stats import USER
+from skitter.store.media import FileRecord
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
 from skitter.worker.callbacks import CallbackPacer, CallbackRunner, describe
@@ -33,6 +42,7 @@ from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePages
 from skitter.worker.links import CallbackResult, LinkBatch, LinkCollector, turns_of
+from skitter.worker.media import CLAIM_RETRY, FILE_CALLBACKS, Download, FileWork, MediaPipeline
 from skitter.worker.origins import CONTACT_GRACE, Origins, Standing
 from skitter.worker.retry import (
     DONE,
@@ -60,8 +70,8 @@ class Page:
     """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
 
     __slots__ = (
-        "batches", "began", "counters", "decision", "entries", "has_bounded", "items", "lease", "open_page", "origin",
-        "request", "response", "share",
+        "batches", "began", "counters", "decision", "download", "entries", "fingerprint", "has_bounded", "has_output",
+        "items", "lease", "open_page", "origin", "request", "response", "share",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, request: Request) -> None:
@@ -77,6 +87,12 @@ class Page:
         """The page in a browser that the callback uses. It is closed when the callback has ended."""
         self.decision: RetryDecision = DONE
         self.items: list[Any] = []
+        self.fingerprint = lease.fingerprint
+        """Fingerprint of the page that the items belong to."""
+        self.has_output = True
+        """Whether the items replace those of an earlier visit. Not if they wait for their files."""
+        self.download: Download | None = None
+        """The file that the request downloads in place of a page."""
         self.entries: list[Entry] = []
         self.batches: list[LinkBatch] = []
         self.counters: dict[str, int] = {}
@@ -168,6 +184,11 @@ class RequestPipeline:
         self._blocked_statuses = fetcher.capabilities.blocked_statuses
         self._large_pages = LargePages(settings.max_page_memory)
         self._meter = make_item_meter(settings)
+        self._media: MediaPipeline | None = None
+
+    def download_files(self, media: MediaPipeline) -> None:
+        """Download the files that items name."""
+        self._media = media
 
     async def process(self, inflight: InflightRequest) -> Page | None:
         """Process one request. ``None``: release its lease."""
@@ -178,12 +199,10 @@ class RequestPipeline:
             return await self._undecodable(lease, error)
         self._spider.stats.begin(page)
         try:
-            request = await self._before_request(page) if self._before_request_hooks else page.request
-            response = None if request is None else await self._fetch(page, request, inflight)
-            if response is not None and (
-                self._is_plain(response) or await self._after_request(page, response)
-            ):
-                await self._parse(page, page.response or response)
+            if page.request.callback in FILE_CALLBACKS:
+                await self._process_file(page, inflight)
+            else:
+                await self._process_page(page, inflight)
         except _ReleaseLease:
             return None
         except _Decided:
@@ -205,6 +224,12 @@ class RequestPipeline:
         if page.request.depth == 0:
             self._report_seed(page)
         return page
+
+    async def _process_page(self, page: Page, inflight: InflightRequest) -> None:
+        request = await self._before_request(page) if self._before_request_hooks else page.request
+        response = None if request is None else await self._fetch(page, request, inflight)
+        if response is not None and (self._is_plain(response) or await self._after_request(page, response)):
+            await self._parse(page, page.response or response)
 
     def _report_seed(self, page: Page) -> None:
         """Log why a seed gives no page. Only the first ones are named."""
@@ -273,6 +298,120 @@ class RequestPipeline:
             return None
         return request if self._continues(page, action, "before_request") else None
 
+    # --- files -----------------------------------------------------------------------------------------
+
+    async def _process_file(self, page: Page, inflight: InflightRequest) -> None:
+        """Process a request of :mod:`skitter.worker.media`, with its errors. Raises :class:`_ReleaseLease`."""
+        media, request = self._media, page.request
+        page.has_output = False
+        if media is None:
+            inflight.finish_fetch(sent=False)
+            page.finish(RetryDecision(Resolution.FAILED, "file: the setting files_store is not set"))
+            return
+        try:
+            work = media.work_of(request)
+            is_complete = await self._advance(page, media, work, inflight)
+            if page.download is not None:
+                await self._finish_download(page, media, page.download)
+                if work.items and page.decision is DONE and not is_complete:
+                    await self._continue_items(page, media, work, request)
+        except StoreError as error:
+            self._control.fail(CrawlFailed(str(error), remedy=error.remedy))
+            raise _ReleaseLease from error
+        finally:
+            if page.download is not None:
+                await media.close(page.download)
+
+    async def _advance(
+        self, page: Page, media: MediaPipeline, work: FileWork, inflight: InflightRequest
+    ) -> bool:
+        """Download a missing file, or complete the items. Return whether nothing is left to do for the items."""
+        request, slot = page.request, page.lease.slot
+        found, missing = await media.find(work, request.url)
+        if missing and media.is_here(request, slot, missing):
+            page.download = await media.begin(request, slot, work, missing)
+            if page.download is not None:
+                await self._download(page, media, page.download, inflight)
+                return False
+            if work.items:
+                page.finish(
+                    RetryDecision(
+                        Resolution.RETRY, "file: another worker downloads it", CLAIM_RETRY, free=True
+                    )
+                )
+        elif missing:
+            page.entries.append(media.again(request, missing[0]))
+        elif work.items:
+            self._complete_items(page, media, work, found)
+        inflight.finish_fetch(sent=False)
+        return True
+
+    async def _download(
+        self, page: Page, media: MediaPipeline, download: Download, inflight: InflightRequest
+    ) -> None:
+        """Fetch a file and store it. A failure is left in the decision of the page."""
+        page.request = media.request_of(page.request, download.url)
+        try:
+            request = await self._before_request(page) if self._before_request_hooks else page.request
+            response = None if request is None else await self._fetch(page, request, inflight)
+            if response is None:
+                return
+            if response.status in REDIRECTS:
+                target = redirected(page.request, response, self._settings.max_redirects).url
+                page.count("redirects")
+                page.entries.append(await media.moved(download, page.request, target))
+            elif download.sink is not None:
+                page.count("bytes", await media.keep(download, response))
+                page.count("files")
+            else:
+                decision = decide_after_status(
+                    self._settings, page.request, page.lease.attempt, response.status, _retry_after(response),
+                    blocked=response.status in self._blocked_statuses,
+                )  # fmt: skip
+                await self._failed(page, StatusError(response.status, response), decision)
+        except RedirectError as error:
+            await self._failed(page, error, RetryDecision(Resolution.FAILED, str(error)), is_settled=True)
+        except _Decided:
+            inflight.finish_fetch()
+        except FetchError as error:
+            inflight.finish_fetch()
+            await self._fetch_failed(page, error)
+
+    async def _finish_download(self, page: Page, media: MediaPipeline, download: Download) -> None:
+        """Decide how the lease of a download ends: a file that cannot be downloaded is a result, too."""
+        before = page.decision
+        decision = await media.settle(download, before)
+        if decision is not before:
+            page.counters.pop(f"failed/{before.error.partition(':')[0]}", None)
+            page.decision = DONE
+            page.finish(decision)
+            page.count("files/failed")
+            log.warning("%s: no file: %s", download.url, before.error or "refused by robots.txt or a hook")
+
+    async def _continue_items(
+        self, page: Page, media: MediaPipeline, work: FileWork, request: Request
+    ) -> None:
+        """Complete the items of a page after a download, or let them wait for the next one."""
+        found, missing = await media.find(work, request.url)
+        if missing:
+            page.entries.append(media.again(request, missing[0]))
+        else:
+            self._complete_items(page, media, work, found)
+
+    @staticmethod
+    def _complete_items(
+        page: Page, media: MediaPipeline, work: FileWork, found: dict[str, FileRecord]
+    ) -> None:
+        items, error = media.complete(work, found)
+        if error:
+            page.finish(RetryDecision(Resolution.FAILED, error))
+            return
+        page.items, page.fingerprint, page.has_output = items, work.fingerprint, True
+        page.request = page.request.replace(url=work.page)
+        page.response = Response(work.page, request=page.request)
+        page.count("pages")
+        page.count("items", len(items))
+
     # --- fetch -----------------------------------------------------------------------------------------
 
     async def _fetch(self, page: Page, request: Request, inflight: InflightRequest) -> Response | None:
@@ -306,7 +445,7 @@ class RequestPipeline:
             return None
         if not inflight.may_send():
             raise _ReleaseLease
-        if self._before_send_hooks or self._on_headers_hooks:
+        if self._before_send_hooks or self._on_headers_hooks or page.download is not None:
             response = await self._fetch_with_hooks(page, request, inflight)
         else:
             response = await self._fetcher.fetch(request, permit=inflight)
@@ -333,16 +472,21 @@ class RequestPipeline:
             raise _Decided
         if not inflight.may_send():
             raise _ReleaseLease
-        if not self._on_headers_hooks:
+        download, media = page.download, self._media
+        if not self._on_headers_hooks and download is None:
             return await self._fetcher.fetch(request, permit=inflight)
 
-        async def wants_body(response: Response) -> bool:
+        async def wants_body(response: Response) -> bool | BodySink:
             action = await self._hooks.ask("on_headers", response)
-            return self._continues(page, action, "on_headers")
+            if not self._continues(page, action, "on_headers"):
+                return False
+            return True if download is None or media is None else await media.accept(download, response)
 
         try:
             return await fetch_with_hook(self._fetcher, request, inflight, wants_body)
         except Aborted:
+            if download is not None and download.head is not None:
+                return download.head
             raise _Decided from None
 
     async def _hold_back(
@@ -490,7 +634,8 @@ class RequestPipeline:
         CALLBACK.observe(page.counters, time.perf_counter() - began)
         await self._collect(page, results, response)
         if page.decision is DONE:
-            page.count("pages")
+            if page.has_output:  # otherwise the page counts when its items are complete
+                page.count("pages")
             if self._settings.refresh_delay_cap is not None:
                 self._follow_refresh(page, response, self._settings.refresh_delay_cap)
 
@@ -513,6 +658,11 @@ class RequestPipeline:
             page.count("links", found.links)
         for reason, amount in found.refused.items():
             page.count(f"refused/{reason}", amount)
+        if page.items and self._media is not None:
+            base_url = page.request.url if response is None else response.base_url
+            page.items, held = self._media.hold(page.items, page.request, page.lease.fingerprint, base_url)
+            page.entries += held
+            page.has_output = not held
         if page.items:
             page.count("items", len(page.items))
 

@@ -120,7 +120,11 @@ class ItemWriter:
         Return the written ranges of each page.
         """
         ranges: list[list[OutputRange]] = [[] for _ in pages]
-        done = [index for index, page in enumerate(pages) if page.decision.resolution is Resolution.DONE]
+        done = [
+            index
+            for index, page in enumerate(pages)
+            if page.decision.resolution is Resolution.DONE and page.has_output
+        ]
         if self._routed is None:
             await self._write(self._stores, pages, done, ranges)
         else:
@@ -139,7 +143,7 @@ class ItemWriter:
         self, stores: Sequence[Store], pages: list[Page], done: list[int], ranges: list[list[OutputRange]]
     ) -> None:
         """Write the items of some pages to each of their stores."""
-        groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in done]
+        groups = [ItemGroup(pages[index].fingerprint, pages[index].items) for index in done]
         refused: list[ItemGroup] = []
         for number, store in enumerate(stores):
             for index, answer in zip(done, await store.write(groups), strict=True):
@@ -147,13 +151,13 @@ class ItemWriter:
                     ranges[index].append(answer)
                 elif isinstance(answer, GroupError) and pages[index].items:
                     ranges[index] = []
-                    refused.append(ItemGroup(pages[index].lease.fingerprint, []))
+                    refused.append(ItemGroup(pages[index].fingerprint, []))
                     await self._fail(pages[index], answer.error)
             if refused:
                 for earlier in stores[:number]:
                     await earlier.write(refused)  # without its items, which replaces what they hold
                 done = [index for index in done if pages[index].decision.resolution is Resolution.DONE]
-                groups = [ItemGroup(pages[index].lease.fingerprint, pages[index].items) for index in done]
+                groups = [ItemGroup(pages[index].fingerprint, pages[index].items) for index in done]
                 refused = []
 
     async def _fail(self, page: Page, error: str) -> None:

@@ -22,6 +22,7 @@ from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.settings import Settings
 from skitter.spider import Spider
+from skitter.store.media import MediaStore
 from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
 from skitter.worker.control import CrawlControl
@@ -30,6 +31,7 @@ from skitter.worker.hooks import Hooks, call
 from skitter.worker.inflight import REPORT_DELAY, Inflight, make_queue_budget
 from skitter.worker.leaser import Leaser
 from skitter.worker.links import LinkCollector
+from skitter.worker.media import MediaPipeline
 from skitter.worker.pipeline import RequestPipeline
 from skitter.worker.robots import RobotsGate
 from skitter.worker.routing import ItemWriter
@@ -61,6 +63,8 @@ class WorkerParts(NamedTuple):
     guard: AddressGuard
     sharing: CookieSharing | None = None
     """``None`` if the workers of the job do not share cookies on demand."""
+    files: MediaStore | None = None
+    """``None`` if the job downloads no files."""
 
 
 class Worker:
@@ -108,6 +112,13 @@ class Worker:
         )
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
+        if parts.files is not None:
+            sends_by_http = parts.fetcher.capabilities.renders_pages or bool(settings.fetcher_rules)
+            pipeline.download_files(
+                MediaPipeline(
+                    parts.files, settings, parts.links, frontier.notes, name, sends_by_http=sends_by_http
+                )
+            )
         self._leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
         self._observer = observer
         self._sharing = parts.sharing

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote, urlencode
 import msgspec
 
 from skitter.errors import StoreError
+from skitter.item import item_kind
 
 _REMEDY = "write mongodb://[USER:PASSWORD@]HOST[:PORT]/DATABASE/COLLECTION"
 _INVALID_IN_DATABASE = re.compile(r'[/\\. "$*<>:|?\0]')
@@ -90,7 +91,7 @@ class MongoLocation(msgspec.Struct, frozen=True):
             if name in fields:
                 return _sanitized(str(fields[name]))
             if name == "type":
-                return "item" if isinstance(item, dict) else _sanitized(type(item).__name__)
+                return _sanitized(item_kind(item) or "item")
             raise StoreError(
                 f"the item has no field {name!r}, which selects its collection",
                 remedy=f"add the field, or name another collection than {self.collection}",

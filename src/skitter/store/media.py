@@ -1,0 +1,372 @@
+"""MediaStore: the downloaded files of jobs, in a folder, on S3 or on another file system of fsspec.
+
+The name of a file is the hash of its content, so the same content is stored once. An index beside the files says for
+each URL which file it gave. ``docs/design/media.md`` describes the layout and the order of the writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import mimetypes
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from skitter.errors import SettingsError, StoreError
+from skitter.plugins import need, needing
+from skitter.secrets import output_variable, secret_outside, without_secrets
+from skitter.store.disk import disk_error, sync_file, sync_folder
+from skitter.store.outputs import split_options
+
+_INDEX = ".index"
+_DRAFTS = ".drafts"
+_STALE = 86_400.0
+"""Age in seconds of a draft that no process writes any more."""
+_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}").fullmatch
+_COPY_BLOCK = 16 << 20
+
+
+class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the index knows about a URL: its file, the URL that it redirects to, or the reason why there is no file."""
+
+    url: str
+    at: float
+    """Unix time of the download."""
+    path: str = ""
+    """Relative to the store."""
+    checksum: str = ""
+    """SHA-256 of the content, in hexadecimal digits."""
+    size: int = 0
+    type: str = ""
+    """Media type that the server stated."""
+    thumbnails: dict[str, str] = {}
+    """Path of each thumbnail, by its name."""
+    moved: str = ""
+    error: str = ""
+
+
+class FileDraft:
+    """A file that is being downloaded. All methods block: call them in a thread."""
+
+    def __init__(self, file: IO[bytes], place: Path | None) -> None:
+        self.file = file
+        self.place = place
+        """``None`` if the file has no name."""
+        self.size = 0
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """Append data. Raises :class:`~skitter.errors.StoreError` if the disk refuses it."""
+        self._hash.update(data)
+        self.size += len(data)
+        try:
+            self.file.write(data)
+        except OSError as error:
+            raise disk_error(error, self.place or tempfile.gettempdir()) from error
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of everything written."""
+        return self._hash.hexdigest()
+
+    def discard(self) -> None:
+        """Close and remove the draft. Does nothing to one that was stored."""
+        self.file.close()
+        if self.place is not None:
+            self.place.unlink(missing_ok=True)
+
+
+class _Tree(Protocol):
+    """The file operations of a store. Paths are relative, with slashes."""
+
+    def draft(self) -> FileDraft: ...
+    def add(self, draft: FileDraft, path: str) -> None: ...
+    def read(self, path: str) -> bytes | None: ...
+    def write(self, path: str, data: bytes) -> None: ...
+    def exists(self, path: str) -> bool: ...
+
+
+class _Folder:
+    """A folder on this machine. ``synced``: whether files have to survive a power loss."""
+
+    def __init__(self, root: Path, *, synced: bool) -> None:
+        self._root = root
+        self._synced = synced
+        drafts = root / _DRAFTS
+        drafts.mkdir(parents=True, exist_ok=True)
+        for draft in drafts.iterdir():  # those of killed processes
+            with suppress(FileNotFoundError):
+                if time.time() - draft.stat().st_mtime > _STALE:
+                    draft.unlink()
+
+    def draft(self) -> FileDraft:
+        place = self._root / _DRAFTS / uuid.uuid4().hex
+        return FileDraft(place.open("xb"), place)
+
+    def add(self, draft: FileDraft, path: str) -> None:
+        assert draft.place is not None
+        draft.file.flush()
+        self._move(draft.file, draft.place, self._root / path)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return (self._root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, data: bytes) -> None:
+        draft = self._root / _DRAFTS / uuid.uuid4().hex
+        with draft.open("xb") as file:
+            file.write(data)
+            file.flush()
+            self._move(file, draft, self._root / path)
+
+    def exists(self, path: str) -> bool:
+        return (self._root / path).is_file()
+
+    def _move(self, file: IO[bytes], source: Path, target: Path) -> None:
+        if self._synced:
+            sync_file(file.fileno())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)
+        if self._synced:
+            sync_folder(target.parent)
+
+
+class _Remote:
+    """A folder of a bucket, or of another file system of fsspec. Uploads become visible when they are complete."""
+
+    def __init__(self, location: Any) -> None:
+        self._location = location
+        self._files = location.connect()
+
+    def draft(self) -> FileDraft:
+        return FileDraft(tempfile.TemporaryFile(), None)
+
+    def add(self, draft: FileDraft, path: str) -> None:
+        draft.file.seek(0)
+        with self._location.translated_errors():
+            self._make_folder(path)
+            target = self._files.open(self._at(path), "wb", block_size=_COPY_BLOCK, autocommit=False)
+            try:
+                shutil.copyfileobj(draft.file, target, _COPY_BLOCK)
+                target.close()
+            except BaseException:
+                target.discard()
+                raise
+            target.commit()
+
+    def read(self, path: str) -> bytes | None:
+        with self._location.translated_errors():
+            try:
+                data: bytes = self._files.cat_file(self._at(path))
+            except FileNotFoundError:
+                return None
+            return data
+
+    def write(self, path: str, data: bytes) -> None:
+        with self._location.translated_errors():
+            self._make_folder(path)
+            self._files.pipe_file(self._at(path), data)
+
+    def exists(self, path: str) -> bool:
+        with self._location.translated_errors():
+            return bool(self._files.exists(self._at(path)))
+
+    def _at(self, path: str) -> str:
+        return f"{self._location.path}/{path}"
+
+    def _make_folder(self, path: str) -> None:
+        if not self._location.is_bucket:
+            self._files.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
+
+
+class MediaStore:
+    """Files and their index. All methods block: call them in a thread.
+
+    ``place``
+        A folder, or a URL of fsspec such as ``s3://bucket/prefix``.
+    ``ttl``
+        Time in seconds after which a URL is downloaded again.
+    ``thumbnails``
+        Largest width and height of each kind of thumbnail, by its name.
+    ``durability``
+        ``machine``: files survive a power loss.
+
+    They raise :class:`~skitter.errors.StoreError`, and :class:`~skitter._utils.backoff.Unavailable` if a server does not
+    answer.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        ttl: float,
+        thumbnails: Mapping[str, tuple[int, int]],
+        durability: str = "process",
+    ) -> None:
+        self.place = place
+        self._ttl = ttl
+        self._thumbnails = dict(thumbnails)
+        self._synced = durability == "machine"
+        self._tree_or_none: _Tree | None = None
+        if without_secrets(place) != place:
+            kind = place.partition(":")[0]
+            raise SettingsError(
+                "files_store contains a secret",
+                remedy=f"set {output_variable(kind, 'key')} and {output_variable(kind, 'secret')} instead",
+                field="files_store",
+            )
+        if self._thumbnails:
+            need("PIL.Image", "images", "image_thumbnails")
+
+    def open(self) -> None:
+        """Connect, and find out whether the store is writable."""
+        self._tree_or_none = self._connect()
+        try:
+            self._tree.write(f"{_INDEX}/check", b"\n")
+        except OSError as error:
+            raise disk_error(error, self.place) from error
+
+    def _connect(self) -> _Tree:
+        kind, separator, rest = self.place.partition("://")
+        if not separator:
+            try:
+                return _Folder(Path(self.place), synced=self._synced)
+            except OSError as error:
+                raise disk_error(error, self.place) from error
+        with needing("s3", f"files_store {self.place!r}", StoreError):
+            from skitter.store.remote_location import RemoteLocation  # noqa: PLC0415 - fsspec is an extra
+        path, options = split_options(rest)
+        for name in ("key", "secret", "token", "password"):
+            if secret := secret_outside(output_variable(kind, name), StoreError):
+                options.setdefault(name, secret)
+        return _Remote(RemoteLocation(kind, path.rstrip("/"), options=options))
+
+    @property
+    def _tree(self) -> _Tree:
+        assert self._tree_or_none is not None, "open() it first"
+        return self._tree_or_none
+
+    # --- index -----------------------------------------------------------------------------------------
+
+    def find(self, urls: Iterable[str], since: float) -> dict[str, FileRecord]:
+        """Return the valid record of each URL that has one.
+
+        A record is valid until it expires, and if it was written after ``since`` (Unix time). An error is valid only in
+        the latter case.
+        """
+        found = {}
+        for url in urls:
+            data = self._tree.read(_index_path(url))
+            if data is None:
+                continue
+            try:
+                record = msgspec.json.decode(data, type=FileRecord)
+            except msgspec.DecodeError:  # a damaged record is a missing one
+                continue
+            if record.url == url and self._is_valid(record, since):
+                found[url] = record
+        return found
+
+    def _is_valid(self, record: FileRecord, since: float) -> bool:
+        if record.path and not self._tree.exists(record.path):
+            return False
+        if record.at >= since:
+            return True
+        lacks_thumbnails = record.type.startswith("image/") and not (
+            self._thumbnails.keys() <= record.thumbnails.keys()
+        )
+        return not record.error and not lacks_thumbnails and time.time() - record.at < self._ttl
+
+    def remember(self, record: FileRecord) -> None:
+        """Write the record of a URL."""
+        self._tree.write(_index_path(record.url), msgspec.json.encode(record))
+
+    # --- files -----------------------------------------------------------------------------------------
+
+    def draft(self) -> FileDraft:
+        """Begin a file."""
+        try:
+            return self._tree.draft()
+        except OSError as error:
+            raise disk_error(error, self.place) from error
+
+    def stored_suffix(self, checksum: str) -> str | None:
+        """Return the suffix with which a content is stored already, or ``None``."""
+        data = self._tree.read(_content_path(checksum))
+        return None if data is None else data.decode()
+
+    def keep(self, draft: FileDraft, url: str, media_type: str, suffix: str) -> FileRecord:
+        """Store a complete draft under its content and index its URL. Return the record."""
+        checksum = draft.checksum
+        path = f"full/{checksum[:2]}/{checksum}{suffix}"
+        thumbnails = {}
+        try:
+            if self._thumbnails:
+                draft.file.flush()
+                thumbnails = self._make_thumbnails(draft, checksum)
+            if self._tree.exists(path):
+                draft.discard()
+            else:
+                self._tree.add(draft, path)
+            self._tree.write(_content_path(checksum), suffix.encode())
+            record = FileRecord(url, time.time(), path, checksum, draft.size, media_type, thumbnails)
+            self.remember(record)
+        except OSError as error:
+            raise disk_error(error, self.place) from error
+        return record
+
+    def _make_thumbnails(self, draft: FileDraft, checksum: str) -> dict[str, str]:
+        """Write the thumbnails of an image. Return their paths; none for content that is not an image."""
+        from PIL import Image, ImageOps  # noqa: PLC0415 - an extra
+
+        made: dict[str, str] = {}
+        source: Any = draft.place
+        if source is None:
+            draft.file.seek(0)
+            source = draft.file
+        try:
+            with Image.open(source) as image:
+                upright = ImageOps.exif_transpose(image).convert("RGB")
+        except Exception:  # noqa: BLE001 - the decoders raise errors of many kinds for content that is not an image
+            return made
+        for name, size in self._thumbnails.items():
+            small = upright.copy()
+            small.thumbnail(size)
+            path = f"thumbs/{name}/{checksum[:2]}/{checksum}.jpg"
+            part = self._tree.draft()
+            encoded = io.BytesIO()
+            small.save(encoded, "JPEG")
+            try:
+                part.write(encoded.getvalue())
+                self._tree.add(part, path)
+            finally:
+                part.discard()
+            made[name] = path
+        return made
+
+
+def suffix_of(url: str, media_type: str) -> str:
+    """Return the suffix for the file of a URL, such as ``.pdf``: that of the URL, or that of its media type, or none."""
+    suffix = PurePosixPath(urlsplit(url).path).suffix.lower()
+    return suffix if _SUFFIX(suffix) else mimetypes.guess_extension(media_type) or ""
+
+
+def _index_path(url: str) -> str:
+    name = hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{_INDEX}/urls/{name[:2]}/{name}.json"
+
+
+def _content_path(checksum: str) -> str:
+    return f"{_INDEX}/content/{checksum[:2]}/{checksum}"

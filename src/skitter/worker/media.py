@@ -1,0 +1,412 @@
+"""MediaPipeline: downloads the files that items name, and completes the items.
+
+The items of a page whose files are not stored yet wait in the frontier: in an *items request*, which is added with the
+commit of the page. *File requests* beside it download the files at the same time. ``docs/design/media.md`` describes
+the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from skitter._utils.backoff import Backoff
+from skitter._utils.notes import Notes
+from skitter.errors import UndecodableRecord
+from skitter.fetch.contract import BodySink, BodyTooLarge, UndecodableBody
+from skitter.frontier.records import Entry, Resolution
+from skitter.item import pack_items, unpack_items
+from skitter.request import Request
+from skitter.response import Response
+from skitter.settings import Settings
+from skitter.store.media import FileDraft, FileRecord, MediaStore, suffix_of
+from skitter.web.media_types import media_type
+from skitter.web.urls import is_same_origin, normalize, origin_of, split_userinfo
+from skitter.worker.links import LinkCollector
+from skitter.worker.retry import DONE, RetryDecision
+
+FILE = "skitter:file"
+"""Callback of a file request."""
+ITEMS = "skitter:items"
+"""Callback of an items request."""
+FILE_CALLBACKS = frozenset({FILE, ITEMS})
+_IDENTITY = "skitter:files"
+"""Key of ``meta`` that makes the identity of these requests differ from that of a page with the same URL."""
+_CLAIM_SECONDS = 6.0
+"""Lifetime of the claim of a worker that downloads a file, unless it is renewed."""
+CLAIM_RETRY = 1.0
+"""Seconds after which an items request looks again for a file that another worker downloads."""
+_PATIENCE = 600.0
+"""Seconds to wait for a store that does not answer, as for outputs."""
+_SMALL_BODY = 64 * 1024
+_T = TypeVar("_T")
+
+
+class WantedFiles(msgspec.Struct, array_like=True, frozen=True):
+    """The URLs in one field of an item."""
+
+    item: int
+    """Position of the item in its page."""
+    field: str
+    """Field for the results."""
+    urls: list[str]
+
+
+class FileWork(msgspec.Struct, frozen=True):
+    """What a file request or an items request is for, as stored in its ``cb_kwargs``."""
+
+    since: float
+    """Unix time at which the page was processed. Files that were stored later are as new as the page."""
+    page: str = ""
+    """URL of the page."""
+    fingerprint: bytes = b""
+    """Fingerprint of the page, under which its items are written."""
+    items: bytes = b""
+    """The packed items of the page; empty for a file request."""
+    files: list[WantedFiles] = []
+
+
+class Download:
+    """The download of one file by one leased request."""
+
+    def __init__(self, url: str, work: FileWork, renewal: asyncio.Task[None]) -> None:
+        self.url = url
+        self.work = work
+        self.drafting: asyncio.Future[FileDraft] | None = None
+        self.sink: FileSink | None = None
+        """Takes the body, if the response has the file."""
+        self.head: Response | None = None
+        """A response without the file, whose body was not read."""
+        self.is_settled = False
+        """Whether the index has the result."""
+        self.renewal = renewal
+
+
+class FileSink:
+    """Writes a body to a draft, up to a size, and undoes a gzip or deflate coding."""
+
+    def __init__(self, draft: FileDraft, limit: int, coding: str) -> None:
+        self.draft = draft
+        self._limit = limit
+        self._inflater = None
+        if coding in {"gzip", "x-gzip", "deflate"}:
+            self._inflater = zlib.decompressobj(47)  # either format, told apart by its header
+        elif coding not in {"", "identity"}:
+            raise UndecodableBody(f"the server sends the coding {coding!r}, which was not asked for")
+
+    async def write(self, data: bytes) -> None:
+        """Write a part of the body. Raises :class:`~skitter.fetch.contract.FetchError` for a file that cannot be used."""
+        await asyncio.to_thread(self._write, data)
+
+    async def finish(self) -> None:
+        """Check that the body is complete."""
+        if self._inflater is not None and not self._inflater.eof:
+            raise UndecodableBody("truncated gzip data")
+
+    def _write(self, data: bytes) -> None:
+        if self._inflater is None:
+            self._append(data)
+            return
+        try:
+            while data and not self._inflater.eof:
+                self._append(self._inflater.decompress(data, 1 << 20))
+                data = self._inflater.unconsumed_tail
+        except zlib.error as error:
+            raise UndecodableBody(f"invalid gzip data: {error}") from error
+
+    def _append(self, data: bytes) -> None:
+        if self.draft.size + len(data) > self._limit:
+            raise BodyTooLarge(
+                f"the file is larger than {self._limit} bytes",
+                remedy="raise files_max_size",
+                field="files_max_size",
+            )
+        self.draft.write(data)
+
+
+class MediaPipeline:
+    """The files of one worker. ``sends_by_http``: whether the requests name the fetcher ``http``."""
+
+    def __init__(
+        self,
+        store: MediaStore,
+        settings: Settings,
+        links: LinkCollector,
+        notes: Notes,
+        worker: str,
+        *,
+        sends_by_http: bool,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._links = links
+        self._notes = notes
+        self._worker = worker.encode()
+        self._fetcher = "http" if sends_by_http else ""
+        self._backoff = Backoff(f"files_store {store.place}", _PATIENCE)
+        self._downloading: set[str] = set()
+
+    # --- pages -----------------------------------------------------------------------------------------
+
+    def hold(
+        self, items: list[Any], request: Request, fingerprint: bytes, base_url: str
+    ) -> tuple[list[Any], list[Entry]]:
+        """Take the items of a page that name files.
+
+        Return the items to write at once, and the requests to add instead: one or the other is empty. Raises
+        :class:`~skitter.errors.StoreError` for an item that cannot be stored.
+        """
+        wanted = [
+            WantedFiles(index, result, [_normal(url, base_url) for url in urls])
+            for index, item in enumerate(items)
+            for field, result in self._settings.files_fields.items()
+            if (urls := _urls_in(item, field)) is not None
+        ]
+        if not wanted:
+            return items, []
+        work = FileWork(time.time(), request.url, fingerprint, pack_items(items), wanted)
+        urls = _fetchable(work)
+        if not urls:
+            return self._complete(work, {}), []
+        common = Request(
+            "", callback=FILE, meta={**request.meta, _IDENTITY: "file"}, fingerprint_keys=(_IDENTITY,),
+            priority=request.priority + 1, depth=request.depth + 1, referer=request.url, session=request.session,
+            queue=request.queue, proxy=request.proxy, cb_kwargs={"work": _plain(FileWork(work.since))},
+        )  # fmt: skip
+        requests = [common.replace(url=url) for url in urls] if len(urls) > 1 else []
+        requests.append(
+            common.replace(
+                url=urls[0], callback=ITEMS, dont_filter=True, cb_kwargs={"work": _plain(work)},
+                meta={**request.meta, _IDENTITY: fingerprint},
+            )
+        )  # fmt: skip
+        return [], [self._links.entry_of_file(one) for one in requests]
+
+    def _complete(self, work: FileWork, found: dict[str, FileRecord]) -> list[Any]:
+        """Return the items with their files."""
+        items = unpack_items(work.items)
+        for wanted in work.files:
+            items[wanted.item][wanted.field] = [_result(url, found.get(url)) for url in wanted.urls]
+        return list(items)
+
+    # --- leases ----------------------------------------------------------------------------------------
+
+    def work_of(self, request: Request) -> FileWork:
+        """Return what a leased request is for. Raises :class:`~skitter.errors.UndecodableRecord`."""
+        try:
+            return msgspec.convert(request.cb_kwargs["work"], FileWork)
+        except (KeyError, msgspec.ValidationError) as error:
+            raise UndecodableRecord(f"not a request for a file: {error}") from error
+
+    async def find(self, work: FileWork, url: str) -> tuple[dict[str, FileRecord], list[str]]:
+        """Return the stored files of a request by their URLs, and the URLs that have to be downloaded.
+
+        ``url``: that of a file request.
+        """
+        return await self._call(self._find, _fetchable(work) if work.items else [url], work.since)
+
+    def _find(self, urls: Sequence[str], since: float) -> tuple[dict[str, FileRecord], list[str]]:
+        found, missing = {}, []
+        for url in urls:
+            place, record = url, self._store.find([url], since).get(url)
+            for _ in range(self._settings.max_redirects):
+                if record is None or not record.moved:
+                    break
+                place = record.moved
+                record = self._store.find([place], since).get(place)
+            if record is None:
+                missing.append(place)
+            elif record.moved:
+                found[url] = FileRecord(
+                    url, record.at, error=f"more than {self._settings.max_redirects} redirects"
+                )
+            else:
+                found[url] = record
+        return found, list(dict.fromkeys(missing))
+
+    async def begin(
+        self, request: Request, slot: str, work: FileWork, missing: Sequence[str]
+    ) -> Download | None:
+        """Begin the download of a missing file whose host is that of the lease.
+
+        Return ``None`` if other workers download all of these.
+        """
+        for url in missing:
+            if self._links.slot_of(url, request.queue) == slot and await self._claim(url):
+                return Download(url, work, asyncio.create_task(self._renew(url)))
+        return None
+
+    def is_here(self, request: Request, slot: str, missing: Sequence[str]) -> bool:
+        """Return whether any missing file is on the host of the lease."""
+        return any(self._links.slot_of(url, request.queue) == slot for url in missing)
+
+    def again(self, request: Request, url: str) -> Entry:
+        """Return an items request for the host of another file."""
+        return self._links.entry_of_file(request.replace(url=url, dont_filter=True))
+
+    def request_of(self, request: Request, url: str) -> Request:
+        """Return the request to send for a file."""
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", **_referer(request.referer or "", url)}
+        return request.replace(
+            url=url, headers=headers, fetcher=self._fetcher, timeout=self._settings.files_timeout,
+            max_body=self._settings.files_max_size,
+        )  # fmt: skip
+
+    async def accept(self, download: Download, response: Response) -> bool | BodySink:
+        """Decide about a body by its headers: a file is written to the store, a long error page is not read."""
+        if response.status in {200, 203}:
+            coding = response.header("content-encoding").strip().lower()
+            # A transfer that fails meanwhile cancels this call, but not the thread: close() removes its draft.
+            download.drafting = asyncio.ensure_future(asyncio.to_thread(self._store.draft))
+            draft = await asyncio.shield(download.drafting)
+            download.sink = FileSink(draft, self._settings.files_max_size, coding)
+            return download.sink
+        length = response.header("content-length")
+        if length.isdecimal() and int(length) <= _SMALL_BODY:
+            return True
+        download.head = response
+        return False
+
+    async def keep(self, download: Download, response: Response) -> int:
+        """Store a downloaded file. Return its size."""
+        assert download.sink is not None
+        await download.sink.finish()
+        draft = download.sink.draft
+        kind = media_type(response.header("content-type"))
+        suffix = await self._suffix(draft.checksum, suffix_of(download.url, kind))
+        record = await self._call(self._store.keep, draft, download.url, kind, suffix)
+        download.is_settled = True
+        return record.size
+
+    async def _suffix(self, checksum: str, suffix: str) -> str:
+        """Return the suffix under which all workers store a content: that of the first of them."""
+        stored: str | None = await self._call(self._store.stored_suffix, checksum)
+        if stored is not None:
+            return stored
+        key = f"skitter:file-suffix:{checksum}"
+        if await self._notes.compare_and_swap(key, None, suffix.encode(), _PATIENCE):
+            return suffix
+        first = await self._notes.get(key)
+        return suffix if first is None else first.decode()
+
+    async def moved(self, download: Download, request: Request, target: str) -> Entry:
+        """Record a redirect. Return a request for its target."""
+        await self._call(self._store.remember, FileRecord(download.url, time.time(), moved=target))
+        download.is_settled = True
+        work = FileWork(download.work.since)
+        return self._links.entry_of_file(
+            request.replace(
+                url=target, callback=FILE, dont_filter=False, meta={**request.meta, _IDENTITY: "file"},
+                cb_kwargs={"work": _plain(work)},
+            )
+        )  # fmt: skip
+
+    async def settle(self, download: Download, decision: RetryDecision) -> RetryDecision:
+        """Record the failure of a download that is not retried, and return how its lease ends."""
+        if download.is_settled or decision.resolution is Resolution.RETRY:
+            return decision
+        error = decision.error or "refused: by robots.txt or a hook"
+        if self._settings.files_required:
+            failed = RetryDecision(Resolution.FAILED, error)
+            return (
+                failed if download.work.items else DONE
+            )  # the items request tries it again, and keeps the items
+        await self._call(self._store.remember, FileRecord(download.url, time.time(), error=error))
+        download.is_settled = True
+        return DONE
+
+    def complete(self, work: FileWork, found: dict[str, FileRecord]) -> tuple[list[Any], str]:
+        """Return the items whose files are all settled, and the first error if files are required."""
+        items = self._complete(work, found)
+        if not self._settings.files_required:
+            return items, ""
+        results = [result for wanted in work.files for result in items[wanted.item][wanted.field]]
+        return items, next((f"file: {one['url']}: {one['error']}" for one in results if "error" in one), "")
+
+    async def close(self, download: Download) -> None:
+        """Release what a download holds."""
+        download.renewal.cancel()
+        self._downloading.discard(download.url)
+        if download.drafting is not None:
+            draft = await download.drafting
+            await asyncio.to_thread(draft.discard)
+
+    # --- claims ----------------------------------------------------------------------------------------
+
+    async def _claim(self, url: str) -> bool:
+        """Return whether this worker is to download a file now. A claim only saves work: two downloads do no harm."""
+        if url in self._downloading:
+            return False
+        self._downloading.add(url)
+        key = _claim_key(url)
+        if await self._notes.compare_and_swap(key, None, self._worker, _CLAIM_SECONDS):
+            return True
+        if await self._notes.get(key) == self._worker:
+            return True
+        self._downloading.discard(url)
+        return False
+
+    async def _renew(self, url: str) -> None:
+        key = _claim_key(url)
+        while True:
+            await asyncio.sleep(_CLAIM_SECONDS / 3)
+            with suppress(Exception):  # the next renewal, or the lease itself, shows what is wrong
+                await self._notes.compare_and_swap(key, self._worker, self._worker, _CLAIM_SECONDS)
+
+    async def _call(self, function: Callable[..., _T], /, *arguments: object) -> _T:
+        """Call a method of the store in a thread, and wait for a store that does not answer."""
+        return await self._backoff.call(lambda: asyncio.to_thread(function, *arguments))
+
+
+def _referer(page: str, url: str) -> dict[str, str]:
+    """Return the ``Referer`` that browsers send for a file of a page (policy ``strict-origin-when-cross-origin``)."""
+    if page.startswith("https:") and not url.startswith("https:"):
+        return {}
+    return {"Referer": page if is_same_origin(page, url) else f"{origin_of(page)}/"}
+
+
+def _claim_key(url: str) -> str:
+    return f"skitter:file:{url}"
+
+
+def _plain(work: FileWork) -> Any:
+    return msgspec.to_builtins(work, builtin_types=(bytes,))
+
+
+def _urls_in(item: Any, field: str) -> list[str] | None:
+    """Return the URLs in a field of an item; ``None`` if it has no such field."""
+    value = item.get(field) if isinstance(item, dict) else getattr(item, field, None)
+    if value is None:
+        return None
+    return [value] if isinstance(value, str) else [str(url) for url in value]
+
+
+def _normal(url: str, base_url: str) -> str:
+    """Return a URL as it is requested, or unchanged if it cannot be."""
+    joined = normalize(url, base_url)
+    if joined is None or not joined.startswith(("http://", "https://")):
+        return url
+    return split_userinfo(joined)[0].partition("#")[0]
+
+
+def _fetchable(work: FileWork) -> list[str]:
+    urls = dict.fromkeys(url for wanted in work.files for url in wanted.urls)
+    return [url for url in urls if url.startswith(("http://", "https://"))]
+
+
+def _result(url: str, record: FileRecord | None) -> dict[str, Any]:
+    """Return what an item says about one of its files."""
+    if record is None:
+        return {"url": url, "error": "not an http(s) URL"}
+    if record.error:
+        return {"url": url, "error": record.error}
+    result = {
+        "url": url, "path": record.path, "checksum": record.checksum, "size": record.size, "type": record.type,
+    }  # fmt: skip
+    return {**result, "thumbnails": record.thumbnails} if record.thumbnails else result

@@ -1,0 +1,112 @@
+"""Files under kills and server faults: each content stored once, each item complete and written once."""
+
+import hashlib
+import itertools
+import os
+import random
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from crawling import FAST, PATIENCE
+from media_site import MediaSite
+
+from sites.cases import http_head
+from skitter.testing import Answer, WireAnswer
+
+pytestmark = pytest.mark.chaos
+
+ROUNDS = int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1"))
+"""With more than one, each round has 2,000 files and 100 kills."""
+FILES, KILLS = (200, 6) if ROUNDS == 1 else (2000, 100)
+BIG = 500_000_000
+
+
+@pytest.mark.timeout(1800 if ROUNDS > 1 else 240)
+@pytest.mark.parametrize("seed", range(1 if ROUNDS == 1 else ROUNDS - 1))
+def test_each_file_is_stored_once_and_each_item_is_complete_once(crawling, site_process, tmp_path, seed):
+    arguments = {"files": FILES, "seed": seed}
+    site, truth = site_process("media_site:MediaSite", arguments), MediaSite(**arguments)
+    rng = random.Random(seed)
+    crawl = crawling(
+        "Archive", workers=2, output="items.jsonl",
+        settings={**FAST, "files_store": tmp_path / "archive", "retry_delay": 0.05, "read_timeout": 5},
+        arguments={"url": site.url},
+    )  # fmt: skip
+    crawl.start()
+    kills = 0
+    while kills < KILLS and not crawl.has_ended:
+        done = len(site.hits())
+        target = done + rng.randrange(1, FILES // KILLS)
+        if not crawl.wait_for(lambda target=target: len(site.hits()) >= target, f"{target} requests"):
+            break
+        victim = rng.choice(["worker", "worker", "owner", "all"])
+        if victim == "worker":
+            kills += crawl.kill_worker(rng)
+        else:
+            getattr(crawl, f"kill_{victim}")()
+            kills += 1
+            crawl.start()
+    assert crawl.wait() == 0, crawl.errors
+    assert kills >= KILLS * 0.9
+    check(crawl, truth, tmp_path / "archive")
+
+
+def check(crawl, truth, archive):
+    checksums = truth.checksums()
+    items = {urlsplit(item["url"]).path: item for item in crawl.items()}
+    assert len(crawl.items()) == len(items) == truth.pages + 1
+    for page in range(truth.pages):
+        files = items[f"/page/{page}"]["files"]
+        assert [urlsplit(file["url"]).path for file in files] == truth.files_of(page)
+        for file in files:
+            assert file.get("checksum") == checksums[urlsplit(file["url"]).path], file
+            assert (archive / file["path"]).stat().st_size == file["size"]
+    stored = [path for path in archive.glob("full/*/*") if path.is_file()]
+    assert len(stored) == len(set(checksums.values()))
+    assert {hashlib.sha256(path.read_bytes()).hexdigest() for path in stored} == set(checksums.values())
+    counts = crawl.counts()
+    assert (counts["queue"], counts["delayed"], counts["dead"]) == (0, 0, 0)
+
+
+class BigFiles:
+    """A page with a file of 500 MB, sent as fast as it is read."""
+
+    def __call__(self, visit):
+        if visit.path.startswith("/big"):
+            blocks = itertools.repeat(b"x" * 1_000_000, BIG // 1_000_000)
+            return WireAnswer(itertools.chain([http_head(f"Content-Length: {BIG}")], blocks))
+        return Answer(b'<img src="/big.zip">')
+
+
+def test_memory_is_flat_while_large_files_are_downloaded(crawling, site_process, tmp_path):
+    site = site_process("test_media_kill:BigFiles")
+    crawl = crawling(
+        "Archive",
+        workers=1,
+        settings={**FAST, "files_store": tmp_path / "archive"},
+        arguments={"url": site.url},
+    ).start()
+    archive, before, peak = tmp_path / "archive", 0, 0
+    deadline = time.monotonic() + PATIENCE
+    while not crawl.has_ended and time.monotonic() < deadline:
+        size = sum(path.stat().st_size for path in archive.glob(".drafts/*") if path.exists())
+        if high := high_water(crawl.process):
+            before = before if size > 2_000_000 and before else high
+            peak = max(peak, high)
+        time.sleep(0.02)
+    assert crawl.wait() == 0, crawl.errors
+    (item,) = crawl.items()
+    assert [file["size"] for file in item["files"]] == [BIG]
+    assert len(list(archive.glob("full/*/*"))) == 1
+    assert peak - before < 40_000, f"{before} kB at the beginning, {peak} kB at most"
+
+
+def high_water(process):
+    """Return the largest resident size of a process so far, in kB."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
