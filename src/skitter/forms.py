@@ -1,13 +1,17 @@
-"""Forms: requests that send a form of a page as a browser does."""
+"""Forms: requests that send a form of a page as a browser does, and the bodies of such requests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import msgspec
+import xxhash
 from cssselect import SelectorError
 
-from skitter.errors import FormError
+from skitter.errors import FormError, RequestError
 from skitter.html.selector import parsel_selector
 from skitter.plugins import need
 from skitter.request import Request
@@ -15,6 +19,30 @@ from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
     from skitter.response import Response
+
+_URLENCODED = "application/x-www-form-urlencoded"
+_MULTIPART = "multipart/form-data"
+_CONTROLS = "*[self::input or self::select or self::textarea or self::button]"
+_UNSENT = (
+    f"descendant::{_CONTROLS}[@disabled]"
+    f"|descendant::fieldset[@disabled]/descendant::{_CONTROLS}[not(ancestor::legend/parent::fieldset[@disabled])]"
+    f"|descendant::datalist/descendant::{_CONTROLS}"
+    "|descendant::input[translate(@type, 'BUTON', 'buton') = 'button']"
+    "|descendant::select[descendant::option[@selected and (@disabled or parent::optgroup[@disabled])]][not(@multiple)]"
+    "|descendant::option[@disabled]|descendant::optgroup[@disabled]"
+)
+"""Parts of a form that browsers do not send (WHATWG HTML, 4.10.22.4)."""
+
+
+class FormFile(msgspec.Struct, frozen=True):
+    """A file in a form: its name, its content and its media type (RFC 7578)."""
+
+    name: str
+    content: bytes
+    content_type: str = "application/octet-stream"
+
+
+Pairs = list[tuple[str, str | FormFile]]
 
 
 def form_request(
@@ -31,35 +59,206 @@ def form_request(
     form2request = need("form2request", "forms", "forms")
     # The tree of lxml keeps fields inside a form that HTML5 takes out of it, as in <table><form><tr>.
     page = parsel_selector(text=response.text, type="html", base_url=response.base_url)
-    try:
-        found = page.css(css)
-    except (SelectorError, ValueError) as error:
-        raise FormError(f"invalid CSS query {css!r}: {error}", remedy="correct css", field="css") from None
+    found = _matches(page, css, "css")
     form = next((one for one in found if getattr(one.root, "tag", None) == "form"), None)
     if form is None:
         raise FormError(f"{response.url} has no form {css!r}", remedy="select a <form> element", field="form")
+    _take_fields(page.root, form.root)
+    if not (form.root.get("action") or "").strip():
+        form.root.set("action", response.url)  # not the base URL
     button: Any = None if click is True else False
     if isinstance(click, str):
-        buttons = form.css(click)
+        buttons = _matches(form, click, "click")
         if not buttons:
             raise FormError(
                 f"the form {css!r} of {response.url} has no button {click!r}",
                 remedy="correct the query of the button",
                 field="click",
             )
-        button = buttons[0]
-    texts = {
-        name: list(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-        for name, value in fields.items()
-    }
+        button = buttons[0].root
+    elif click is True:
+        button = next(iter(form.xpath(_SUBMIT)), None)
+        button = False if button is None else button.root
+    files = {name: list(_listed(value)) for name, value in fields.items() if _has_file(value)}
+    texts = {name: _texts(value) for name, value in fields.items() if name not in files}
     try:
-        sent = form2request.form2request(form, texts, click=button)
+        sent = form2request.form2request(
+            form, {**texts, **dict.fromkeys(files)}, click=button, method="POST", enctype=_URLENCODED
+        )
     except (ValueError, NotImplementedError) as error:
-        raise FormError(
-            f"cannot send the form {css!r} of {response.url}: {error}",
-            remedy="build the request yourself: Request(url, method=..., body=...)",
-            field="form",
-        ) from None
-    headers = {**request_fields.pop("headers", {}), **dict(sent.headers)}
+        raise _unsendable(response, css, str(error)) from None
+    pairs: Pairs = list(parse_qsl(sent.body.decode(), keep_blank_values=True))
+    pairs = _with_image_button(pairs, button)
+    pairs += [(name, file) for name, several in files.items() for file in several]
+    method, enctype = _method_and_enctype(form.root, button)
+    if method not in {"get", "post"}:
+        raise _unsendable(response, css, f"its method is {method!r}")
+    codec = _codec(form.root, response)
     url = normalize(sent.url) or sent.url
-    return Request(url, method=sent.method, headers=headers, body=sent.body, **request_fields)
+    if method == "get":
+        url = urlsplit(url)._replace(query=_urlencoded(pairs, codec), fragment="").geturl()
+        return Request(url, method="GET", **request_fields)
+    body, content_type = _body(pairs, enctype, codec, _file_fields(form.root))
+    headers = {**request_fields.pop("headers", {}), "Content-Type": content_type}
+    return Request(url, method="POST", headers=headers, body=body, **request_fields)
+
+
+_SUBMIT = (
+    "descendant::input[translate(@type, 'SUBMITAGE', 'submitage') = 'submit' or"
+    " translate(@type, 'SUBMITAGE', 'submitage') = 'image']"
+    "|descendant::button[not(@type) or translate(@type, 'SUBMIT', 'submit') = 'submit']"
+)
+
+
+def _matches(page: Any, css: str, field: str) -> Any:
+    try:
+        return page.css(css)
+    except (SelectorError, ValueError) as error:
+        raise FormError(
+            f"invalid CSS query {css!r}: {error}", remedy=f"correct {field}", field=field
+        ) from None
+
+
+def _unsendable(response: Response, css: str, reason: str) -> FormError:
+    return FormError(
+        f"cannot send the form {css!r} of {response.url}: {reason}",
+        remedy="build the request yourself: Request(url, method=..., body=...)",
+        field="form",
+    )
+
+
+def _take_fields(page: Any, form: Any) -> None:
+    """Give a form the fields elsewhere that name it, and remove those that it does not send."""
+    name = form.get("id")
+    for control in page.xpath(f"//{_CONTROLS}[@form]"):
+        if name and control.get("form") == name:
+            form.append(control)
+        elif form in control.iterancestors():
+            _remove(control)
+    for part in form.xpath(_UNSENT):
+        _remove(part)
+    for area in form.iter("textarea"):
+        area.text = (area.text or "").removeprefix("\n")  # as HTML parsers do
+    for button in form.xpath(_SUBMIT):
+        if button.get("value") is None:
+            button.set("value", "")
+
+
+def _remove(element: Any) -> None:
+    if element.getparent() is not None:
+        element.drop_tree()
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def _has_file(value: Any) -> bool:
+    return any(isinstance(one, FormFile) for one in _listed(value))
+
+
+def _texts(value: Any) -> str | list[str]:
+    return list(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _with_image_button(pairs: Pairs, button: Any) -> Pairs:
+    """Replace the value of a clicked image by the coordinates of the click."""
+    if button is False or (button.get("type") or "").lower() != "image":
+        return pairs
+    name = button.get("name")
+    prefix = f"{name}." if name else ""
+    return [pair for pair in pairs if pair[0] != name] + [(f"{prefix}x", "0"), (f"{prefix}y", "0")]
+
+
+def _method_and_enctype(form: Any, button: Any) -> tuple[str, str]:
+    """Return the method and the encoding type in lower case; those of the button take precedence."""
+
+    def value(name: str) -> str:
+        own = None if button is False else button.get(f"form{name}")
+        return (own or form.get(name) or "").strip().lower()
+
+    return value("method") or "get", value("enctype")
+
+
+def _codec(form: Any, response: Response) -> str:
+    """Return the codec of the fields: that of ``accept-charset``, or of the page; UTF-8 in place of UTF-16."""
+    for label in (form.get("accept-charset") or "").replace(",", " ").split():
+        try:
+            "".encode(label)
+        except LookupError:
+            continue
+        return label
+    return "utf-8" if response.encoding.startswith(("utf-16", "utf_16")) else response.encoding
+
+
+def _file_fields(form: Any) -> set[str]:
+    return {field.get("name") for field in form.iter("input") if (field.get("type") or "").lower() == "file"}
+
+
+def _line_ends(text: str) -> str:
+    return re.sub(r"\r\n|\r|\n", "\r\n", text)
+
+
+def _urlencoded(pairs: Pairs, codec: str) -> str:
+    plain = [
+        (name, _line_ends(value.name if isinstance(value, FormFile) else value)) for name, value in pairs
+    ]
+    return urlencode(plain, encoding=codec, errors="xmlcharrefreplace")
+
+
+def _body(pairs: Pairs, enctype: str, codec: str, file_fields: set[str]) -> tuple[bytes, str]:
+    """Return the body and its ``Content-Type``."""
+    if enctype == _MULTIPART:
+        parts = [(name, _part(value, codec, is_file=name in file_fields)) for name, value in pairs]
+        return encode_multipart(parts)
+    if enctype == "text/plain":
+        lines = [
+            f"{name}={value.name if isinstance(value, FormFile) else value}\r\n" for name, value in pairs
+        ]
+        return "".join(lines).encode(codec, "xmlcharrefreplace"), "text/plain"
+    return _urlencoded(pairs, codec).encode(), _URLENCODED
+
+
+def _part(value: str | FormFile, codec: str, *, is_file: bool) -> bytes | FormFile:
+    if isinstance(value, FormFile):
+        return value
+    if is_file and not value:
+        return FormFile("", b"")  # as browsers send a field without a file
+    return _line_ends(value).encode(codec, "xmlcharrefreplace")
+
+
+def encode_multipart(
+    parts: Mapping[str, str | bytes | FormFile] | Sequence[tuple[str, str | bytes | FormFile]],
+) -> tuple[bytes, str]:
+    """Return parts as ``multipart/form-data`` (RFC 7578), and the value of its ``Content-Type``.
+
+    The boundary is derived from the content, so equal forms are equal requests. Raises
+    :class:`~skitter.errors.RequestError` for a content type with a line break.
+    """
+    pieces = [_piece(name, value) for name, value in (parts.items() if isinstance(parts, Mapping) else parts)]
+    boundary = f"skitter-{xxhash.xxh3_128_hexdigest(b'|'.join(pieces))}"
+    mark = f"--{boundary}\r\n".encode()
+    body = b"".join(mark + piece + b"\r\n" for piece in pieces) + f"--{boundary}--\r\n".encode()
+    return body, f"multipart/form-data; boundary={boundary}"
+
+
+def _piece(name: str, value: str | bytes | FormFile) -> bytes:
+    head = f'Content-Disposition: form-data; name="{_quoted(name)}"'
+    if isinstance(value, FormFile):
+        if _find_line_break(value.content_type):
+            raise RequestError(
+                f"invalid content type {value.content_type!r}: it contains a line break",
+                remedy="remove the line break",
+                field="content_type",
+            )
+        head += f'; filename="{_quoted(value.name)}"\r\nContent-Type: {value.content_type}'
+    content = value.content if isinstance(value, FormFile) else value
+    return f"{head}\r\n\r\n".encode() + (content.encode() if isinstance(content, str) else content)
+
+
+_find_line_break = re.compile(r"[\r\n]").search
+
+
+def _quoted(text: str) -> str:
+    """Escape quotes and line breaks in a name, as browsers do (HTML standard, multipart/form-data encoding)."""
+    return text.replace("\n", "%0A").replace("\r", "%0D").replace('"', "%22")

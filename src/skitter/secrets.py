@@ -98,16 +98,19 @@ def referenced_secret(value: str, field: str) -> str:
     return value
 
 
-_WITH_SCHEME = re.compile(r"(?:basic|bearer|token|apikey|api-key) +\S", re.IGNORECASE).match
+DIGEST = "Digest "
+"""Scheme of a value of ``credentials`` whose ``user:password`` is not sent, but proves itself (RFC 7616)."""
+_WITH_SCHEME = re.compile(r"(?:basic|bearer|digest|token|apikey|api-key) +\S", re.IGNORECASE).match
 
 
 def authorization_of(credentials: str) -> str:
     """Return the ``Authorization`` header for ``user:password`` (RFC 7617), or for ``Bearer TOKEN``.
 
-    Other schemes are ``Basic``, ``Token`` and ``ApiKey``.
+    Other schemes are ``Basic``, ``Token`` and ``ApiKey``; ``Digest user:password`` is returned as it is.
     """
     if _WITH_SCHEME(credentials):
-        return credentials
+        is_digest = credentials[: len(DIGEST)].lower() == DIGEST.lower()
+        return DIGEST + credentials[len(DIGEST) :].strip() if is_digest else credentials
     return f"Basic {b64encode(credentials.encode()).decode()}"
 
 
@@ -120,6 +123,8 @@ def authorization_of_userinfo(userinfo: str) -> str:
 
 def authorizations(credentials: Mapping[str, str]) -> dict[str, str]:
     """Return the ``Authorization`` header of each origin for the setting ``credentials``. May block.
+
+    A value that begins with :data:`DIGEST` is not a header: ``user:password`` follows.
 
     Raises :class:`~skitter.errors.SettingsError` for an invalid origin, and for a secret that cannot be read.
     """

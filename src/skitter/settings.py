@@ -326,7 +326,7 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         "Headers of every request, in this order. Headers of the request itself override them.", api=True,
     )] = {}
     credentials: Annotated[dict[str, str], Setting(
-        'Credentials by origin, such as `{"https://example.com": "env:NAME"}`: `user:password` or `Bearer TOKEN`, or where'
+        'Credentials by origin, such as `{"https://example.com": "env:NAME"}`: `user:password`, `Digest user:password` or `Bearer TOKEN`, or where'
         " they are (`env:NAME`, `file:PATH`). Sent as `Authorization` to this origin only.",
     )] = {}
     connect_timeout: Annotated[float, Setting(

@@ -10,8 +10,8 @@ import pytest
 from crawl_harness import CrawlHarness, Scripted, page
 from skitter import Collector, LimitRule, Request, Response
 from skitter.errors import RequestError, SettingsError, UsageError
+from skitter.forms import encode_multipart
 from skitter.frontends.collector import FormFile, extensions
-from skitter.frontends.collector.request import encode_multipart
 from skitter.testing import Answer
 
 

@@ -1,12 +1,14 @@
 """Forms, structured data, Markdown and text of a page."""
 
 import json
-from urllib.parse import parse_qs
+from email import message_from_bytes
+from urllib.parse import parse_qs, parse_qsl
 
 import pytest
 
 from skitter import Request, Response
 from skitter.errors import FormError, UsageError
+from skitter.forms import FormFile
 from skitter.html.lexbor import LEXBOR
 from skitter.html.selector import Selector, from_parsel, parsel_backed_selector, parsel_selector
 from skitter.html.turbo import TURBO
@@ -23,7 +25,7 @@ LOGIN = """<base href="/b/"><form id=search action=/find><input name=q></form>
 <input name=pw type=password><select name=lang><option value=de>D<option value=en selected>E</select>
 <input type=checkbox name=keep checked><button name=go value=1>In</button><button id=b2 name=go value=2>Other</button></form>
 <table><form id=old method=post><tr><td><input name=a value=1></td></tr></form></table>
-<form id=up method=post enctype=multipart/form-data><input type=file name=f></form>"""
+<form id=modal method=dialog></form>"""
 
 
 def test_a_form_is_sent_as_a_browser_does():
@@ -58,13 +60,78 @@ def test_the_first_form_is_sent_by_default_and_the_button_can_be_chosen():
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [({"css": "#nope"}, "form"), ({"css": "table"}, "form"), ({"css": "#login", "click": "#nope"}, "click"),
-     ({"css": "#up"}, "form"), ({"css": "a["}, "css")],
+     ({"css": "#modal"}, "form"), ({"css": "a["}, "css"), ({"css": "#login", "click": "a["}, "click")],
 )  # fmt: skip
 def test_a_form_that_cannot_be_sent_is_named(arguments, field):
     with pytest.raises(FormError) as caught:
         page(LOGIN).form(**arguments)
     assert caught.value.field == field
     assert caught.value.remedy
+
+
+FIELDS = """<form id=f action=go><input name=a value=1><input name=off value=1 disabled><input type=button name=b value=2>
+<input type=reset name=r><input type=image name=i src=x><input type=submit name=s disabled value=no><button name=ok>Send</button>
+<fieldset disabled><legend><input name=leg value=3></legend><input name=in value=4></fieldset>
+<select name=one><option disabled>-<option>x<option>y</select><select name=hint><option disabled selected>choose<option>z</select>
+<select name=many multiple><option selected>m1<option selected>m2<option>m3</select><select name=none multiple><option>n</select>
+<input type=checkbox name=c value=c1 checked><input type=checkbox name=c value=c2><input type=checkbox name=c value=c3 checked>
+<input type=radio name=radio value=r1><input type=radio name=radio value=r2 checked><textarea name=t>
+l1
+l2</textarea><input name=foreign form=other value=5><datalist><input name=d></datalist><input value=unnamed></form>
+<input name=outside form=f value=6>"""
+
+
+def test_a_form_sends_the_fields_that_browsers_send():
+    """As the entry list of the HTML standard (4.10.22.4) says; the order of the button differs."""
+    sent = page(FIELDS).form(css="#f", click="button")
+    assert sent.method == "GET"
+    assert sent.url.startswith("http://h.test/d/go?")
+    assert sorted(parse_qsl(sent.url.partition("?")[2], keep_blank_values=True)) == [
+        ("a", "1"), ("c", "c1"), ("c", "c3"), ("leg", "3"), ("many", "m1"), ("many", "m2"), ("ok", ""), ("one", "x"),
+        ("outside", "6"), ("radio", "r2"), ("t", "l1\r\nl2"),
+    ]  # fmt: skip
+    assert "hint=z" in page(FIELDS).form({"hint": "z"}, css="#f").url
+    assert page(FIELDS).form(css="#f").url.endswith("i.x=0&i.y=0")  # the first button is the image
+
+
+BUTTONS = """<base href=/b/><form id=f method=post action=go enctype=text/plain><input name=a value="x y"><input name=b value=2>
+<button id=get formmethod=get formaction=/other name=n value=v>G</button><button id=up formenctype=multipart/form-data>U</button>
+</form><form id=self method=post><input name=q></form>"""
+
+
+def test_the_button_decides_about_action_method_and_encoding():
+    by_get = page(BUTTONS).form(css="#f", click="#get")
+    assert (by_get.method, by_get.url, by_get.body) == ("GET", "http://h.test/other?a=x+y&b=2&n=v", b"")
+    plain = page(BUTTONS).form(css="#f", click=False)
+    assert (plain.url, plain.body) == ("http://h.test/b/go", b"a=x y\r\nb=2\r\n")
+    assert plain.headers["Content-Type"] == "text/plain"
+    up = page(BUTTONS).form(css="#f", click="#up")
+    assert up.headers["Content-Type"].startswith("multipart/form-data; boundary=")
+    assert page(BUTTONS).form(css="#self").url == "http://h.test/d/page"  # not the base URL
+
+
+def test_files_are_uploaded():
+    body = '<form method=post enctype="multipart/form-data"><input name=t value=ü><input type=file name=f><input type=file name=g>'
+    request = page(body).form({"f": FormFile('a"b.txt', b"\0data", "text/plain")})
+    message = message_from_bytes(
+        b"Content-Type: " + request.headers["Content-Type"].encode() + b"\r\n\r\n" + request.body
+    )
+    parts = {part.get_param("name", header="content-disposition"): part for part in message.get_payload()}
+    assert parts["t"].get_payload(decode=True) == "ü".encode()
+    assert parts["f"].get_payload(decode=True) == b"\0data"
+    assert parts["f"].get_content_type() == "text/plain"
+    assert parts["f"].get_filename() == "a%22b.txt"
+    assert (parts["g"].get_filename(), parts["g"].get_payload(decode=True)) == ("", b"")
+
+
+def test_a_form_is_sent_in_the_encoding_of_its_page():
+    body = "<meta charset=iso-8859-1><form><input name=q value=\xfc><input name=w value='&#8364;'></form>".encode(
+        "latin-1"
+    )
+    assert Response("http://h.test/", body=body).form().url == "http://h.test/?q=%FC&w=%80"
+    asked = "<form accept-charset='utf-8'><input name=q value=\xfc></form>".encode("latin-1")
+    response = Response("http://h.test/", headers={"content-type": "text/html; charset=latin-1"}, body=asked)
+    assert response.form().url == "http://h.test/?q=%C3%BC"
 
 
 DATA = """<head><script type="application/ld+json">{"@type": "Book", "name": "N"}</script><script type="application/ld+json">{bad</script>
@@ -127,10 +194,21 @@ def test_what_only_the_default_engine_can_do_is_named():
         ("<pre>a\n  b</pre>c", "a\n  b\nc"),
         ("<div><div></div></div>", ""),
         ("<p></p><p>a</p><p></p>", "a"),
+        ("<dl><dt>a<dd>b</dl>c", "a\nb\nc"),
+        ("<table><caption>t</caption><tr><th>1<th>2<tbody><tr><td><p>3</p></table>x", "t\n1\n2\n3\nx"),
+        ("<button>a</button><button>b</button><select><option>c<option>d</select>", "a\nb\nc\nd"),
+        ("<label>a<textarea>b</textarea></label>c", "a\nb\nc"),
+        ("a<wbr>b<span hidden>c</span><hr>d<details><summary>e</summary>f</details>", "abc\nd\ne\nf"),
     ],
 )
 def test_text_never_glues_two_blocks_together(engine, body, text):
     assert Selector(f"<body>{body}</body>", engine=engine).css("body")[0].text_content() == text
+
+
+@pytest.mark.parametrize(("query", "text"), [("div", "a\nb"), ("tr", "1\n2"), ("td", "1"), ("ul", "c\nd")])
+def test_text_of_a_selector_of_parsel_never_glues_two_blocks_together(query, text):
+    body = "<div>a<p>b</p></div><table><tr><td>1</td><td>2</td></tr></table><ul><li>c</li><li>d</li></ul>"
+    assert from_parsel(parsel_selector(text=body, type="html")).css(query)[0].text_content() == text
 
 
 def test_text_of_values_and_xml():

@@ -49,6 +49,13 @@ class HeaderGate:
         transfer = self._performing = asyncio.ensure_future(performing)
         try:
             await asyncio.wait({transfer})
+            if (
+                self._decision is None
+                and self._lines
+                and not transfer.cancelled()
+                and transfer.exception() is None
+            ):
+                self._begin_decision()
             if self._decision is not None and (transfer.cancelled() or transfer.exception() is None):
                 await self._decision
             if self._writing is not None:  # its error is the reason why the transfer was ended
@@ -73,10 +80,18 @@ class HeaderGate:
             self._lines.clear()
         self._lines.append(line)
         if line in {b"\r\n", b"\n"} and (status := _status(self._lines[0])) >= 200:
-            self._decision = asyncio.ensure_future(self._decide(status))
+            if status == 401 and self._transfer.is_challenged:
+                self._transfer.is_challenged = False  # if it is not answered, its body or the end follows
+            else:
+                self._begin_decision()
+
+    def _begin_decision(self) -> None:
+        self._decision = asyncio.ensure_future(self._decide(_status(self._lines[0])))
 
     def _on_block(self, block: bytes) -> int | None:
         if not self._open:
+            if self._decision is None:
+                self._begin_decision()
             self._paused = True
             return _PAUSE
         if self._sink is None:

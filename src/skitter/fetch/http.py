@@ -39,7 +39,7 @@ from skitter.fetch.tls import check_certificate_files
 from skitter.fetch.transfer import Transfer, base_headers
 from skitter.request import Request
 from skitter.response import Response
-from skitter.secrets import authorizations
+from skitter.secrets import DIGEST, authorizations
 from skitter.settings import Settings
 from skitter.web.urls import normalize, origin_of, registered_domain
 
@@ -145,8 +145,7 @@ class HttpFetcher:
         cookie = self.cookies.header_for(request)
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
-            sent = self._authorized(request, url) if self._authorizations else request
-            transfer.prepare(sent, url, cookie, proxy)
+            self._prepare(transfer, request, url, cookie, proxy)
             if permit.expires:
                 transfer.check_before_sending(permit)
             if self._resolver is not None and not proxy:
@@ -192,12 +191,21 @@ class HttpFetcher:
             await guard.learn()
             guard.check_url(url)
 
-    def _authorized(self, request: Request, url: str) -> Request:
-        """Return a request with the credentials of its origin, unless it has its own."""
-        value = self._authorizations.get(url[: url.find("/", len("https://"))])
-        if value is None or any(name.lower() == "authorization" for name in request.headers):
-            return request
-        return request.replace(headers={**request.headers, "Authorization": value})
+    def _prepare(
+        self, transfer: Transfer, request: Request, url: str, cookie: str | None, proxy: str
+    ) -> None:
+        """Prepare a transfer with the credentials for its origin, unless the request has its own."""
+        if not self._authorizations:
+            transfer.prepare(request, url, cookie, proxy)
+            return
+        value = self._authorizations.get(url[: url.find("/", len("https://"))], "")
+        if any(name.lower() == "authorization" for name in request.headers):
+            value = ""
+        if value and not value.startswith(DIGEST):
+            request = request.replace(headers={**request.headers, "Authorization": value})
+        transfer.prepare(request, url, cookie, proxy)
+        if value.startswith(DIGEST):
+            transfer.answer_challenges(value.removeprefix(DIGEST))
 
     def _new_transfer(self) -> Transfer:
         return Transfer(self.settings, self._base_headers, self._ca_file, self._guard)

@@ -67,6 +67,7 @@ class Transfer:
         "curl",
         "fresh",
         "idle_checks",
+        "is_challenged",
         "is_fragmented",
         "is_late",
         "seen_bytes",
@@ -94,6 +95,8 @@ class Transfer:
         self._permit: SendPermit | None = None
         self._begun = 0.0
         self._connects = False
+        self.is_challenged = False
+        """Whether the first 401 may be a challenge that libcurl answers."""
         self.is_late = False
         """Whether the request was not sent because its permit had expired."""
         self.is_fragmented = False
@@ -196,6 +199,14 @@ class Transfer:
         if lines:
             self._extra = True
             self.curl.setopt(pycurl.RESOLVE, lines)
+
+    def answer_challenges(self, credentials: str) -> None:
+        """Log in by Digest (RFC 7616). libcurl first sends the request without credentials and a body."""
+        self._unusual = self.is_challenged = True  # a reset handle forgets the challenge
+        user, _, password = credentials.partition(":")
+        self.curl.setopt(pycurl.HTTPAUTH, pycurl.HTTPAUTH_DIGEST)
+        self.curl.setopt(pycurl.USERNAME, user.encode())
+        self.curl.setopt(pycurl.PASSWORD, password.encode())
 
     def connect_afresh(self) -> None:
         """Open a new connection for this request."""
@@ -317,7 +328,7 @@ class Transfer:
             self._permit, self.is_late = None, False
         if self._dialled or self._refused:
             self._dialled, self._refused = False, ""
-        self._extra = self._unusual = self.fresh = False
+        self._extra = self._unusual = self.fresh = self.is_challenged = False
 
 
 def _milliseconds(seconds: float) -> int:

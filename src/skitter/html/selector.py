@@ -38,6 +38,7 @@ _BLOCK_NAMES = frozenset(
         "aside",
         "blockquote",
         "br",
+        "button",
         "caption",
         "center",
         "dd",
@@ -64,6 +65,7 @@ _BLOCK_NAMES = frozenset(
         "hr",
         "legend",
         "li",
+        "listing",
         "main",
         "menu",
         "nav",
@@ -74,20 +76,25 @@ _BLOCK_NAMES = frozenset(
         "pre",
         "search",
         "section",
+        "select",
         "summary",
         "table",
         "tbody",
         "td",
+        "textarea",
         "tfoot",
         "th",
         "thead",
         "title",
         "tr",
         "ul",
+        "xmp",
     ]
 )
-"""Elements that begin on a new line, by the rendering section of the HTML standard (15.3), and cells of tables."""
+"""Elements that begin on a new line, by the rendering section of the HTML standard (15.3), cells of tables, and boxes of
+forms."""
 _BLOCKS = ", ".join(sorted(_BLOCK_NAMES))
+_TABLE_PARTS = frozenset({"caption", "tbody", "td", "tfoot", "th", "thead", "tr"})
 _BREAK = object()
 
 
@@ -791,7 +798,12 @@ class _ParselAdapter(Selector):
         return None if link is None else str(link)
 
     def text_content(self) -> str:
-        """Return all text inside the element, unchanged; a value as text."""
+        """Return all text inside the element, of HTML with a line break between blocks; a value as text."""
+        if self.tag and self.type == "html":
+            html = str(self.get())
+            # Outside of a table the parser would drop the tags of its parts.
+            html = f"<table>{html}</table>" if self.tag in _TABLE_PARTS else html
+            return Selector(html).css("body")[0].text_content()
         return "".join(self.css("::text").getall()) if self.tag else str(self.get())
 
     def markdown(self, base_url: str = "") -> str:

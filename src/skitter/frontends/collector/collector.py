@@ -10,11 +10,12 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import SettingsError, UsageError
+from skitter.forms import FormFile
 from skitter.frontends.collector import run
 from skitter.frontends.collector.debug import Debugger
 from skitter.frontends.collector.group import Callback, Callbacks, CollectorGroup
 from skitter.frontends.collector.options import CLONE_OPTIONS, read_options
-from skitter.frontends.collector.request import CollectorRequest, FormFile, VisitRefusal
+from skitter.frontends.collector.request import CollectorRequest, VisitRefusal
 from skitter.html.css import compile_css
 from skitter.politeness import LimitRule
 from skitter.request import Request

@@ -14,12 +14,9 @@ from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector
-import re
 from urllib.parse import urlencode
 
-import msgspec
-import xxhash
-
+from skitter.forms import FormFile, encode_multipart
 from skitter.links import Links
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
 
@@ -319,49 +316,6 @@ class PendingRequests:
 URLENCODED = "application/x-www-form-urlencoded"
 
 
-class FormFile(msgspec.Struct, frozen=True):
-    """A file in a multipart form (RFC 7578)."""
-
-    name: str
-    content: bytes
-    content_type: str = "application/octet-stream"
-
-
 def encode_form(fields: Mapping[str, str]) -> bytes:
     """Return fields as ``application/x-www-form-urlencoded``, by the URL standard (WHATWG), in UTF-8."""
     return urlencode(dict(fields)).encode()
-
-
-def encode_multipart(parts: Mapping[str, str | bytes | FormFile]) -> tuple[bytes, str]:
-    """Return parts as ``multipart/form-data`` (RFC 7578), and the value of its ``Content-Type``.
-
-    The boundary is derived from the content, so equal forms are equal requests. Raises
-    :class:`~skitter.errors.RequestError` for a content type with a line break.
-    """
-    pieces = [_piece(name, value) for name, value in parts.items()]
-    boundary = f"skitter-{xxhash.xxh3_128_hexdigest(b'|'.join(pieces))}"
-    mark = f"--{boundary}\r\n".encode()
-    body = b"".join(mark + piece + b"\r\n" for piece in pieces) + f"--{boundary}--\r\n".encode()
-    return body, f"multipart/form-data; boundary={boundary}"
-
-
-def _piece(name: str, value: str | bytes | FormFile) -> bytes:
-    head = f'Content-Disposition: form-data; name="{_quoted(name)}"'
-    if isinstance(value, FormFile):
-        if _find_line_break(value.content_type):
-            raise RequestError(
-                f"invalid content type {value.content_type!r}: it contains a line break",
-                remedy="remove the line break",
-                field="content_type",
-            )
-        head += f'; filename="{_quoted(value.name)}"\r\nContent-Type: {value.content_type}'
-    content = value.content if isinstance(value, FormFile) else value
-    return f"{head}\r\n\r\n".encode() + (content.encode() if isinstance(content, str) else content)
-
-
-_find_line_break = re.compile(r"[\r\n]").search
-
-
-def _quoted(text: str) -> str:
-    """Escape quotes and line breaks in a name, as browsers do (HTML standard, multipart/form-data encoding)."""
-    return text.replace("\n", "%0A").replace("\r", "%0D").replace('"', "%22")
