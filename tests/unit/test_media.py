@@ -332,6 +332,14 @@ async def test_files_are_fetched_with_the_session_of_their_page(crawl):
     assert asked.headers["referer"] == f"{report.origin}/"
 
 
+@pytest.mark.parametrize("name", ["max_pages_per_slot", "max_bytes_per_slot", "max_queued_per_slot"])
+def test_a_budget_that_would_drop_waiting_items_is_refused(tmp_path, name):
+    harness = CrawlHarness(Shop("http://h.test/"), tmp_path, files_store=str(tmp_path / "files"), **{name: 5})
+    with pytest.raises(SettingsError) as refusal:
+        harness.open_files_store()
+    assert refusal.value.field == name
+
+
 def test_items_are_packed_without_loss():
     item = {
         "d": date(2026, 1, 2),

@@ -333,9 +333,10 @@ class MediaPipeline:
         """Release what a download holds."""
         download.renewal.cancel()
         self._downloading.discard(download.url)
-        if download.drafting is not None:
-            draft = await download.drafting
-            await asyncio.to_thread(draft.discard)
+        if (
+            download.drafting is not None
+        ):  # also if the request is cancelled meanwhile, as at the end of a failed run
+            await asyncio.shield(_discard(download.drafting))
 
     # --- claims ----------------------------------------------------------------------------------------
 
@@ -362,6 +363,11 @@ class MediaPipeline:
     async def _call(self, function: Callable[..., _T], /, *arguments: object) -> _T:
         """Call a method of the store in a thread, and wait for a store that does not answer."""
         return await self._backoff.call(lambda: asyncio.to_thread(function, *arguments))
+
+
+async def _discard(drafting: asyncio.Future[FileDraft]) -> None:
+    draft = await drafting
+    await asyncio.to_thread(draft.discard)
 
 
 def _referer(page: str, url: str) -> dict[str, str]:
