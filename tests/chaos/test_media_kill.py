@@ -48,6 +48,7 @@ def test_each_file_is_stored_once_and_each_item_is_complete_once(crawling, site_
             getattr(crawl, f"kill_{victim}")()
             kills += 1
             crawl.start()
+    crawl.process.wait(PATIENCE * (1 if ROUNDS == 1 else 6))
     assert crawl.wait() == 0, crawl.errors
     assert kills >= KILLS * 0.9
     check(crawl, truth, tmp_path / "archive")

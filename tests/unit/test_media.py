@@ -157,6 +157,16 @@ async def test_faults_are_retried(crawl):
     assert [one["checksum"] for one in report.items[0]["files"]] == [sha(PDF), sha(OTHER)]
 
 
+async def test_the_failures_of_one_file_do_not_count_for_another(crawl):
+    """Each of many files fails twice, and may fail three times."""
+    names = [f"/{n}.pdf" for n in range(30)]
+    broken = Answer(b"", status=500)
+    pages = {name: (broken, broken, a_file(name.encode())) for name in names}
+    pages |= {"/": page("/1.html", "/2.html"), "/1.html": page(*names), "/2.html": page(*names[::-1])}
+    report = await crawl(pages, workers=2, max_retries=3)
+    assert [one.get("error") for item in report.items for one in item["files"]] == [None] * 60
+
+
 async def test_redirects_lead_to_the_file_also_on_another_host(crawl):
     def elsewhere(visit):
         return redirect(f"http://{visit.origins[1]}/real.pdf")

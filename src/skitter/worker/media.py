@@ -237,7 +237,7 @@ class MediaPipeline:
 
         Return ``None`` if other workers download all of these.
         """
-        for url in missing:
+        for url in sorted(missing, key=lambda url: url != request.url):  # that of the lease first
             if self._links.slot_of(url, request.queue) == slot and await self._claim(url):
                 return Download(url, work, asyncio.create_task(self._renew(url)))
         return None

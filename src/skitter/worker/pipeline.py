@@ -328,6 +328,13 @@ class RequestPipeline:
         """Download a missing file, or complete the items. Return whether nothing is left to do for the items."""
         request, slot = page.request, page.lease.slot
         found, missing = await media.find(work, request.url)
+        if page.lease.attempt and request.url in missing:
+            missing = [request.url]  # attempts count for one file
+        elif page.lease.attempt and missing:
+            page.entries.append(
+                media.again(request, missing[0])
+            )  # without the attempts for a file that is stored now
+            missing = []
         if missing and media.is_here(request, slot, missing):
             page.download = await media.begin(request, slot, work, missing)
             if page.download is not None:
@@ -341,7 +348,7 @@ class RequestPipeline:
                 )
         elif missing:
             page.entries.append(media.again(request, missing[0]))
-        elif work.items:
+        elif work.items and not page.entries:
             self._complete_items(page, media, work, found)
         inflight.finish_fetch(sent=False)
         return True
