@@ -31,6 +31,7 @@ FULL = {
         "when": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
         "deep": {"x": [1.5, None, True, b"\x00"], "7": -(2**63)},
     },
+    "encoding": "cp1252",
     "max_body": 5_000_000,
     "priority": -5,
     "queue": "details",
