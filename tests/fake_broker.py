@@ -24,6 +24,8 @@ class FakeDelivery:
 class FakeBroker:
     """Keeps everything in lists. While ``gate`` is cleared, publishing waits."""
 
+    is_receiving = True
+
     def __init__(self):
         self.inbox = []
         self.delivered = []

@@ -174,6 +174,8 @@ def _to_bytes(body: Any) -> bytes:
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Request).decode
 _VERSION_BYTE = bytes([RECORD_VERSION])
+_REJECTED = b"!"
+"""First byte of the record of a rejected seed."""
 
 
 def encode_request(request: Request) -> bytes:
@@ -217,15 +219,19 @@ def _refuse_lossy(value: Any, path: str, url: str) -> None:
         )
 
 
+def rejected_record(reason: str) -> bytes:
+    """Return the record of a seed that could not be read. To decode it raises an error with the reason."""
+    return _REJECTED + reason.encode("utf-8", "replace")
+
+
 def decode_request(url: str, record: bytes) -> Request:
     """Return a request from its stored form.
 
     Raises :class:`~skitter.errors.UndecodableRecord` for an unknown version or damaged bytes.
     """
-    if not record:
-        raise UndecodableRecord(
-            "a rejected seed has no stored request", remedy="correct the seed and add it again"
-        )
+    if not record or record[:1] == _REJECTED:
+        reason = bytes(record[1:]).decode("utf-8", "replace") or "a rejected seed has no stored request"
+        raise UndecodableRecord(reason, remedy="correct the seed and add it again", field="seed")
     if record[:1] != _VERSION_BYTE:
         raise UndecodableRecord(
             f"stored request has format version {record[0]}; this version of skitter reads {RECORD_VERSION}",

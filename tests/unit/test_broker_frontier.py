@@ -8,11 +8,12 @@ from fake_broker import FakeBroker
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.message import job_mark, request_message, slot_message
 from skitter.brokers.pending import MAX_REQUEUE_DELAY, BrokerTuning
-from skitter.errors import FrontierError
+from skitter.errors import FrontierError, UndecodableRecord
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierOptions
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.politeness import HostLimits, Politeness
+from skitter.request import decode_request
 
 FREE = HostLimits(delay=0.0, concurrency_per_slot=100)
 QUICK = BrokerTuning(hold=0.5, dry_after=0.0, overdue_after=0.0, max_wait=0.0)
@@ -108,13 +109,52 @@ async def test_the_message_of_a_late_commit_stands_for_its_request_again(make):
     assert len(broker.published) == 1
 
 
-async def test_messages_of_other_jobs_and_invalid_messages_are_finished(make):
+async def test_messages_of_other_jobs_are_finished(make):
     frontier, broker = await make()
-    for body in (b"", b"rubbish", request_message(b"another!", entry("x"), 0.0), b"\x90"):
+    broker.deliver(request_message(b"another!", entry("x"), 0.0))
+    assert await lease(frontier) == []
+    assert [message.answers for message in broker.delivered] == [["finish"]]
+    assert (await frontier.status()).added == 0
+    assert await frontier.foreign_seeds.take(10) is None
+
+
+async def test_messages_of_other_programs_are_seeds_until_they_are_settled(make):
+    frontier, broker = await make()
+    bodies = [b"http://h.test/1", b'{"URL": "http://h.test/2"}', b"", b"\x90"]
+    for body in bodies:
         broker.deliver(body)
     assert await lease(frontier) == []
-    assert [message.answers for message in broker.delivered] == [["finish"]] * 4
-    assert (await frontier.status()).added == 0
+    batch = await frontier.foreign_seeds.take(3)
+    assert [seed.value for seed in batch.seeds] == bodies[:3]
+    assert [message.answers for message in broker.delivered] == [[]] * 4
+    rejected = [(entry("rejected"), "not a URL")]
+    assert await frontier.foreign_seeds.settle(batch.token, [entry("1"), entry("2")], rejected)
+    assert [message.answers for message in broker.delivered[:4]] == [["finish"]] * 3 + [[]]
+    leases = await lease(frontier)
+    assert {lease.url for lease in leases} == {"http://h.test/1", "http://h.test/2", "http://h.test/rejected"}
+    (record,) = [lease.record for lease in leases if lease.url.endswith("rejected")]
+    with pytest.raises(UndecodableRecord, match="not a URL"):
+        decode_request("", record)
+    assert (await frontier.foreign_seeds.take(3)).seeds[0].value == bodies[3]
+
+
+async def test_messages_of_other_programs_return_to_the_broker_when_the_frontier_closes(make):
+    frontier, broker = await make()
+    broker.deliver(b"http://h.test/1")
+    assert await lease(frontier) == []
+    await frontier.close()
+    assert broker.answers == [("requeue", 0.0)]
+
+
+async def test_nothing_is_published_again_while_the_broker_cannot_deliver(make):
+    frontier, broker = await make()
+    broker.is_receiving = False
+    await frontier.add([entry("a")])
+    broker.inbox.clear()  # published, and out of reach
+    for _ in range(5):
+        assert await lease(frontier) == []
+        await asyncio.sleep(0)
+    assert len(broker.published) == 1
 
 
 async def test_a_message_delivered_twice_leases_nothing_twice(make):

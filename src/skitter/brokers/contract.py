@@ -92,6 +92,14 @@ class Broker(Protocol):
         """
         ...
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether messages can be delivered now: there is a connection with a subscription.
+
+        Meanwhile, requests whose messages do not come are not published again.
+        """
+        ...
+
     def allow(self, count: int) -> None:
         """Let at most ``count`` messages be delivered and not answered, those already here included.
 

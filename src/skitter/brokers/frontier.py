@@ -16,6 +16,7 @@ from skitter._utils.notes import Notes
 from skitter.brokers.contract import Broker, StateFrontier
 from skitter.brokers.message import job_mark
 from skitter.brokers.pending import BrokerTuning
+from skitter.brokers.seeds import TopicSeeds
 from skitter.brokers.topic import MessageChannel, Topic, select
 from skitter.frontier.contract import (
     Catalog,
@@ -80,6 +81,7 @@ class BrokerFrontier:
         self._discovered_at = float("-inf")
         self._calls = 0
         self.dead_letters: DeadLetters = _PublishedDeadLetters(state, self._publish_slots)
+        self.foreign_seeds: SeedKeys | None = TopicSeeds(self, self._topics)
 
     # --- attributes of the contract ----------------------------------------------------------------------
 

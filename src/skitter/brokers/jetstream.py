@@ -93,6 +93,11 @@ class JetStreamBroker:
         self._pulling: asyncio.Task[None] | None = None
         self._answers: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether there is a connection; its subscription survives reconnects."""
+        return self._client is not None and bool(self._client.is_connected)
+
     # --- opening and closing -----------------------------------------------------------------------------
 
     async def open(self) -> None:

@@ -27,6 +27,10 @@ class QueueMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     priority: int = 0
     dedup: bool = False
 
+    def belongs_to(self, mark: bytes) -> bool:
+        """Return whether the message belongs to this life of a job."""
+        return self.version == _VERSION and self.job == mark
+
     @property
     def slot_key(self) -> str:
         """The key of the slot."""
@@ -65,13 +69,12 @@ def slot_message(mark: bytes, slot: str) -> bytes:
     return _encode(QueueMessage(_VERSION, mark, _encode_text(slot), 0.0))
 
 
-def read_message(body: bytes, mark: bytes) -> QueueMessage | None:
-    """Decode a message. Return ``None`` if it does not belong to this life of this job."""
+def read_message(body: bytes) -> QueueMessage | None:
+    """Decode a message. Return ``None`` for one that another program published."""
     try:
-        message = _decode(body)
+        return _decode(body)
     except msgspec.MsgspecError:
         return None
-    return message if message.version == _VERSION and message.job == mark else None
 
 
 def _encode_text(text: str) -> bytes:

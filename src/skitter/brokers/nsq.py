@@ -100,6 +100,11 @@ class NsqBroker:
                 self._is_away = False
                 return
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether the consumer has subscribed at any nsqd."""
+        return bool(self._consumer.connections)
+
     def allow(self, count: int) -> None:
         """Share ``count`` out among all connections (``RDY``)."""
         self._consumer.max_in_flight = count

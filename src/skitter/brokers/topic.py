@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from skitter.brokers.contract import Broker, OutgoingMessage, StateFrontier
+from skitter.brokers.contract import Broker, Delivery, OutgoingMessage, StateFrontier
 from skitter.brokers.message import read_message, request_message, slot_message
 from skitter.brokers.pending import BrokerTuning, PendingMessage, PendingMessages
 from skitter.errors import FrontierError, SkitterError
@@ -131,6 +131,8 @@ class MessageChannel:
         self._clock = clock
         self._sending: asyncio.Task[None] | None = None
         self.pending = PendingMessages(tuning)
+        self.foreign: deque[Delivery] = deque()
+        """Messages that other programs published, until they are taken as seeds."""
         self.outbox = Outbox(broker)
         self.supplied_at = 0.0
         """Loop time at which a first delivery arrived, or none could be expected."""
@@ -166,6 +168,9 @@ class MessageChannel:
                 pending.delivery.finish()
             else:
                 pending.delivery.requeue(0.0)
+        for delivery in self.foreign:
+            delivery.requeue(0.0)
+        self.foreign.clear()
         await self._broker.close()
 
     @property
@@ -189,17 +194,25 @@ class MessageChannel:
         """Return a message for any one request that waits in a slot."""
         return OutgoingMessage(slot_message(self._mark, slot))
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether the broker can deliver messages now."""
+        return self._broker.is_receiving
+
     def allow(self, count: int) -> None:
-        """Allow the broker to deliver at most ``count`` messages in addition to the pending ones."""
-        self._broker.allow(len(self.pending) + count)
+        """Allow the broker to deliver at most ``count`` messages in addition to the pending and the foreign ones."""
+        self._broker.allow(len(self.pending) + len(self.foreign) + count)
 
     def receive(self) -> int:
         """Make the messages that have arrived pending. Return their number."""
         now = self.now
         deliveries = self._broker.receive()
         for delivery in deliveries:
-            message = read_message(delivery.body, self._mark)
+            message = read_message(delivery.body)
             if message is None:
+                self.foreign.append(delivery)
+                continue
+            if not message.belongs_to(self._mark):
                 delivery.finish()
                 continue
             if delivery.attempts == 1:
@@ -265,6 +278,11 @@ class Topic:
     async def open(self, *, patient: bool) -> None:
         """Connect. ``patient``: wait for a broker that is away. Raise :class:`~skitter.errors.FrontierError`."""
         await self._channel.open(patient=patient)
+
+    def take_foreign(self, limit: int) -> list[Delivery]:
+        """Take at most ``limit`` messages that other programs published. The caller answers them."""
+        foreign = self._channel.foreign
+        return [foreign.popleft() for _ in range(min(limit, len(foreign)))]
 
     async def close(self) -> None:
         """Publish the outgoing messages, return all received ones, and disconnect."""
@@ -338,7 +356,7 @@ class Topic:
         """Receive messages, and allow as many more as are useful: few while no more slots are ready."""
         self._channel.receive()
         useful = max(0, self._wanted.total() - self._pending.never_offered) if self._is_running else 0
-        if not self._more_ready:
+        if not self._more_ready and not self._channel.foreign:
             useful = min(useful, 1 if len(self._pending) < self._tuning.max_pending else 0)
         self._channel.allow(len(self._leased) + min(self._finishing, MAX_OFFERS) + useful)
 
@@ -403,7 +421,7 @@ class Topic:
         """Return excess messages, and start a search for lost ones if the broker seems to have none."""
         now = self._channel.now
         self._pending.trim(now)
-        if not answer.more_ready or not limit:
+        if not answer.more_ready or not limit or not self._channel.is_receiving:
             self._channel.supplied_at = now
         elif now - self._channel.supplied_at > self._dry_after and self._search is None:
             self._search = asyncio.create_task(self._search_lost())

@@ -241,6 +241,11 @@ class Frontier(Protocol):
         ...
 
     @property
+    def foreign_seeds(self) -> SeedKeys | None:
+        """Seeds that other programs put into the queue itself; ``None`` if only skitter writes to it."""
+        ...
+
+    @property
     def liveness(self) -> Liveness | None:
         """``None`` if the frontier itself sees the end of a worker, for example by a closed connection."""
         ...

@@ -265,7 +265,7 @@ class RequestPipeline:
 
     async def _undecodable(self, lease: Lease, error: UndecodableRecord) -> Page:
         page = Page(lease, Request(lease.url))
-        kind = "record" if lease.record else "seed"
+        kind = "seed" if error.field == "seed" else "record"
         page.finish(RetryDecision(Resolution.FAILED, f"{kind}: {error}"))
         await self._report_error(page, error)
         return page

@@ -36,6 +36,8 @@ _MAX_SEED_KEY_POLL_INTERVAL = 2.0
 _REJECTED_SLOT = "seeds"
 """Slot of the dead letter of a rejected seed, which has no host."""
 _SEED_FIELDS = frozenset(Request.__struct_fields__) - {"referer", "redirects"}
+_GOCRAWLER_FIELDS = frozenset({"URL", "Method", "Retry", "Data", "IsSecondary"})
+"""Fields of ``request.Request`` of superjcd/gocrawler, as Go encodes it."""
 _MAX_REPORTED = 20
 """Number of refused seeds that are named. All are counted."""
 _REFUSED_REMEDY = "use absolute http(s) URLs within the scope of the crawl"
@@ -246,7 +248,7 @@ def read_seed(data: bytes | str, *, priority: int = 0) -> Request:
 
     The fields of the object are those of :class:`~skitter.request.Request`, except ``referer`` and ``redirects``;
     ``url`` is required. A body is text, or ``{"base64": "..."}`` for bytes. ``priority`` is the default for a seed
-    without one.
+    without one. An object with ``URL`` is read as a request of gocrawler: ``Method``, and ``Data`` as ``meta``.
 
     Raises :class:`~skitter.errors.RequestError` for an invalid seed.
     """
@@ -266,6 +268,12 @@ def read_seed(data: bytes | str, *, priority: int = 0) -> Request:
         raise RequestError(f"not valid JSON: {error}", remedy=_SEED_REMEDY) from error
     if not isinstance(fields, dict):
         raise RequestError("not a JSON object", remedy=_SEED_REMEDY)
+    if "URL" in fields and fields.keys() <= _GOCRAWLER_FIELDS:
+        fields = {
+            "url": fields["URL"],
+            "method": fields.get("Method") or "GET",
+            "meta": fields.get("Data") or {},
+        }
     return _request({"priority": priority, **fields})
 
 

@@ -139,10 +139,12 @@ class Worker:
         """
         control = self._control
         await self._call_hooks("on_start")
-        if self.settings.seed_keys:
-            seed_keys = self._frontier.seed_keys
-            assert seed_keys is not None, "the run checked it"
-            reader = SeedKeyReader(seed_keys, self._links, self._inflight.capacity, self._guard)
+        sources = [
+            self._frontier.seed_keys if self.settings.seed_keys else None,
+            self._frontier.foreign_seeds,
+        ]
+        for source in filter(None, sources):
+            reader = SeedKeyReader(source, self._links, self._inflight.capacity, self._guard)
             control.start(reader.run())
         try:
             if self._heartbeat is not None:

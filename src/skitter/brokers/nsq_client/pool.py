@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 MIN_PAUSE = 0.1
 MAX_PAUSE = 15.0
 """Seconds between two attempts to connect; doubled after each failure, with jitter."""
+FIRST_LOOKUP_INTERVAL = 0.1
+MAX_LOOKUP_INTERVAL_ALONE = 2.0
+"""Seconds between two questions to nsqlookupd at the start, doubled each time, and at most while there is no connection."""
 
 
 class PoolUser(Protocol):
@@ -112,8 +115,14 @@ class ConnectionPool:
         return {address for answer in answers if not isinstance(answer, BaseException) for address in answer}
 
     async def _poll_forever(self) -> None:
+        """Ask nsqlookupd often at first and while there is no connection: a new topic is about to appear."""
+        interval = FIRST_LOOKUP_INTERVAL
         while True:
-            await asyncio.sleep(self._options.lookup_interval * random.uniform(2 / 3, 4 / 3))
+            most = self._options.lookup_interval
+            if not self.connections:
+                most = min(most, MAX_LOOKUP_INTERVAL_ALONE)
+            interval = min(2 * interval, most)
+            await asyncio.sleep(interval * random.uniform(2 / 3, 4 / 3))
             self._keep({*self._named, *await self._find(required=False)})
 
     # --- connecting --------------------------------------------------------------------------------------

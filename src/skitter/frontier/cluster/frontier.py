@@ -91,6 +91,7 @@ class ClusterFrontier:
         self.reports = ClusterReports(self._partitions, self._tasks)
         self.partitions = ClusterPartitions(self._partitions, self._tasks)
         self.seed_keys = ClusterSeedKeys(self._partitions, self.forwarder)
+        self.foreign_seeds = None
         self.catalog = catalog
 
     # --- opening and closing ---------------------------------------------------------------------------

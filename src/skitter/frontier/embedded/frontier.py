@@ -72,6 +72,7 @@ class EmbeddedFrontier:
     shared: ClassVar[bool] = False
     politeness: ClassVar[Politeness | None] = None
     seed_keys: ClassVar[SeedKeys | None] = None
+    foreign_seeds: ClassVar[SeedKeys | None] = None
     liveness: ClassVar[Liveness | None] = None
     partitions: ClassVar[Partitions | None] = None
     catalog: ClassVar[Catalog | None] = None

@@ -1,0 +1,58 @@
+"""Seeds that other programs publish to the topics of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+
+import msgspec
+
+from skitter.brokers.contract import Delivery
+from skitter.brokers.topic import Topic
+from skitter.frontier.contract import Frontier
+from skitter.frontier.records import Entry, ExternalSeed, SeedBatch
+from skitter.request import rejected_record
+
+
+class TopicSeeds:
+    """Implements :class:`~skitter.frontier.contract.SeedKeys` for the messages of other programs in the topics.
+
+    A message is finished when the state has its request. A worker that dies in between leaves it to the broker, which
+    delivers it again; its request is known then.
+    """
+
+    def __init__(self, frontier: Frontier, topics: Mapping[str, Topic]) -> None:
+        self._frontier = frontier
+        self._topics = topics
+        self._taken: dict[int, list[Delivery]] = {}
+        self._tokens = count()
+
+    async def take(self, limit: int) -> SeedBatch | None:
+        """Take messages that have arrived."""
+        deliveries: list[Delivery] = []
+        seeds: list[ExternalSeed] = []
+        for queue, topic in list(self._topics.items()):
+            found = topic.take_foreign(limit - len(deliveries))
+            deliveries += found
+            seeds += [ExternalSeed(queue, bytes(delivery.body), 0) for delivery in found]
+        if not deliveries:
+            return None
+        token = next(self._tokens)
+        self._taken[token] = deliveries
+        return SeedBatch(token, seeds)
+
+    async def settle(
+        self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
+    ) -> bool:
+        """Add the requests, finish the messages, and leave dead letters for those that cannot be read."""
+        await self._frontier.add([*entries, *_dead_letters(rejected)])
+        for delivery in self._taken.pop(token):
+            delivery.finish()
+        return True
+
+
+def _dead_letters(rejected: Iterable[tuple[Entry, str]]) -> list[Entry]:
+    """Return requests that fail with their errors when they are leased. Each message gives one, however often it comes."""
+    return [
+        msgspec.structs.replace(entry, record=rejected_record(error), dedup=True) for entry, error in rejected
+    ]
