@@ -523,6 +523,39 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     max_links: Annotated[int, Setting(
         "Maximum number of links followed from one page. The others are counted as `refused/page_links`.", above=0, api=True,
     )] = 50_000
+    trap_detection: Annotated[bool, Setting(
+        "Detect endless URL spaces among the links of pages. Off: the settings of this section have no effect.",
+        section="Traps", api=True,
+    )] = True
+    max_path_repeats: Annotated[int | None, Setting(
+        "Number of times that one segment may occur in the path of a link. More: `refused/trap_path_repeats`.",
+        above=0, api=True,
+    )] = 3
+    max_path_segments: Annotated[int | None, Setting(
+        "Maximum number of segments in the path of a link. More: `refused/trap_path_segments`.", above=0, api=True,
+    )] = 25
+    max_query_parameters: Annotated[int | None, Setting(
+        "Maximum number of query parameters of a link. More: `refused/trap_parameters`.", above=0, api=True,
+    )] = 20
+    strip_session_ids: Annotated[bool, Setting(
+        "Remove session ids from links: `;jsessionid=`, `PHPSESSID`, `ASPSESSIONID...`, `CFID` and `CFTOKEN`, and `sid`,"
+        " `session` and similar parameters whose value has at least 16 characters.", api=True,
+    )] = True
+    stripped_parameters: Annotated[tuple[str, ...], Setting(
+        "Query parameter that is removed from links; `*` at the end stands for any characters.", api=True,
+    )] = ("utm_*", "gclid", "fbclid", "msclkid")
+    max_urls_per_pattern: Annotated[int | None, Setting(
+        "Maximum number of links of one URL pattern that a worker follows: the same path except numbers, the same parameter"
+        " names. More: `refused/trap_pattern_urls`.", above=0, api=True,
+    )] = None
+    trap_patience: Annotated[int, Setting(
+        "Number of consecutive pages without new content after which a URL pattern is refused as `refused/trap_pattern`, if it"
+        " also grows like a trap.", above=0, api=True,
+    )] = 50
+    duplicate_content: Annotated[Literal["follow", "deprioritize", "skip"], Setting(
+        "What to do with the links of a page whose body another page of its host has: `follow` them, follow them last"
+        " (`deprioritize`), or `skip` them as `refused/duplicate_content`.", api=True,
+    )] = "deprioritize"
     fingerprint_keys: Annotated[tuple[str, ...], Setting(
         "Keys of `meta` whose values are part of the identity of every request.", api=True,
     )] = ()

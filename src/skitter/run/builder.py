@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes no
     from skitter.monitors import CompiledMonitor
     from skitter.store.media import MediaStore
     from skitter.worker.links import LinkCollector
+    from skitter.worker.traps import TrapDetector
     from skitter.worker.worker import LeaseObserver, Worker
 
 
@@ -203,7 +204,7 @@ class JobBuilder:
         from skitter.worker.links import LinkCollector  # noqa: PLC0415 - see above
 
         settings = self.settings
-        return LinkCollector(
+        links = LinkCollector(
             self.scope,
             settings.politeness(),
             info.fingerprint_seed,
@@ -214,6 +215,9 @@ class JobBuilder:
             max_links=settings.max_links,
             group_key=settings.group_key,
         )
+        if settings.trap_detection:
+            links.traps = _trap_detector(settings)
+        return links
 
     def first_entries(self, info: JobInfo) -> list[Entry]:
         """Return the requests that this process adds, as entries for the frontier.
@@ -404,4 +408,22 @@ def _scope(spider: Spider, settings: Settings) -> Scope:
         deny=settings.deny,
         depth_limit=settings.depth_limit,
         max_url_length=settings.max_url_length,
+    )
+
+
+def _trap_detector(settings: Settings) -> TrapDetector:
+    from skitter.worker.traps import TrapDetector, UrlRules  # noqa: PLC0415 - as the engine
+
+    rules = UrlRules(
+        settings.max_path_repeats,
+        settings.max_path_segments,
+        settings.max_query_parameters,
+        settings.strip_session_ids,
+        settings.stripped_parameters,
+    )
+    return TrapDetector(
+        rules,
+        patience=settings.trap_patience,
+        max_urls=settings.max_urls_per_pattern,
+        duplicates=settings.duplicate_content,
     )

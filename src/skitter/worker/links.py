@@ -29,6 +29,7 @@ from skitter.scope import Scope
 from skitter.secrets import authorization_of_userinfo
 from skitter.web.urls import host_of, identity, join_all, normalize, split_userinfo
 from skitter.worker.callbacks import unsupported_result
+from skitter.worker.traps import TrapDetector
 
 DUPLICATE = "duplicate"
 PAGE_LINKS = "page_links"
@@ -60,6 +61,8 @@ class LinkBatch(msgspec.Struct):
     urls: list[str]
     fingerprints: list[bytes]
     slots: list[str]
+    penalties: list[int]
+    """What each link loses of its priority."""
 
     def entry(self, index: int) -> Entry:
         """Return one of the links as an entry for the frontier."""
@@ -69,7 +72,7 @@ class LinkBatch(msgspec.Struct):
             self.slots[index],
             self.urls[index],
             common.record,
-            common.priority,
+            common.priority + self.penalties[index],
             common.not_before,
             common.delay,
         )
@@ -216,6 +219,10 @@ class CallbackResult(msgspec.Struct):
     """Number of refused URLs, by reason."""
     links: int = 0
     """Number of links that were checked."""
+    own_links: int = 0
+    """Number of new links that have the URL pattern of the page."""
+    penalty: int = 0
+    """What all links of the page lose of their priority."""
 
 
 _TURN = 2_000
@@ -264,6 +271,8 @@ class LinkCollector:
         self._group_key = group_key
         self._max_links = max_links
         self.cache = LinkCache(known_forever=known_forever)
+        self.traps: TrapDetector | None = None
+        """Judges the links that pages contain, but not the requests that a callback builds."""
         self._origins: dict[str, tuple[str | None, str]] = {}
 
     def group_of(self, request: Request) -> str:
@@ -338,7 +347,8 @@ class LinkCollector:
             if len(new) < before:
                 found.refused[DUPLICATE] += before - len(new)
         if new:
-            self._add_batch(found, cache, links.base_url, new, Request("", **links.fields), parent)
+            common = Request("", **links.fields)
+            self._add_batch(found, cache, links.base_url, new, common, parent, self.traps)
 
     def _add_batch(
         self,
@@ -348,10 +358,18 @@ class LinkCollector:
         hrefs: list[str],
         common: Request,
         parent: Request,
+        traps: TrapDetector | None = None,
     ) -> None:
         """Add links that are not in the cache as one batch. ``common``: their request, without its URL."""
-        batch = LinkBatch(_NO_TEMPLATE, [], [], [])
-        self._fill(batch, cache, hrefs, join_all(base_url, hrefs), found.refused)
+        batch = LinkBatch(_NO_TEMPLATE, [], [], [], [])
+        urls = join_all(base_url, hrefs)
+        if traps is not None:
+            urls = [url if url is None else traps.strip(url) for url in urls]
+        self._fill(batch, cache, hrefs, urls, found.refused)
+        if traps is not None:
+            self._judge(batch, traps, found, parent)
+        if not batch.penalties:
+            batch.penalties = [found.penalty] * len(batch.urls)
         if batch.urls:
             batch.template = self._template(batch, common, base_url, parent)
             found.batches.append(batch)
@@ -435,6 +453,23 @@ class LinkCollector:
             plain = "?" not in url and "%" not in url
             batch.fingerprints.append(digest((url if plain else identity(url)).encode(), seed))
             batch.slots.append(slot)
+
+    def _judge(self, batch: LinkBatch, traps: TrapDetector, found: CallbackResult, parent: Request) -> None:
+        """Remove the links that lead into a trap, and note what the others lose of their priority."""
+        own, depth = traps.path_of(parent.url), parent.depth + 1
+        kept = []
+        for index, url in enumerate(batch.urls):
+            refusal, penalty, is_own = traps.admit(url, depth, own)
+            found.own_links += is_own
+            if refusal is None:
+                kept.append(index)
+                batch.penalties.append(penalty + found.penalty)
+            else:
+                found.refused[refusal] += 1
+        if len(kept) < len(batch.urls):
+            batch.urls = [batch.urls[index] for index in kept]
+            batch.fingerprints = [batch.fingerprints[index] for index in kept]
+            batch.slots = [batch.slots[index] for index in kept]
 
     def _check_origin(self, url: str) -> tuple[str | None, str]:
         """Return the reason to refuse the origin of a URL, or its slot, and cache it."""

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,6 +59,7 @@ from skitter.worker.retry import (
 )
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
 from skitter.worker.timings import CALLBACK, FETCH, WAIT
+from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN
 
 log = logging.getLogger("skitter.crawl")
 
@@ -423,6 +425,11 @@ class RequestPipeline:
 
     async def _fetch(self, page: Page, request: Request, inflight: InflightRequest) -> Response | None:
         """Return the response; ``None`` if the request must not be sent now."""
+        traps = self._links.traps
+        if traps is not None and traps.has_closed and page.request.depth and traps.is_closed(page.lease.url):
+            inflight.finish_fetch(sent=False)
+            page.count(f"refused/{PATTERN}")
+            return None
         origins = self._origins
         origin = page.origin = origin_of(request.url)
         if refusal := origins.refusal(origin, page.request):
@@ -648,10 +655,7 @@ class RequestPipeline:
 
     async def _collect(self, page: Page, results: list[Any], response: Response | None) -> None:
         """Sort the results of user code into items and links, and run ``before_save``."""
-        if response is not None and len(response.body) > LARGE:
-            found = await self._collect_in_turns(results, page.request)
-        else:
-            found = self._links.collect(results, page.request)
+        found = await self._sort(page, results, b"" if response is None else response.body)
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
@@ -673,12 +677,27 @@ class RequestPipeline:
         if page.items:
             page.count("items", len(page.items))
 
-    async def _collect_in_turns(self, results: list[Any], parent: Request) -> CallbackResult:
-        found = self._links.collect((), parent)
+    async def _sort(self, page: Page, results: list[Any], body: bytes) -> CallbackResult:
+        """Sort the results of user code, and compare the page with others."""
+        traps, url = self._links.traps, page.lease.url
+        is_duplicate = traps is not None and traps.is_duplicate(url, body)
+        found = CallbackResult([], [], [], defaultdict(int), penalty=-1 if is_duplicate else 0)
+        if len(body) > LARGE:
+            await self._collect_in_turns(results, page.request, found)
+        else:
+            self._links.collect(results, page.request, found)
+        if traps is not None and body:
+            traps.note_page(url, page.request.depth, body, found.own_links, is_duplicate=is_duplicate)
+        if is_duplicate:
+            page.count("duplicate_pages")
+            if self._settings.duplicate_content == "skip":
+                _skip_links(found)
+        return found
+
+    async def _collect_in_turns(self, results: list[Any], parent: Request, found: CallbackResult) -> None:
         for part in turns_of(results):
             self._links.collect(part, parent, found)
             await asyncio.sleep(0)
-        return found
 
     # --- decisions -------------------------------------------------------------------------------------
 
@@ -750,6 +769,14 @@ class RequestPipeline:
         results = await self.callbacks.run(errback, page.request, error)
         await self._collect(page, results, page.response)
         return page.decision is not DONE or bool(page.items or page.entries or page.batches)
+
+
+def _skip_links(found: CallbackResult) -> None:
+    """Follow no link of a page whose content another page has."""
+    skipped = sum(len(batch.urls) for batch in found.batches)
+    if skipped:
+        found.refused[DUPLICATE_CONTENT] += skipped
+        found.batches = []
 
 
 def _is_cancelled() -> bool:

@@ -1,0 +1,305 @@
+"""TrapDetector: recognises URL spaces without end, such as calendars, filters, session ids and repeated folders.
+
+Rules for single URLs are strict and cost a regular expression. Rules for patterns compare what their pages contain, first
+lower the priority of links, and refuse links only on strong evidence. ``docs/design/traps.md`` explains them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Literal
+
+import msgspec
+import xxhash
+
+PATH_REPEATS = "trap_path_repeats"
+PATH_SEGMENTS = "trap_path_segments"
+PARAMETERS = "trap_parameters"
+PATTERN = "trap_pattern"
+PATTERN_URLS = "trap_pattern_urls"
+DUPLICATE_CONTENT = "duplicate_content"
+
+_PROBATION = 64
+"""Links of a pattern that are queued without any check."""
+_PROVEN_BY = 3
+"""Pages with new words that prove a pattern."""
+_STALE = 8
+"""Consecutive pages without new words that disprove it."""
+_CHAIN = 20
+"""Links from page to page within a pattern that are evidence of a trap."""
+_COMBINATIONS = 8
+"""Sets of parameters of one path that are evidence of a trap."""
+_CHECKED = 32
+"""Pages of a pattern that are all compared. Later, one page in ``_SAMPLE`` is, unless there is evidence."""
+_SAMPLE = 16
+_MAX_PATTERNS = 50_000
+_MAX_WORDS = 20_000
+"""Words kept of one path."""
+_MAX_DIGESTS = 100_000
+_MAX_COMPARED = 256 * 1024
+"""Bytes of a body that are compared."""
+
+_DIGITS = re.compile(r"\d+")
+_NAMES = re.compile(r"(?:^|&)([^=&]*)")
+_TAGS = re.compile(rb"<[^>]*>")
+_WORDS = re.compile(rb"[A-Za-z\x80-\xff]{3,}")
+_SOURCES = re.compile(rb"\bsrc\s*=\s*[\"']?([^\"'\s>?#]+)", re.IGNORECASE)
+_SESSION_SEGMENT = re.compile(r";(?:jsessionid|phpsessid|sessionid|sid)=[^/?#;]*", re.IGNORECASE)
+_SESSION_NAMES = r"phpsessid|jsessionid|aspsessionid[a-z]*|cfid|cftoken"
+_GENERIC_SESSION_NAMES = r"s|sid|session|sessid|sessionid|session_id|oscsid|zenid"
+
+
+class UrlRules(msgspec.Struct, frozen=True):
+    """Limits for single URLs, as in the settings of the same names."""
+
+    max_path_repeats: int | None = 3
+    max_path_segments: int | None = 25
+    max_query_parameters: int | None = 20
+    strip_session_ids: bool = True
+    stripped_parameters: tuple[str, ...] = ()
+
+    def stripper(self) -> re.Pattern[str] | None:
+        """Return a pattern that finds the parameters of a query to remove, each with its separator."""
+        names = []
+        if self.strip_session_ids:
+            names += [rf"(?:{_SESSION_NAMES})=[^&]*", rf"(?:{_GENERIC_SESSION_NAMES})=[0-9A-Za-z_-]{{16,}}"]
+        names += [
+            re.escape(name).replace(r"\*", "[^=&]*") + "(?:=[^&]*)?" for name in self.stripped_parameters
+        ]
+        return re.compile(rf"(?<=[?&])(?:{'|'.join(names)})(?:&|$)", re.IGNORECASE) if names else None
+
+    def refusal(self, url: str) -> str | None:
+        """Return the reason to refuse a URL by its form alone."""
+        path, _, query = url.partition("?")
+        if query and self.max_query_parameters is not None and query.count("&") >= self.max_query_parameters:
+            return PARAMETERS
+        segments = path.split("/")[3:]
+        if self.max_path_segments is not None and len(segments) > self.max_path_segments:
+            return PATH_SEGMENTS
+        limit = self.max_path_repeats
+        if limit is not None and len(segments) > limit and len(segments) - len(set(segments)) >= limit:
+            segments = [segment for segment in segments if segment]
+            if segments and max(Counter(segments).values()) > limit:
+                return PATH_REPEATS
+        return None
+
+
+class _Path:
+    """The patterns that have their path in common, and the words of their pages."""
+
+    __slots__ = ("admitted", "closed", "patterns", "stale", "words")
+
+    def __init__(self) -> None:
+        self.patterns = 0
+        self.admitted = 0
+        self.stale = 0
+        self.closed = False
+        self.words: set[int] = set()
+
+
+class _Pattern:
+    """The URLs that differ only in numbers of their path and in the values of their parameters."""
+
+    __slots__ = (
+        "admitted",
+        "checked",
+        "closed",
+        "dull",
+        "first_depth",
+        "hops",
+        "novel",
+        "pages",
+        "path",
+        "stale",
+    )
+
+    def __init__(self, path: _Path, depth: int) -> None:
+        self.path = path
+        self.first_depth = depth
+        self.hops = 0
+        """Longest known way from page to page since the first one."""
+        self.admitted = self.pages = self.checked = 0
+        self.novel = 0
+        """Checked pages with new words since the pattern was last disproved."""
+        self.dull = 0
+        """Consecutive checked pages without new words."""
+        self.stale = 0
+        """Those of them with new links of the same path."""
+        self.closed = False
+
+    @property
+    def is_proven(self) -> bool:
+        return self.novel >= _PROVEN_BY
+
+    @property
+    def has_evidence(self) -> bool:
+        return self.hops >= _CHAIN or self.path.patterns >= _COMBINATIONS
+
+    @property
+    def is_closed(self) -> bool:
+        return self.closed or (self.path.closed and not self.is_proven)
+
+
+class TrapDetector:
+    """What one worker knows of the URL patterns and contents of the hosts that it crawls. Bounded; never stored.
+
+    ``patience``: consecutive pages without new content after which a pattern with evidence is refused. ``max_urls``: number
+    of URLs of one pattern that are followed. ``duplicates``: what happens to the links of a page whose content another page
+    of its host has.
+    """
+
+    def __init__(
+        self,
+        rules: UrlRules,
+        *,
+        patience: int = 50,
+        max_urls: int | None = None,
+        duplicates: Literal["follow", "deprioritize", "skip"] = "deprioritize",
+    ) -> None:
+        self._rules = rules
+        self._stripper = rules.stripper()
+        self._strips_segments = rules.strip_session_ids
+        self._patience = patience
+        self._max_urls = max_urls
+        self.duplicates = duplicates
+        self._patterns: dict[str, _Pattern] = {}
+        self._paths: dict[str, _Path] = {}
+        self._contents: dict[str, dict[int, int]] = {}
+        self._digests = 0
+        self.has_closed = False
+        """Whether any pattern is refused."""
+
+    # --- links -----------------------------------------------------------------------------------------
+
+    def strip(self, url: str) -> str:
+        """Return a link without session ids and the parameters to remove."""
+        if self._strips_segments and ";" in url:
+            url = _SESSION_SEGMENT.sub("", url)
+        if self._stripper is not None and "?" in url:
+            stripped = self._stripper.sub("", url)
+            if stripped != url:
+                url = stripped.rstrip("?&")
+        return url
+
+    def admit(self, url: str, depth: int, parent: str | None) -> tuple[str | None, int, bool]:
+        """Return the reason to refuse a new link, its penalty in priority, and whether it has the pattern of its page.
+
+        ``parent``: the path of the page's pattern.
+        """
+        refusal = self._rules.refusal(url)
+        if refusal is not None:
+            return refusal, 0, False
+        keys = _keys_of(url)
+        if keys is None:
+            return None, 0, False
+        pattern = self._patterns.get(keys[0]) or self._add(keys, depth)
+        is_own = keys[1] == parent
+        if pattern.is_closed:
+            return PATTERN, 0, is_own
+        if self._max_urls is not None and pattern.admitted >= self._max_urls:
+            return PATTERN_URLS, 0, is_own
+        pattern.admitted += 1
+        path = pattern.path
+        path.admitted += 1
+        if path.admitted <= _PROBATION or pattern.is_proven:
+            return None, 0, is_own
+        return None, -2 if pattern.dull >= _STALE or path.stale >= _STALE else -1, is_own
+
+    def _add(self, keys: tuple[str, str], depth: int) -> _Pattern:
+        if len(self._patterns) >= _MAX_PATTERNS:
+            self._patterns.clear()
+            self._paths.clear()
+            self.has_closed = False
+        path = self._paths.setdefault(keys[1], _Path())
+        path.patterns += 1
+        pattern = self._patterns[keys[0]] = _Pattern(path, depth)
+        return pattern
+
+    def path_of(self, url: str) -> str | None:
+        """Return the path of a URL's pattern; ``None`` if the URL has neither a query nor numbers in its path."""
+        keys = _keys_of(url)
+        return None if keys is None else keys[1]
+
+    def is_closed(self, url: str) -> bool:
+        """Return whether a URL has a pattern that is refused."""
+        keys = _keys_of(url)
+        pattern = None if keys is None else self._patterns.get(keys[0])
+        return pattern is not None and pattern.is_closed
+
+    # --- pages -----------------------------------------------------------------------------------------
+
+    def is_duplicate(self, url: str, body: bytes) -> bool:
+        """Return whether another page of the host had the same content, and remember this one."""
+        if self.duplicates == "follow" or not body:
+            return False
+        host = url[: url.find("/", 8)]
+        known = self._contents.get(host)
+        if known is None:
+            known = self._contents[host] = {}
+        digest, page = xxhash.xxh3_64_intdigest(body), hash(url)
+        first = known.setdefault(digest, page)
+        if first != page:
+            return True
+        self._digests += 1
+        if self._digests > _MAX_DIGESTS:
+            self._contents.clear()
+            self._digests = 0
+        return False
+
+    def note_page(self, url: str, depth: int, body: bytes, own_links: int, *, is_duplicate: bool) -> None:
+        """Compare a page with earlier pages of its path. ``own_links``: its new links with the same path."""
+        keys = _keys_of(url)
+        pattern = None if keys is None else self._patterns.get(keys[0])
+        if pattern is None or pattern.path.admitted < _PROBATION:
+            return
+        pattern.pages += 1
+        pattern.hops = max(pattern.hops, depth - pattern.first_depth)
+        if (
+            pattern.checked >= _CHECKED
+            and pattern.pages % _SAMPLE
+            and (pattern.is_proven or not pattern.has_evidence)
+        ):
+            return
+        pattern.checked += 1
+        path = pattern.path
+        words = set() if is_duplicate else _words_of(body) - path.words
+        if words:
+            if len(path.words) > _MAX_WORDS:
+                path.words.clear()
+            path.words |= words
+            pattern.novel += 1
+            pattern.dull = pattern.stale = path.stale = 0
+            return
+        pattern.dull += 1
+        if pattern.dull >= _STALE:
+            pattern.novel = 0
+        if own_links:
+            pattern.stale += 1
+            path.stale += 1
+            self._judge(pattern)
+
+    def _judge(self, pattern: _Pattern) -> None:
+        path = pattern.path
+        if pattern.hops >= _CHAIN and pattern.stale >= self._patience:
+            pattern.closed = self.has_closed = True
+        if path.patterns >= _COMBINATIONS and path.stale >= self._patience:
+            path.closed = self.has_closed = True
+
+
+def _keys_of(url: str) -> tuple[str, str] | None:
+    """Return the names of the pattern and of the path of a URL; ``None`` if it has neither a query nor a number."""
+    start = url.find("/", 8)
+    path, mark, query = url[start:].partition("?")
+    general = _DIGITS.sub("0", path)
+    if not mark:
+        return None if general == path and "0" not in path else (url[:start] + general,) * 2
+    name = f"{url[:start]}{general}?"
+    return name + "&".join(sorted(set(_NAMES.findall(query)))), name
+
+
+def _words_of(body: bytes) -> set[int]:
+    """Return the hashes of the words and of the embedded files of a page."""
+    body = body[:_MAX_COMPARED]
+    text = _TAGS.sub(b" ", body)
+    return {*map(hash, _WORDS.findall(text)), *map(hash, _SOURCES.findall(body))}

@@ -1,0 +1,169 @@
+"""Rules for single URLs, and patterns of URLs that grow like a trap."""
+
+import pytest
+
+from skitter.worker.traps import (
+    PARAMETERS,
+    PATH_REPEATS,
+    PATH_SEGMENTS,
+    PATTERN,
+    PATTERN_URLS,
+    TrapDetector,
+    UrlRules,
+)
+
+HOST = "http://h.test"
+
+
+@pytest.fixture
+def traps():
+    return TrapDetector(UrlRules(stripped_parameters=("utm_*", "gclid")))
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/a/b/c/d/e/f/g", None),
+        ("/2024/01/01/x", None),
+        ("/a/b/a/b/a/b", None),
+        ("/a/b/a/b/a/b/a/", PATH_REPEATS),
+        ("/x/x/x/x", PATH_REPEATS),
+        ("/a//b//c//d//e", None),
+        ("/" + "/".join(f"s{n}" for n in range(25)), None),
+        ("/" + "/".join(f"s{n}" for n in range(26)), PATH_SEGMENTS),
+        ("/p?" + "&".join(f"a{n}=1" for n in range(20)), None),
+        ("/p?" + "&".join(f"a{n}=1" for n in range(21)), PARAMETERS),
+    ],
+)
+def test_a_url_is_refused_by_its_form(traps, path, reason):
+    assert traps.admit(HOST + path, 1, None)[0] == reason
+
+
+def test_rules_that_are_off_refuse_nothing():
+    traps = TrapDetector(UrlRules(None, None, None))
+    assert traps.admit(HOST + "/x" * 40 + "?" + "a=1&" * 40, 1, None)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("link", "stripped"),
+    [
+        ("/p?id=3&PHPSESSID=abc", "/p?id=3"),
+        ("/p?phpsessid=abc", "/p"),
+        ("/p;jsessionid=0A1B?id=3", "/p?id=3"),
+        ("/p?ASPSESSIONIDQABC=x&id=3", "/p?id=3"),
+        ("/p?sid=17&session=4", "/p?sid=17&session=4"),
+        ("/p?sid=0123456789abcdef0123", "/p"),
+        ("/p?a=1&sid=0123456789abcdef0123&b=2", "/p?a=1&b=2"),
+        ("/p?utm_source=x&utm_medium=y", "/p"),
+        ("/p?gclid=1&q=utm_source", "/p?q=utm_source"),
+        ("/p?notgclid=1&sidney=0123456789abcdef0123", "/p?notgclid=1&sidney=0123456789abcdef0123"),
+        ("/p?", "/p?"),
+        ("/p?q=a;b&c=;sid=x", "/p?q=a;b&c="),
+    ],
+)
+def test_session_ids_and_tracking_parameters_are_removed(traps, link, stripped):
+    assert traps.strip(HOST + link) == HOST + stripped
+
+
+def test_nothing_is_removed_if_the_settings_say_so():
+    traps = TrapDetector(UrlRules(strip_session_ids=False))
+    link = HOST + "/p;jsessionid=1?PHPSESSID=2&utm_source=x"
+    assert traps.strip(link) == link
+
+
+def follow_chain(traps, text, pages):
+    """Visit pages of a pager one after the other. Return the number of pages until the next link is refused."""
+    own = traps.path_of(f"{HOST}/news?page=1")
+    for number in range(1, pages):
+        refusal, _, is_own = traps.admit(f"{HOST}/news?page={number + 1}", number, own)
+        assert is_own
+        if refusal is not None:
+            assert refusal == PATTERN
+            return number
+        body = text(number).encode()
+        traps.note_page(f"{HOST}/news?page={number}", number, body, 1, is_duplicate=False)
+    return pages
+
+
+def letters(number):
+    return "".join(chr(ord("a") + int(digit)) for digit in f"{number:04}")
+
+
+def test_a_pager_whose_pages_differ_only_in_numbers_is_refused(traps):
+    assert 64 < follow_chain(traps, lambda number: f"<h1>Page {number}</h1>", 5000) < 200
+    assert traps.has_closed
+    assert traps.is_closed(f"{HOST}/news?page=77")
+    assert not traps.is_closed(f"{HOST}/news?id=77")
+    assert not traps.is_closed(f"{HOST}/news")
+
+
+@pytest.mark.parametrize("content", ["<p>{}</p>", '<img src="/photos/{}.jpg">', "<title>{}</title>"])
+def test_a_pager_with_new_content_is_followed_to_its_end(traps, content):
+    assert follow_chain(traps, lambda number: content.format(letters(number)), 3000) == 3000
+
+
+def test_a_pager_with_some_pages_without_content_is_followed(traps):
+    def text(number):
+        return f"<p>{letters(number) if number % 40 < 20 else ''}</p>"
+
+    assert follow_chain(traps, text, 3000) == 3000
+
+
+def test_pages_that_lead_to_no_new_page_of_their_kind_are_no_trap(traps):
+    for number in range(2000):
+        url = f"{HOST}/product?id={number}"
+        assert traps.admit(url, 2, None)[0] is None
+        traps.note_page(url, 2, b"<h1>Product</h1>", 0, is_duplicate=False)
+    assert not traps.has_closed
+
+
+def test_combinations_of_filters_are_refused(traps):
+    names = ("color", "size", "brand", "sort")
+    own = traps.path_of(f"{HOST}/list?color=1")
+    admitted = 0
+    for number in range(3000):
+        chosen = [name for bit, name in enumerate(names) if number >> bit & 1]
+        url = f"{HOST}/list?" + "&".join(f"{name}={number}" for name in chosen)
+        if traps.admit(url, 3, own)[0] is None:
+            admitted += 1
+            traps.note_page(url, 3, b"<p>the same products</p>", 5, is_duplicate=False)
+    assert admitted < 200
+    assert traps.admit(f"{HOST}/product?color=1", 3, None)[0] is None
+
+
+def test_links_of_a_pattern_lose_priority_until_its_pages_prove_it(traps):
+    def penalty(number):
+        return traps.admit(f"{HOST}/product?id={number}", 2, None)[1]
+
+    assert {penalty(number) for number in range(64)} == {0}
+    assert penalty(64) == -1
+    for number in range(3):
+        body = f"<p>{letters(number)}</p>".encode()
+        traps.note_page(f"{HOST}/product?id={number}", 2, body, 0, is_duplicate=False)
+    assert penalty(65) == 0
+    for number in range(40):
+        traps.note_page(f"{HOST}/product?id={number}", 2, b"<p>same</p>", 0, is_duplicate=False)
+    assert penalty(66) == -2
+
+
+def test_the_number_of_urls_of_a_pattern_can_be_limited():
+    traps = TrapDetector(UrlRules(), max_urls=10)
+    found = [traps.admit(f"{HOST}/p?id={number}", 1, None)[0] for number in range(12)]
+    assert found == [None] * 10 + [PATTERN_URLS] * 2
+
+
+def test_the_same_content_at_another_url_is_a_duplicate(traps):
+    assert not traps.is_duplicate(f"{HOST}/a", b"same")
+    assert not traps.is_duplicate(f"{HOST}/a", b"same"), "the same page again"
+    assert traps.is_duplicate(f"{HOST}/b", b"same")
+    assert not traps.is_duplicate("http://other.test/b", b"same")
+    assert not traps.is_duplicate(f"{HOST}/c", b"")
+
+
+def test_memory_is_bounded(traps):
+    for number in range(120_000):
+        traps.admit(f"{HOST}/{letters(number)}{number}x/?id=1", 1, None)
+        traps.is_duplicate(f"{HOST}/{number}", b"%d" % number)
+    assert len(traps._patterns) <= 50_000
+    assert len(traps._paths) <= 50_000
+    assert sum(map(len, traps._contents.values())) <= 100_001
