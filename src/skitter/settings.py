@@ -529,10 +529,10 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     )] = True
     max_path_repeats: Annotated[int | None, Setting(
         "Number of times that one segment may occur in the path of a link. More: `refused/trap_path_repeats`.",
-        above=0, api=True,
+        min=3, api=True,
     )] = 3
     max_path_segments: Annotated[int | None, Setting(
-        "Maximum number of segments in the path of a link. More: `refused/trap_path_segments`.", above=0, api=True,
+        "Maximum number of segments in the path of a link. More: `refused/trap_path_segments`.", min=4, api=True,
     )] = 25
     max_query_parameters: Annotated[int | None, Setting(
         "Maximum number of query parameters of a link. More: `refused/trap_parameters`.", above=0, api=True,
@@ -546,7 +546,7 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     )] = ("utm_*", "gclid", "fbclid", "msclkid")
     max_urls_per_pattern: Annotated[int | None, Setting(
         "Maximum number of links of one URL pattern that a worker follows: the same path except numbers, the same parameter"
-        " names. More: `refused/trap_pattern_urls`.", above=0, api=True,
+        " names. A link counts each time until its page is committed. More: `refused/trap_pattern_urls`.", above=0, api=True,
     )] = None
     trap_patience: Annotated[int, Setting(
         "Number of consecutive pages without new content after which a URL pattern is refused as `refused/trap_pattern`, if it"

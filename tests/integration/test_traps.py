@@ -25,23 +25,21 @@ def crawl(serve, tmp_path):
 
 
 async def test_nearly_all_real_pages_are_found_within_one_and_a_half_times_as_many_fetches(crawl):
-    site = TrapSite(800)
-    ran = await crawl(site, max_pages=1200)
+    site = TrapSite(1000)
+    ran = await crawl(site, max_pages=1500)
     real = site.truth.intersection(site.fetched)
-    assert len(site.fetched) <= 1210
-    assert len(real) >= 0.99 * 800, {name: n for name, n in ran.counters.items() if "refused" in name}
-    assert ran.counters["refused/trap_path_repeats"] > 0
+    assert len(site.fetched) <= 1510
+    assert len(real) >= 0.99 * 1000, {name: n for name, n in ran.counters.items() if "refused" in name}
 
 
 async def test_without_the_detection_the_traps_take_most_of_the_fetches(crawl):
-    site = TrapSite(800)
-    await crawl(site, max_pages=1200, trap_detection=False)
-    assert len(site.truth.intersection(site.fetched)) < 0.9 * 800
+    site = TrapSite(1000)
+    await crawl(site, max_pages=1500, trap_detection=False)
+    assert len(site.truth.intersection(site.fetched)) < 0.7 * 1000
 
 
-@pytest.mark.parametrize("count", [900])
-async def test_an_ordinary_site_loses_no_page(crawl, count):
-    site = OrdinarySite(count)
+async def test_an_ordinary_site_loses_no_page(crawl):
+    site = OrdinarySite(900)
     ran = await crawl(site)
     assert set(site.fetched) >= site.truth
     assert [name for name in ran.counters if name.startswith("refused/trap")] == []

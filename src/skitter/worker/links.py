@@ -366,7 +366,7 @@ class LinkCollector:
         if traps is not None:
             urls = [url if url is None else traps.strip(url) for url in urls]
         self._fill(batch, cache, hrefs, urls, found.refused)
-        if traps is not None:
+        if traps is not None and batch.urls:
             self._judge(batch, traps, found, parent)
         if not batch.penalties:
             batch.penalties = [found.penalty] * len(batch.urls)

@@ -30,21 +30,24 @@ _CHAIN = 20
 """Links from page to page within a pattern that are evidence of a trap."""
 _COMBINATIONS = 8
 """Sets of parameters of one path that are evidence of a trap."""
-_CHECKED = 32
-"""Pages of a pattern that are all compared. Later, one page in ``_SAMPLE`` is, unless there is evidence."""
-_SAMPLE = 16
+_CHECKED = 12
+"""Pages of a pattern that are all compared."""
+_SAMPLE, _SAMPLE_OF_SUSPECTS = 128, 8
+"""Later, one page in this number is compared. With evidence, all pages of a pattern are that is not proven."""
 _MAX_PATTERNS = 50_000
 _MAX_WORDS = 20_000
 """Words kept of one path."""
+_SHORT = 6
+"""A URL with fewer slashes has at most three segments, which no limit refuses."""
 _MAX_DIGESTS = 100_000
-_MAX_COMPARED = 256 * 1024
+_MAX_COMPARED = 32 * 1024
 """Bytes of a body that are compared."""
 
 _DIGITS = re.compile(r"\d+")
-_NAMES = re.compile(r"(?:^|&)([^=&]*)")
-_TAGS = re.compile(rb"<[^>]*>")
-_WORDS = re.compile(rb"[A-Za-z\x80-\xff]{3,}")
-_SOURCES = re.compile(rb"\bsrc\s*=\s*[\"']?([^\"'\s>?#]+)", re.IGNORECASE)
+_TEXTS = re.compile(rb">([^<]+)")
+_LETTERS = bytes(code if chr(code).isalpha() or code > 127 else 32 for code in range(256))
+"""Translates everything else to spaces."""
+_SOURCES = re.compile(rb" src=[\"']?([^\"'\s>?#]+)")
 _SESSION_SEGMENT = re.compile(r";(?:jsessionid|phpsessid|sessionid|sid)=[^/?#;]*", re.IGNORECASE)
 _SESSION_NAMES = r"phpsessid|jsessionid|aspsessionid[a-z]*|cfid|cftoken"
 _GENERIC_SESSION_NAMES = r"s|sid|session|sessid|sessionid|session_id|oscsid|zenid"
@@ -67,13 +70,18 @@ class UrlRules(msgspec.Struct, frozen=True):
         names += [
             re.escape(name).replace(r"\*", "[^=&]*") + "(?:=[^&]*)?" for name in self.stripped_parameters
         ]
-        return re.compile(rf"(?<=[?&])(?:{'|'.join(names)})(?:&|$)", re.IGNORECASE) if names else None
+        return re.compile(rf"([?&])(?:{'|'.join(names)})(?=&|$)", re.IGNORECASE) if names else None
 
     def refusal(self, url: str) -> str | None:
         """Return the reason to refuse a URL by its form alone."""
+        slashes = url.count("/")
+        if "?" not in url and slashes < _SHORT:
+            return None
         path, _, query = url.partition("?")
         if query and self.max_query_parameters is not None and query.count("&") >= self.max_query_parameters:
             return PARAMETERS
+        if slashes < _SHORT:
+            return None
         segments = path.split("/")[3:]
         if self.max_path_segments is not None and len(segments) > self.max_path_segments:
             return PATH_SEGMENTS
@@ -85,7 +93,7 @@ class UrlRules(msgspec.Struct, frozen=True):
         return None
 
 
-class _Path:
+class PathGroup:
     """The patterns that have their path in common, and the words of their pages."""
 
     __slots__ = ("admitted", "closed", "patterns", "stale", "words")
@@ -114,7 +122,7 @@ class _Pattern:
         "stale",
     )
 
-    def __init__(self, path: _Path, depth: int) -> None:
+    def __init__(self, path: PathGroup, depth: int) -> None:
         self.path = path
         self.first_depth = depth
         self.hops = 0
@@ -135,6 +143,13 @@ class _Pattern:
     @property
     def has_evidence(self) -> bool:
         return self.hops >= _CHAIN or self.path.patterns >= _COMBINATIONS
+
+    @property
+    def interval(self) -> int:
+        """One page in this number is compared."""
+        if not self.has_evidence:
+            return _SAMPLE
+        return _SAMPLE_OF_SUSPECTS if self.is_proven else 1
 
     @property
     def is_closed(self) -> bool:
@@ -164,7 +179,7 @@ class TrapDetector:
         self._max_urls = max_urls
         self.duplicates = duplicates
         self._patterns: dict[str, _Pattern] = {}
-        self._paths: dict[str, _Path] = {}
+        self._paths: dict[str, PathGroup] = {}
         self._contents: dict[str, dict[int, int]] = {}
         self._digests = 0
         self.has_closed = False
@@ -177,24 +192,23 @@ class TrapDetector:
         if self._strips_segments and ";" in url:
             url = _SESSION_SEGMENT.sub("", url)
         if self._stripper is not None and "?" in url:
-            stripped = self._stripper.sub("", url)
-            if stripped != url:
-                url = stripped.rstrip("?&")
+            stripped = self._stripper.sub(_separator, url)
+            if len(stripped) < len(url):
+                url = stripped.replace("?&", "?", 1).rstrip("?")
         return url
 
-    def admit(self, url: str, depth: int, parent: str | None) -> tuple[str | None, int, bool]:
+    def admit(self, url: str, depth: int, parent: PathGroup | None) -> tuple[str | None, int, bool]:
         """Return the reason to refuse a new link, its penalty in priority, and whether it has the pattern of its page.
 
-        ``parent``: the path of the page's pattern.
+        ``parent``: the path of the page.
         """
         refusal = self._rules.refusal(url)
         if refusal is not None:
             return refusal, 0, False
-        keys = _keys_of(url)
-        if keys is None:
+        pattern = self._find(url) or self._add(url, depth)
+        if pattern is None:
             return None, 0, False
-        pattern = self._patterns.get(keys[0]) or self._add(keys, depth)
-        is_own = keys[1] == parent
+        is_own = pattern.path is parent
         if pattern.is_closed:
             return PATTERN, 0, is_own
         if self._max_urls is not None and pattern.admitted >= self._max_urls:
@@ -202,29 +216,42 @@ class TrapDetector:
         pattern.admitted += 1
         path = pattern.path
         path.admitted += 1
-        if path.admitted <= _PROBATION or pattern.is_proven:
-            return None, 0, is_own
-        return None, -2 if pattern.dull >= _STALE or path.stale >= _STALE else -1, is_own
+        penalty = 0
+        if path.admitted > _PROBATION and not pattern.is_proven:
+            is_dull = pattern.dull >= _STALE or path.stale >= _STALE
+            penalty = -2 if is_dull else -1 if is_own else 0
+        return None, penalty, is_own
 
-    def _add(self, keys: tuple[str, str], depth: int) -> _Pattern:
+    def _find(self, url: str) -> _Pattern | None:
+        start = url.find("/", 8)
+        return self._patterns.get(url[:start] + _DIGITS.sub("0", url[start:]))
+
+    def _add(self, url: str, depth: int) -> _Pattern | None:
+        """Add the pattern of a URL, or another spelling of a known one."""
+        names = _names_of(url)
+        if names is None:
+            return None
         if len(self._patterns) >= _MAX_PATTERNS:
             self._patterns.clear()
             self._paths.clear()
             self.has_closed = False
-        path = self._paths.setdefault(keys[1], _Path())
-        path.patterns += 1
-        pattern = self._patterns[keys[0]] = _Pattern(path, depth)
+        spelling, name, path_name = names
+        pattern = self._patterns.get(name)
+        if pattern is None:
+            path = self._paths.setdefault(path_name, PathGroup())
+            path.patterns += 1
+            pattern = self._patterns[name] = _Pattern(path, depth)
+        self._patterns[spelling] = pattern
         return pattern
 
-    def path_of(self, url: str) -> str | None:
-        """Return the path of a URL's pattern; ``None`` if the URL has neither a query nor numbers in its path."""
-        keys = _keys_of(url)
-        return None if keys is None else keys[1]
+    def path_of(self, url: str) -> PathGroup | None:
+        """Return the patterns with the path of a URL; ``None`` if its pattern is unknown."""
+        pattern = self._find(url)
+        return None if pattern is None else pattern.path
 
     def is_closed(self, url: str) -> bool:
         """Return whether a URL has a pattern that is refused."""
-        keys = _keys_of(url)
-        pattern = None if keys is None else self._patterns.get(keys[0])
+        pattern = self._find(url)
         return pattern is not None and pattern.is_closed
 
     # --- pages -----------------------------------------------------------------------------------------
@@ -249,17 +276,12 @@ class TrapDetector:
 
     def note_page(self, url: str, depth: int, body: bytes, own_links: int, *, is_duplicate: bool) -> None:
         """Compare a page with earlier pages of its path. ``own_links``: its new links with the same path."""
-        keys = _keys_of(url)
-        pattern = None if keys is None else self._patterns.get(keys[0])
+        pattern = self._find(url)
         if pattern is None or pattern.path.admitted < _PROBATION:
             return
         pattern.pages += 1
         pattern.hops = max(pattern.hops, depth - pattern.first_depth)
-        if (
-            pattern.checked >= _CHECKED
-            and pattern.pages % _SAMPLE
-            and (pattern.is_proven or not pattern.has_evidence)
-        ):
+        if pattern.checked >= _CHECKED and pattern.pages % pattern.interval:
             return
         pattern.checked += 1
         path = pattern.path
@@ -287,19 +309,27 @@ class TrapDetector:
             path.closed = self.has_closed = True
 
 
-def _keys_of(url: str) -> tuple[str, str] | None:
-    """Return the names of the pattern and of the path of a URL; ``None`` if it has neither a query nor a number."""
+def _names_of(url: str) -> tuple[str, str, str] | None:
+    """Return the URL without its numbers, the name of its pattern, and that of the path.
+
+    ``None`` for a URL that has neither a query nor a number in its path.
+    """
     start = url.find("/", 8)
-    path, mark, query = url[start:].partition("?")
-    general = _DIGITS.sub("0", path)
+    origin, rest = url[:start], url[start:]
+    spelling = _DIGITS.sub("0", rest)
+    path, mark, query = spelling.partition("?")
     if not mark:
-        return None if general == path and "0" not in path else (url[:start] + general,) * 2
-    name = f"{url[:start]}{general}?"
-    return name + "&".join(sorted(set(_NAMES.findall(query)))), name
+        return None if spelling == rest and "0" not in rest else (origin + spelling,) * 3
+    parameters = "&".join(sorted({part.partition("=")[0] for part in query.split("&")}))
+    return origin + spelling, f"{origin}{path}?{parameters}", f"{origin}{path}?"
+
+
+def _separator(found: re.Match[str]) -> str:
+    return "?" if found[1] == "?" else ""
 
 
 def _words_of(body: bytes) -> set[int]:
     """Return the hashes of the words and of the embedded files of a page."""
     body = body[:_MAX_COMPARED]
-    text = _TAGS.sub(b" ", body)
-    return {*map(hash, _WORDS.findall(text)), *map(hash, _SOURCES.findall(body))}
+    text = b" ".join(_TEXTS.findall(body)).translate(_LETTERS)
+    return {hash(word) for word in {*text.split(), *_SOURCES.findall(body)} if len(word) > 2}
