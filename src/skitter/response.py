@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from skitter.directives import Directives, RobotsDirectives, linked_canonical, tdm_of
 from skitter.errors import PageTooComplex, RequestError, UsageError
 from skitter.html.limits import DEFAULT_MEMORY, check_json, page_too_complex
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
@@ -425,6 +426,39 @@ class Response:
         found = next((found for value in values if (found := parse_refresh(value)) is not None), None)
         url = None if found is None else self._join(found.url)
         return None if found is None or url is None else (found.seconds, url)
+
+    def directives(self, product_token: str = "") -> Directives:
+        """Return what the page asks of those who index, follow or mine it: headers and elements together.
+
+        ``product_token``: name of a crawler whose rules (``X-Robots-Tag: NAME: noindex``, ``<meta name="NAME">``) apply in
+        addition to those for all crawlers. Raises :class:`~skitter.errors.PageTooComplex` as a selector does.
+        """
+        rules = RobotsDirectives(product_token)
+        for value in self.headers.getall("x-robots-tag", ()):
+            rules.read_header(value)
+        canonical = linked_canonical(self.headers.getall("link", ()))
+        tdm = {name: self.header(name) for name in ("tdm-reservation", "tdm-policy") if self.header(name)}
+        alternates: dict[str, str] = {}
+        if self.is_html:
+            for meta in self.css("meta[name][content]"):
+                name, content = meta.attrib["name"], meta.attrib["content"]
+                rules.read_meta(name, content)
+                tdm.setdefault(name.strip().lower(), content)
+            for link in self.css("link[rel][href]"):
+                kinds, href = link.attrib["rel"].lower().split(), link.attrib["href"]
+                if "canonical" in kinds and canonical is None:
+                    canonical = href
+                elif "alternate" in kinds and link.attrib.get("hreflang"):
+                    alternates[link.attrib["hreflang"].lower()] = self._join(href) or ""
+        reservation, policy = tdm_of(tdm)
+        return Directives(
+            **rules.flags,
+            unavailable_after=rules.unavailable_after,
+            canonical=None if canonical is None else self._join(canonical),
+            alternates={language: url for language, url in alternates.items() if url},
+            tdm_reservation=reservation,
+            tdm_policy=None if policy is None else self._join(policy),
+        )
 
     def urljoin(self, href: str) -> str:
         """Return the absolute URL of a link of this page, normalized, with its fragment.

@@ -523,6 +523,24 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     max_links: Annotated[int, Setting(
         "Maximum number of links followed from one page. The others are counted as `refused/page_links`.", above=0, api=True,
     )] = 50_000
+    obey_nofollow: Annotated[bool, Setting(
+        "Skip the links of pages with `nofollow` (`X-Robots-Tag`, `<meta name=robots>`), and links with `rel=nofollow`, as"
+        " `refused/nofollow`.", section="Page directives", api=True,
+    )] = False
+    obey_noindex: Annotated[bool, Setting(
+        "Drop the items of pages with `noindex`, `none` or an `unavailable_after` that has passed, as"
+        " `dropped_items/noindex`.", api=True,
+    )] = False
+    obey_tdm: Annotated[bool, Setting(
+        "Drop the items of pages with `tdm-reservation: 1` (header or `<meta>`) or `noai`, as `dropped_items/tdm`.", api=True,
+    )] = False
+    follow_canonical: Annotated[bool, Setting("Follow the canonical URL of each page.", api=True)] = False
+    follow_hreflang: Annotated[bool, Setting(
+        "Follow the translations of each page (`<link rel=alternate hreflang>`).", api=True,
+    )] = False
+    directives_field: Annotated[str | None, Setting(
+        "Field of each item that receives the directives of its page, such as `noai` and `tdm_policy`.", api=True,
+    )] = None
     trap_detection: Annotated[bool, Setting(
         "Detect endless URL spaces among the links of pages. Off: the settings of this section have no effect.",
         section="Traps", api=True,

@@ -25,6 +25,7 @@ from skitter.errors import (
     UndecodableRecord,
 )
 from skitter.fetch.contract import Aborted, BodySink, Fetcher, FetchError, ProxyError, fetch_with_hook
+from skitter.fetch.robots_rules import product_token
 from skitter.frontier.records import Entry, Lease, Resolution
 from skitter.html.limits import ALWAYS_SAFE
 from skitter.item import item_fields
@@ -38,6 +39,7 @@ from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
 from skitter.worker.callbacks import CallbackPacer, CallbackRunner, describe
 from skitter.worker.control import CrawlControl
+from skitter.worker.directives import DirectiveRules
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
@@ -186,6 +188,7 @@ class RequestPipeline:
         self._blocked_statuses = fetcher.capabilities.blocked_statuses
         self._large_pages = LargePages(settings.max_page_memory)
         self._meter = make_item_meter(settings)
+        self._directives = DirectiveRules(settings, product_token(settings.user_agent))
         self._media: MediaPipeline | None = None
 
     def download_files(self, media: MediaPipeline) -> None:
@@ -655,6 +658,8 @@ class RequestPipeline:
 
     async def _collect(self, page: Page, results: list[Any], response: Response | None) -> None:
         """Sort the results of user code into items and links, and run ``before_save``."""
+        if response is not None and self._directives.are_set:
+            results = self._directives.apply(results, response, page.count)
         found = await self._sort(page, results, b"" if response is None else response.body)
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
