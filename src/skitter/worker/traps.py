@@ -53,7 +53,7 @@ _SESSION_NAMES = r"phpsessid|jsessionid|aspsessionid[a-z]*|cfid|cftoken"
 _GENERIC_SESSION_NAMES = r"s|sid|session|sessid|sessionid|session_id|oscsid|zenid"
 
 
-class UrlRules(msgspec.Struct, frozen=True):
+class LinkFormRules(msgspec.Struct, frozen=True):
     """Limits for single URLs, as in the settings of the same names."""
 
     max_path_repeats: int | None = 3
@@ -166,7 +166,7 @@ class TrapDetector:
 
     def __init__(
         self,
-        rules: UrlRules,
+        rules: LinkFormRules,
         *,
         patience: int = 50,
         max_urls: int | None = None,
