@@ -54,6 +54,7 @@ ATTRIBUTES = {
     "parse_start_url": "name the method parse; the rules apply to its pages as well",
     "redis_batch_size": "use the setting seed_keys",
     "redis_key": "use the setting seed_keys",
+    "start_url": "name it start_urls, and write a list",
     "start_requests": "define async def start(self), which yields requests or URLs",
     "update_settings": "set custom_settings",
 }

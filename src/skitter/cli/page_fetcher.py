@@ -14,7 +14,8 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.run.builder import JobBuilder
 from skitter.run.job import JobSpec
-from skitter.web.urls import normalize
+from skitter.secrets import authorization_of_userinfo
+from skitter.web.urls import normalize, split_userinfo
 from skitter.worker.retry import REDIRECTS, RedirectError, redirected
 
 
@@ -53,7 +54,11 @@ class PageFetcher:
             raise UsageError(
                 f"not an absolute http(s) URL: {request.url!r}", remedy="write it like https://example.com/"
             )
+        url, userinfo = split_userinfo(url)
         request = request.replace(url=url)
+        if userinfo and "authorization" not in map(str.lower, request.headers):
+            authorization = authorization_of_userinfo(userinfo)
+            request = request.replace(headers={**request.headers, "Authorization": authorization})
         await self._guard.open_for_seeds([url])
         while True:
             await self._ask_robots(request.url)

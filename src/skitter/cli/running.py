@@ -173,7 +173,8 @@ class ForegroundRun:
 
     def _explain_empty_run(self, result: RunResult) -> None:
         self._view.close()
-        message = "no page could be fetched"
+        answered = any(name.startswith("status/2") for name in result.counters)
+        message = f"no page could be {'processed' if answered else 'fetched'}"
         remedy = "the reasons are above"
         if result.status.failed and not self._is_in_memory():
             remedy += (

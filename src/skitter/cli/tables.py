@@ -193,7 +193,7 @@ def letter_lines(letters: Sequence[DeadLetter]) -> str:
     """Return dead letters as a table."""
     rows = [["ID", "FAILED AT (UTC)", "ATTEMPTS", "URL", "ERROR"]]
     rows += [
-        [str(letter.id), moment(letter.failed_at), str(letter.attempts), letter.url, letter.error]
+        [str(letter.id), moment(letter.failed_at), str(letter.attempts), letter.url, letter.reason]
         for letter in letters
     ]
     return aligned(rows, right=frozenset({0, 2}))
@@ -207,6 +207,8 @@ def letter_texts(letters: Sequence[DeadLetter]) -> str:
 def _letter_text(letter: DeadLetter) -> str:
     fields = letter_fields(letter)
     request = fields.pop("request") or {}
+    traceback = fields.pop("traceback", "")
     rows = [(name, str(value)) for name, value in fields.items()]
     rows += [(name.replace("_", " "), str(value)) for name, value in request.items() if name != "url"]
-    return aligned(rows)
+    text = aligned(rows)
+    return "\n".join([text, *map(visible, traceback.splitlines())])

@@ -137,7 +137,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     counters: dict[str, int] = {}
     outputs: list[OutputRange] = []
     error: str = ""
-    """For ``RETRY`` and ``FAILED``: the error in one line that starts with its kind."""
+    """For ``RETRY`` and ``FAILED``: the error in one line that starts with its kind. For ``FAILED``, a traceback may follow."""
     after: float = 0.0
     """For ``RETRY``: seconds until the next attempt."""
     free: bool = False
@@ -196,9 +196,20 @@ class DeadLetter(msgspec.Struct, frozen=True):
     url: str
     record: bytes
     error: str
+    """The reason in one line, and then the traceback, if an exception of user code has one."""
     attempts: int
     lost: int
     failed_at: float
+
+    @property
+    def reason(self) -> str:
+        """The error in one line that starts with its kind."""
+        return self.error.partition("\n")[0]
+
+    @property
+    def traceback(self) -> str:
+        """Traceback of the exception; empty if there is none."""
+        return self.error.partition("\n")[2]
 
 
 class SlotStatus(msgspec.Struct, frozen=True):

@@ -18,13 +18,15 @@ def letter_fields(letter: DeadLetter) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "id": letter.id,
         "url": letter.url,
-        "error": letter.error,
+        "error": letter.reason,
         "attempts": letter.attempts,
         "lost": letter.lost,
         "failed_at": moment(letter.failed_at),
         "slot": letter.slot,
         "fingerprint": letter.fingerprint.hex(),
     }
+    if letter.traceback:
+        fields["traceback"] = letter.traceback
     try:
         fields["request"] = _shown(decode_request(letter.url, letter.record))
     except SkitterError as error:

@@ -193,7 +193,7 @@ def _letters(letters: Sequence[DeadLetter], failed: int) -> str:
     if not letters:
         return ""
     rows = "".join(
-        f'<tr><td class="url">{_text(letter.url)}</td><td class="url">{_text(letter.error)}</td>'
+        f'<tr><td class="url">{_text(letter.url)}</td><td class="url">{_text(letter.reason)}</td>'
         f'<td class="n">{letter.attempts:,}</td></tr>'
         for letter in letters
     )

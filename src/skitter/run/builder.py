@@ -22,7 +22,7 @@ from skitter.settings import Settings, build_settings, frontier_options
 from skitter.spider import Spider
 from skitter.store.contract import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
-from skitter.worker.callbacks import find_method
+from skitter.worker.callbacks import CallbackNames, CallbackRunner, find_method
 from skitter.worker.hooks import Hooks
 from skitter.worker.routing import ItemWriter, OutputRouter, RoutedStores
 
@@ -217,6 +217,7 @@ class JobBuilder:
         )
         if settings.trap_detection:
             links.traps = _trap_detector(settings)
+        links.callback_names = CallbackNames(self.spider)
         return links
 
     def first_entries(self, info: JobInfo) -> list[Entry]:
@@ -382,6 +383,8 @@ def _refuse_mistakes(spider: Spider) -> None:
                 remedy=f"write {name} = [{value!r:.80}]",
                 field=name,
             )
+    if spider.start_urls and type(spider).start is Spider.start and not spider.rules:
+        CallbackRunner().find(spider, None)
     for rule in spider.rules:
         for method in (rule.callback, rule.errback, rule.process_links, rule.process_request):
             if isinstance(method, str) and find_method(spider, method) is None:

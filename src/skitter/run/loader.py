@@ -145,9 +145,25 @@ def _module_of_file(path: Path) -> ModuleType:
         ) from error
     except Exception as error:
         raise SpiderError(
-            f"{path} cannot be imported: {describe(error)}", remedy="correct the spider's file"
+            f"{path} cannot be imported: {describe(error)}", remedy=_import_remedy(error, path)
         ) from error
     return module
+
+
+def _import_remedy(error: Exception, path: Path) -> str:
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
+        return (
+            "write `from skitter import Request, Spider`; the guide for Scrapy users lists what else differs"
+        )
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        folder = path.resolve().parent
+        names = [path.stem]
+        while (folder / "__init__.py").is_file():
+            names.insert(0, folder.name)
+            folder = folder.parent
+        if len(names) > 1:
+            return f"name the module instead of the file: {'.'.join(names)}, in the folder {folder}"
+    return "correct the spider's file"
 
 
 def _module_by_name(name: str) -> ModuleType:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import difflib
 import inspect
+import logging
 import time
 import traceback
-from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from types import GeneratorType
+from pathlib import Path
+from types import GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError, SpiderError
@@ -24,6 +27,8 @@ from skitter.spider import Spider
 
 if TYPE_CHECKING:
     from skitter.response import Response
+
+log = logging.getLogger("skitter.crawl")
 
 _TURN_SECONDS = 0.004
 """Time that callbacks may take in one turn of the event loop. A place is taken again after about four turns."""
@@ -86,6 +91,12 @@ def callable_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", repr(function))
 
 
+def _remedy_without_callback(spider: Spider, name: str) -> str:
+    own = [one for one in dir(spider) if one not in dir(Spider) and find_method(spider, one) is not None]
+    near = difflib.get_close_matches(name, own, n=1)
+    return f"did you mean {near[0]}?" if near else f"define the method {name}(self, response)"
+
+
 async def _with_rules(
     runner: CallbackRunner,
     spider: Spider,
@@ -124,7 +135,7 @@ class CallbackRunner:
         if callback is None:
             raise SpiderError(
                 f"spider {spider.name!r} has no callback {name or 'parse'!r}",
-                remedy="define the method, or use another one in the request",
+                remedy=_remedy_without_callback(spider, name or "parse"),
                 field="callback",
             )
         return callback
@@ -185,7 +196,7 @@ async def results_of(given: Any) -> list[Any]:
     if inspect.isawaitable(given):
         given = await given
     if isinstance(given, AsyncIterable):
-        return [one async for one in given]
+        return await _all_of_async(given)
     if given is None:
         return []
     if isinstance(given, (Request, Links, SkippedLinks)) or is_item(given):
@@ -193,6 +204,25 @@ async def results_of(given: Any) -> list[Any]:
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
         return list(given)
     raise unsupported_result(given)
+
+
+class CallbackNames:
+    """Checks the names of callbacks in requests when a page yields them: a dead letter would keep a misspelt name."""
+
+    def __init__(self, spider: Spider) -> None:
+        self._spider = spider
+        self._find = CallbackRunner().find
+        self._known: set[object] = set()
+
+    def check(self, request: Request) -> None:
+        """Raise :class:`~skitter.errors.SpiderError` if the callback or the errback does not exist."""
+        callback, errback = request.callback, request.errback
+        if callback not in self._known:
+            self._find(self._spider, callback if isinstance(callback, str) else None)
+            self._known.add(callback)
+        if errback is not None and errback not in self._known:
+            self._find(self._spider, errback if isinstance(errback, str) else None)
+            self._known.add(errback)
 
 
 def unsupported_result(given: object) -> SpiderError:
@@ -228,22 +258,96 @@ async def _all_of(generator: Iterator[Any]) -> list[Any]:
     return found
 
 
-def _note_dropped(error: Exception, found: list[Any]) -> None:
+async def _all_of_async(generator: AsyncIterable[Any]) -> list[Any]:
+    """As :func:`_all_of`, for an async generator."""
+    found: list[Any] = []
+    try:
+        async for one in generator:
+            found.append(one)  # noqa: PERF401 - the results before an error are counted
+    except Exception as error:
+        _note_dropped(error, found)
+        raise
+    return found
+
+
+def _note_dropped(error: Exception, found: Sequence[Any]) -> None:
     if found:
         links = sum(len(one) if isinstance(one, Links) else isinstance(one, Request) for one in found)
         items = sum(map(is_item, found))
-        error.add_note(f"{links} links and {items} items that it had yielded were dropped")
+        counts = f"{_counted(links, 'link')} and {_counted(items, 'item')}"
+        error.add_note(f"{counts} that it had yielded were dropped")
+
+
+def _counted(amount: int, noun: str) -> str:
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
 def describe(error: BaseException) -> str:
-    """Return one line with an error of user code and the place where it was raised."""
+    """Return one line with an error of user code and the place where it was raised, or its remedy."""
     text = " ".join(str(error).split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     notes = "".join(f"; {note}" for note in vars(error).get("__notes__", ()))
     if isinstance(error, SkitterError):
-        return line + notes
+        remedy = f"; {error.remedy}" if error.remedy else ""
+        return line + remedy + notes
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return line + notes
     last = frames[-1]
     return f"{line} (line {last.lineno} of {last.filename.rpartition('/')[2]}, in {last.name}){notes}"
+
+
+_MAX_TRACEBACK = 2_000
+"""Characters of a traceback that a dead letter keeps."""
+_OWN_FILES = str(Path(__file__).parents[1])
+_MAX_KINDS = 1_000
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an error of user code from its first frame outside skitter on; a long one loses its middle.
+
+    Errors of skitter explain themselves: theirs is empty.
+    """
+    if isinstance(error, SkitterError):
+        return ""
+    text = "".join(traceback.format_exception(type(error), error, _in_user_code(error))).rstrip()
+    if len(text) > _MAX_TRACEBACK:
+        text = f"{text[: _MAX_TRACEBACK // 4]}\n...\n{text[-_MAX_TRACEBACK * 3 // 4 :]}"
+    return text
+
+
+def _in_user_code(error: BaseException) -> TracebackType | None:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+        trace = trace.tb_next
+    return trace or error.__traceback__
+
+
+class ErrorLog:
+    """Logs the errors of user code: the first of a kind with its traceback, then only their number at 10, 100, 1,000 ...
+
+    Errors of one kind have the same type and were raised at the same place. All are logged at the level ``debug``.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[object, ...]] = Counter()
+
+    def report(self, url: str, error: BaseException) -> None:
+        """Log an error that occurred at a page."""
+        place: TracebackType | None = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        frame = (place.tb_frame.f_code.co_filename, place.tb_lineno) if place is not None else ()
+        kind = (type(error), *frame)
+        if len(self._counts) >= _MAX_KINDS and kind not in self._counts:
+            kind = ()
+        self._counts[kind] += 1
+        count, text = self._counts[kind], describe(error)
+        if count == 1 and not isinstance(error, SkitterError):
+            log.error("%s: %s", url, text, exc_info=(type(error), error, _in_user_code(error)))
+        elif count == 1:
+            log.error("%s: %s", url, text)
+        elif count >= 10 and str(count).rstrip("0") == "1":
+            log.error("%d pages failed like this in this process, the last one is %s: %s", count, url, text)
+        else:
+            log.debug("%s: %s", url, text)

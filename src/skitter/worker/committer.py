@@ -180,7 +180,7 @@ class Committer:
         outcomes = [
             Outcome(
                 page.lease.id, page.decision.resolution, new, page.counters, page_ranges,
-                page.decision.error, page.decision.after, page.decision.free, None, group_of(page.request),
+                page.decision.error_with_traceback(), page.decision.after, page.decision.free, None, group_of(page.request),
             )
             for page, new, page_ranges in zip(pages, entries, ranges, strict=True)
         ]  # fmt: skip

@@ -28,7 +28,7 @@ from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
 from skitter.secrets import authorization_of_userinfo
 from skitter.web.urls import host_of, identity, join_all, normalize, split_userinfo
-from skitter.worker.callbacks import unsupported_result
+from skitter.worker.callbacks import CallbackNames, unsupported_result
 from skitter.worker.traps import TrapDetector
 
 DUPLICATE = "duplicate"
@@ -273,6 +273,8 @@ class LinkCollector:
         self.cache = LinkCache(known_forever=known_forever)
         self.traps: TrapDetector | None = None
         """Judges the links that pages contain, but not the requests that a callback builds."""
+        self.callback_names: CallbackNames | None = None
+        """Checks the callbacks of requests; ``None``: they are not known in this process."""
         self._origins: dict[str, tuple[str | None, str]] = {}
 
     def group_of(self, request: Request) -> str:
@@ -486,6 +488,8 @@ class LinkCollector:
 
     def _template(self, batch: LinkBatch, common: Request, base_url: str, parent: Request) -> Entry:
         """Return an entry with all that the links of the batch have in common."""
+        if self.callback_names is not None:
+            self.callback_names.check(common)
         changes = self._inherited(common, parent)
         queue = changes.get("queue", common.queue)
         if queue:
@@ -498,6 +502,8 @@ class LinkCollector:
         )
 
     def _collect_request(self, found: CallbackResult, request: Request, parent: Request) -> None:
+        if self.callback_names is not None:
+            self.callback_names.check(request)
         entry = self._entry(request, self._inherited(request, parent))
         if isinstance(entry, Entry):
             found.entries.append(entry)

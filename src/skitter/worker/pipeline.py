@@ -20,7 +20,6 @@ from skitter.errors import (
     DeferRequest,
     PageTooComplex,
     RetryRequest,
-    SkitterError,
     StoreError,
     UndecodableRecord,
 )
@@ -37,7 +36,7 @@ from skitter.stats import USER
 from skitter.store.media import FileRecord
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
-from skitter.worker.callbacks import CallbackPacer, CallbackRunner, describe
+from skitter.worker.callbacks import CallbackPacer, CallbackRunner, ErrorLog, describe, traceback_of
 from skitter.worker.control import CrawlControl
 from skitter.worker.directives import DirectiveRules
 from skitter.worker.hooks import HookAction, Hooks
@@ -124,9 +123,11 @@ class Page:
 
     def finish(self, decision: RetryDecision) -> None:
         """Decide how the lease ends. A page that is not done has neither items nor links."""
-        if not decision.error.isascii():  # no store accepts half a surrogate pair, which a str may contain
-            readable = decision.error.encode("utf-8", "backslashreplace").decode()
-            decision = msgspec.structs.replace(decision, error=readable)
+        if not decision.error.isascii() or not decision.traceback.isascii():
+            # No store accepts half a surrogate pair, which a str may contain.
+            decision = msgspec.structs.replace(
+                decision, error=_encodable(decision.error), traceback=_encodable(decision.traceback)
+            )
         self.decision = decision
         if decision.resolution is not Resolution.DONE:
             self.items, self.entries, self.batches = [], [], []
@@ -185,6 +186,7 @@ class RequestPipeline:
         self._before_send_hooks, self._on_headers_hooks = hooks["before_send"], hooks["on_headers"]
         self._pacer = CallbackPacer()
         self.callbacks = CallbackRunner(settings.callback_threads)
+        self._error_log = ErrorLog()
         self._blocked_statuses = fetcher.capabilities.blocked_statuses
         self._large_pages = LargePages(settings.max_page_memory)
         self._meter = make_item_meter(settings)
@@ -264,8 +266,10 @@ class RequestPipeline:
         page.forget_user_counts()
         kind = _KINDS.get(type(error), "callback")
         text = f"{kind}: {describe(error)}"
-        log.error("%s: %s", page.lease.url, describe(error), exc_info=_needs_traceback(error))
-        await self._failed(page, error, self._decide_failure(page, text, retryable=False))
+        self._error_log.report(page.lease.url, error)
+        decision = self._decide_failure(page, text, retryable=False)
+        decision = msgspec.structs.replace(decision, traceback=traceback_of(error))
+        await self._failed(page, error, decision)
         return None
 
     async def _undecodable(self, lease: Lease, error: UndecodableRecord) -> Page:
@@ -741,8 +745,14 @@ class RequestPipeline:
         except RetryRequest:  # an errback may retry a request that the rules would give up
             page.finish(self._decide_failure(page, decision.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
-            log.error("%s: %s", page.lease.url, describe(second))  # noqa: TRY400 - one line
-            page.finish(RetryDecision(Resolution.FAILED, f"{decision.error}; then {describe(second)}"))
+            self._error_log.report(page.lease.url, second)
+            page.finish(
+                RetryDecision(
+                    Resolution.FAILED,
+                    f"{decision.error}; then {describe(second)}",
+                    traceback=traceback_of(second),
+                )
+            )
         return False
 
     async def _report_error(self, page: Page, error: BaseException) -> None:
@@ -784,6 +794,10 @@ def _skip_links(found: CallbackResult) -> None:
         found.batches = []
 
 
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _is_cancelled() -> bool:
     """Return whether this task itself is being cancelled, and not only something that user code awaited."""
     task = asyncio.current_task()
@@ -799,11 +813,6 @@ def _retry_after(response: Response) -> float | None:
 
 def _name(callback: object) -> str | None:
     return callback if isinstance(callback, str) else None
-
-
-def _needs_traceback(error: BaseException) -> bool:
-    """Return whether the log needs the traceback. Errors of skitter explain themselves."""
-    return not isinstance(error, SkitterError)
 
 
 ALL_META_FIELDS = "*"

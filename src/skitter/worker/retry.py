@@ -41,6 +41,12 @@ class RetryDecision(msgspec.Struct, frozen=True):
     """Delay before a retry, in seconds."""
     free: bool = False
     """Whether the attempt does not count."""
+    traceback: str = ""
+    """Traceback of a callback, which a dead letter keeps."""
+
+    def error_with_traceback(self) -> str:
+        """Return the error as the frontier stores it."""
+        return f"{self.error}\n{self.traceback}" if self.traceback else self.error
 
 
 DONE = RetryDecision(Resolution.DONE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -16,6 +15,7 @@ from skitter.request import Request
 from skitter.secrets import without_secrets
 from skitter.store.contract import GroupError, ItemGroup, Store, StoreContext, buffering_of
 from skitter.store.outputs import open_output, stores_for
+from skitter.worker.callbacks import ErrorLog
 from skitter.worker.hooks import Hooks
 from skitter.worker.retry import RetryDecision
 
@@ -96,9 +96,6 @@ class RoutedStores:
         return stores
 
 
-log = logging.getLogger("skitter.crawl")
-
-
 class ItemWriter:
     """Writes items to the stores of one worker. ``routed``: its further stores, if the spider chooses outputs."""
 
@@ -106,6 +103,7 @@ class ItemWriter:
         self._stores = stores
         self._hooks = hooks
         self._routed = routed
+        self._error_log = ErrorLog()
         self.buffering = buffering_of(stores)
         """How the stores collect items before they write; ``None`` if they do not."""
 
@@ -161,7 +159,7 @@ class ItemWriter:
                 refused = []
 
     async def _fail(self, page: Page, error: str) -> None:
-        log.error("%s: store: %s", page.lease.url, error)
+        self._error_log.report(page.lease.url, StoreError(error))
         page.counters = {}
         page.finish(RetryDecision(Resolution.FAILED, f"store: {error}"))
         if self._hooks["on_error"]:
