@@ -162,7 +162,7 @@ class CrawlHarness(JobBuilder):
                 raise failure
         status = await self.frontier.status()
         letters = {
-            letter.url.partition("/")[2].partition("/")[2].partition("/")[2]: letter.error
+            letter.url.partition("/")[2].partition("/")[2].partition("/")[2]: letter.reason
             for letter in await self.frontier.dead_letters.list(limit=10_000)
         }
         letters = {f"/{path}": error for path, error in letters.items()}

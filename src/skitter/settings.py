@@ -633,6 +633,18 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         'Thumbnails of images: largest width and height by name, such as `{"small": [100, 100]}`.', api=True,
     )] = {}
 
+    log_levels: Annotated[dict[str, Literal["debug", "info", "warning", "error"]], Setting(
+        'Minimum severity of the messages of single loggers, such as `{"my_shop": "debug"}`. Others: `--log-level`.',
+        section="Logging", api=True,
+    )] = {}
+    log_file: Annotated[str | None, Setting(
+        "File to which the log is appended, in addition to standard error.", cli="--log-file FILE",
+    )] = None
+    log_file_size: Annotated[int, Setting(
+        "Size from which the log file is renamed to `FILE.1`, and a new one begins.", unit="bytes", above=0,
+    )] = 10 * 1024 * 1024
+    log_file_backups: Annotated[int, Setting("Number of renamed log files that are kept.", min=0)] = 5
+
     # fmt: on
 
     def max_first_contacts(self) -> int:

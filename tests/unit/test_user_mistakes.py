@@ -150,7 +150,7 @@ async def test_what_a_callback_yielded_before_it_raised_is_dropped_and_counted(s
     ran = await crawled(serve, tmp_path, parse)
     assert ran.items == []
     assert list(ran.letters) == ["/"]
-    assert ran.letters["/"].endswith("; 3 links and 1 items that it had yielded were dropped")
+    assert ran.letters["/"].endswith("; 3 links and 1 item that it had yielded were dropped")
     assert ran.counters.get("links", 0) == 0
 
     with pytest.raises(ValueError, match="broken") as caught:

@@ -203,7 +203,6 @@ ERRORS = {
     "gives_text": "callback: SpiderError: a callback returned an unsupported str: 'text'",
     "gives_bad_request": "callback: RequestError: request 'http://h.test/' cannot be stored",
     "gives_unfinished": "callback: MissingFingerprintKey",
-    "unknown": "callback: SpiderError: spider 'troubled' has no callback 'unknown'",
 }
 
 

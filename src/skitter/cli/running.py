@@ -22,7 +22,7 @@ from skitter.observe.summary import Summary, summary_of, summary_of_failure, sum
 from skitter.plugins import need
 from skitter.run.crawl import Crawl, Progress, RunResult
 from skitter.run.job import JobSpec
-from skitter.run.process import LogOptions, run_async, set_up_logging
+from skitter.run.process import LogOptions, apply_log_settings, run_async, set_up_logging
 from skitter.secrets import shown_url
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class ForegroundRun:
             resume=resume,
             log=LogOptions(show.log_level, show.log_format),
         )
+        apply_log_settings(self._crawl.settings, show.log_format)
 
     def run(self) -> int:
         """Run the job, and return the exit status."""

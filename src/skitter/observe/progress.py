@@ -11,6 +11,7 @@ import msgspec
 from skitter._utils.throughput import Throughput
 from skitter.observe.figures import duration, errors, listed, progress_figures
 from skitter.run.crawl import Progress
+from skitter.run.process import ConsoleHandler
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -103,8 +104,8 @@ class LiveView:
 
 
 def _log_to(stream: TextIO) -> None:
-    for handler in logging.getLogger("skitter").handlers:
-        if isinstance(handler, logging.StreamHandler):
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, ConsoleHandler):
             handler.setStream(stream)
 
 

@@ -161,6 +161,12 @@ class JobBuilder:
 
             check_targets(self.settings)
 
+    def check_parse(self) -> None:
+        """Raise :class:`~skitter.errors.SpiderError` if the start URLs need the callback ``parse``, and it does not exist."""
+        spider = self.spider
+        if spider.start_urls and type(spider).start is Spider.start and not spider.rules:
+            CallbackRunner().find(spider, None)
+
     def frontier_context(self, *, joining: bool = False) -> FrontierContext:
         """Return the context for a frontier backend. ``joining``: other processes work on the job already."""
         settings = self.settings
@@ -383,8 +389,6 @@ def _refuse_mistakes(spider: Spider) -> None:
                 remedy=f"write {name} = [{value!r:.80}]",
                 field=name,
             )
-    if spider.start_urls and type(spider).start is Spider.start and not spider.rules:
-        CallbackRunner().find(spider, None)
     for rule in spider.rules:
         for method in (rule.callback, rule.errback, rule.process_links, rule.process_request):
             if isinstance(method, str) and find_method(spider, method) is None:

@@ -21,7 +21,7 @@ from skitter.frontier.contract import Frontier
 from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
 from skitter.frontier.workers import worker_name
 from skitter.run.builder import JobBuilder, WorkerSet
-from skitter.run.process import FRAMES, run_async, set_up_logging
+from skitter.run.process import FRAMES, apply_log_settings, run_async, set_up_logging
 from skitter.run.supervisor import HAD_WORK, READY, WorkerCommand, WorkerResult
 
 _OWNER_POLL_INTERVAL = 0.5
@@ -70,6 +70,7 @@ async def _owner_ended(frontier: Frontier, owner: int) -> None:
 async def _work(command: WorkerCommand, pipe: int, name: str) -> None:
     loop = asyncio.get_running_loop()
     builder = JobBuilder(command.spec)
+    apply_log_settings(builder.settings, command.log_format)
     frontier = _make_frontier(builder, command, name)
     workers = WorkerSet()
     loop.add_signal_handler(signal.SIGTERM, workers.drain)

@@ -126,6 +126,7 @@ class Crawl:
         self.spec = spec
         self._builder = JobBuilder(spec, spider_class, overrides)
         self._builder.check_plugins()
+        self._builder.check_parse()
         self._watcher = watcher
         self._fresh = fresh
         self._recrawl = recrawl
@@ -144,6 +145,11 @@ class Crawl:
         """Whether the workers have started. Errors from then on are not errors of the input."""
         self._unserved = UnservedQueues()
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the job: those of the spider, and those of the specification, which override them."""
+        return self._builder.settings
 
     # --- life ------------------------------------------------------------------------------------------
 

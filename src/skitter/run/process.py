@@ -9,13 +9,18 @@ import os
 import sys
 from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import msgspec
 
 from skitter._utils.visible import VisibleFormatter, visible
 from skitter.item import without_surrogates
+from skitter.run.log_file import SharedLogFile
 from skitter.run.log_frames import extra_fields, send_frames
+
+if TYPE_CHECKING:
+    from skitter.settings import Settings
 
 Result = TypeVar("Result")
 FRAMES = "frames"
@@ -55,15 +60,43 @@ def set_up_logging(level: str, form: str, worker: str = "") -> None:
     if form == FRAMES:
         send_frames(level, worker or str(os.getpid()))
         return
-    handler = logging.StreamHandler(sys.stderr)
-    if form == "json":
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
-    logger = logging.getLogger("skitter")
-    logger.handlers[:] = [handler]
-    logger.setLevel(level.upper())
-    logger.propagate = False
+    handler = ConsoleHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter("%H:%M:%S"))
+    root = logging.getLogger()
+    root.handlers[:] = [*(one for one in root.handlers if not isinstance(one, ConsoleHandler)), handler]
+    root.setLevel(level.upper())
+    logging.captureWarnings(capture=True)
+
+
+def apply_log_settings(settings: Settings, form: str) -> None:
+    """Apply the settings ``log_levels`` and ``log_file`` to this process. ``form``: as for :func:`set_up_logging`.
+
+    Raises :class:`~skitter.errors.UsageError` if the file cannot be opened.
+    """
+    for name, level in settings.log_levels.items():
+        logging.getLogger(name).setLevel(level.upper())
+    if settings.log_file is None:
+        return
+    handler = SharedLogFile(Path(settings.log_file), settings.log_file_size, settings.log_file_backups)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter("%Y-%m-%d %H:%M:%S"))
+    logging.getLogger().addHandler(handler)
+
+
+class ConsoleHandler(logging.StreamHandler[TextIO]):
+    """Writes the log of this process to standard error."""
+
+
+class TextFormatter(VisibleFormatter):
+    """Formats a record as text: time, level and message. Records of loggers other than those of skitter have their name."""
+
+    def __init__(self, time_format: str) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(origin)s%(message)s", time_format)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
+        """Return the line of a record."""
+        is_own = record.name == "skitter" or record.name.startswith("skitter.")
+        record.origin = "" if is_own else f"{record.name}: "
+        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):

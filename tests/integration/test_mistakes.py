@@ -1,0 +1,220 @@
+"""The mistakes of a first week: each is named with its remedy and the right exit status, and loses nothing.
+
+The commands run in this process, so that many mistakes cost little. Those of the command line alone, of outputs and of
+frontiers are in ``test_bad_input.py``; folders and spiders that were moved are in ``test_moved_jobs.py``.
+"""
+
+import json
+import logging
+import re
+
+import pytest
+
+from cli_command import lines_of
+from crawl_harness import Scripted
+from skitter.cli.main import run
+from skitter.testing import Answer
+
+HEAD = "import logging\nfrom skitter import Request, Spider\n\n\nclass X(Spider):\n    name = 'x'\n"
+START = "    start_urls = ['{url}']\n"
+PARSE = "    def parse(self, response):\n        yield {{'url': response.url}}\n        yield response.follow_all('a')\n"
+PAGES = {"/": ["/1", "/2"], "/1": ["/"], "/2": ["/1"], "/private": []}
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls():
+    """Commands may block between their calls of the frontier, as in a process of their own."""
+
+
+@pytest.fixture
+def site(serve):
+    robots = Answer(b"User-agent: *\nDisallow: /private\n", content_type="text/plain")
+    return serve(Scripted({**PAGES, "/robots.txt": robots}))
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capfd):
+    """Run a command in the folder of the test; returns its exit status and what it printed on standard error."""
+    monkeypatch.chdir(tmp_path)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def run_command(*words):
+        capfd.readouterr()
+        status = run([str(word) for word in words])
+        return status, capfd.readouterr().err
+
+    yield run_command
+    logging.captureWarnings(capture=False)
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def spider(folder, name, body, site):
+    (folder / name).write_text(HEAD + body.format(url=site.url))
+    return name
+
+
+QUICK = ("-s", "delay=0", "-s", "retry_delay=0.01", "-s", "unreachable_timeout=0.2")
+
+CALLBACKS = {
+    "raises": ("yield {{'a': 1}}\n        raise ValueError('boom')", "ValueError: boom"),
+    "text": ("yield response.urljoin('/1')", "response.follow"),
+    "selector": ("yield response.css('a')", ".get()"),
+    "field": ("yield {{'sel': response.css('a::text')}}", "field sel"),
+    "relative": ("yield Request('/1')", "response.follow('/1')"),
+    "lambda": ("yield Request(response.urljoin('/1'), callback=lambda r: None)", "lambda"),
+    "misspelt": ("yield response.follow_all('a', callback='pasre')", "did you mean parse?"),
+    "misspelt_errback": ("yield response.follow('/1', errback='pasre')", "did you mean parse?"),
+}
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_a_mistake_in_a_callback_fails_the_run_and_a_corrected_spider_gets_everything(
+    command, site, tmp_path, name
+):
+    body, words = CALLBACKS[name]
+    wrong = spider(tmp_path, "wrong.py", f"{START}    def parse(self, response):\n        {body}\n", site)
+    right = spider(tmp_path, "right.py", START + PARSE, site)
+    status, shown = command("run", wrong, "-o", "x.jsonl", *QUICK)
+    assert status == 1
+    assert words in shown
+    assert "skitter failures list x" in shown
+    assert command("failures", "retry", "x")[0] == 0
+    status, shown = command("resume", "x", "--spider", right)
+    assert status == 0, shown
+    assert sorted(item["url"] for item in lines_of(tmp_path / "x.jsonl")) == [
+        site.url, f"{site.url}1", f"{site.url}2",
+    ]  # fmt: skip
+    assert not re.search(r"^  failed", shown, re.MULTILINE), "what was tried again is no failure any more"
+
+
+SPIDERS = {
+    "no_parse": (START, "parse"),
+    "start_url": ("    start_url = '{url}'\n" + PARSE, "start_urls"),
+    "start_urls_text": ("    start_urls = '{url}'\n" + PARSE, "start_urls = ["),
+    "domains_text": (START + "    allowed_domains = '127.0.0.1'\n" + PARSE, "allowed_domains = ["),
+    "domain_url": (START + "    allowed_domains = ['http://127.0.0.1']\n" + PARSE, "without a scheme"),
+    "start_requests": ("    def start_requests(self):\n        yield Request('{url}')\n" + PARSE, "async def start"),
+    "scrapy_setting": (START + "    custom_settings = {{'DOWNLOAD_DELAY': 1}}\n" + PARSE, "write delay"),
+    "scrapy_import": (START + PARSE + "\n\nimport scrapy\n", "from skitter import"),
+    "missing_import": (START + PARSE + "\n\nimport pandaz\n", "pandaz"),
+    "relative_import": (START + PARSE + "\n\nfrom ..items import Book\n", "shop.spiders.mine"),
+    "syntax": (START + "    def parse(self, response)\n", "line 8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPIDERS)
+def test_a_mistake_in_a_spider_is_found_before_the_crawl(command, site, tmp_path, name):
+    body, words = SPIDERS[name]
+    folder = tmp_path / "shop" / "spiders"
+    folder.mkdir(parents=True)
+    for package in (folder.parent, folder):
+        (package / "__init__.py").touch()
+    spider(folder, "mine.py", body, site)
+    status, shown = command("run", "shop/spiders/mine.py", "-o", "x.jsonl")
+    assert status == 2
+    assert words in shown
+    assert shown.splitlines()[-1].startswith("skitter: ")
+    assert "; " in shown.splitlines()[-1], "there is no remedy"
+    assert "Traceback" not in shown
+    output = tmp_path / "x.jsonl"
+    assert not output.exists() or not output.read_bytes()
+    assert not [hit for hit in site.log.hits if hit.target != "/robots.txt"]
+
+
+SEEDS = {
+    "refused": ("http://127.0.0.1:{free_port}/", "connect"),
+    "dns": ("http://no-such-name.invalid/", "dns"),
+    "robots": ("{url}private", "robots.txt"),
+    "missing": ("{url}nothing", "status/404"),
+}
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_run_without_a_page_fails_and_names_the_cause(command, site, free_port, tmp_path, name):
+    url, kind = SEEDS[name]
+    url = url.format(url=site.url, free_port=free_port)
+    status, shown = command("crawl", url, "--job", "none", "-o", "x.jsonl", *QUICK)
+    assert status == 1
+    assert len([line for line in shown.splitlines() if f"seed {url}" in line and kind in line]) == 1
+    assert "Traceback" not in shown
+
+
+def test_names_of_scrapy_that_are_never_called_are_pointed_out_and_the_crawl_goes_on(command, site, tmp_path):
+    wrong = spider(
+        tmp_path, "wrong.py", START + PARSE + "\n    def closed(self, reason):\n        pass\n", site
+    )
+    status, shown = command("run", wrong, "-o", "x.jsonl", *QUICK)
+    assert status == 0
+    assert [line for line in shown.splitlines() if "closed" in line and "on_stop" in line]
+    assert len(lines_of(tmp_path / "x.jsonl")) == 3
+
+
+def test_an_error_is_logged_once_with_its_traceback_and_kept_with_each_dead_letter(
+    command, serve, tmp_path, capfd
+):
+    pages = [f"/{n}" for n in range(25)]
+    site = serve(Scripted({"/": pages, **{path: [] for path in pages}}))
+    body = (
+        START + "    def parse(self, response):\n        yield response.follow_all('a', callback='two')\n\n"
+        "    def two(self, response):\n        yield {{'a': 1}}\n        yield response.follow('/')\n"
+        "        helper(response)\n\n\ndef helper(response):\n    raise KeyError('absent\\u2028')\n"
+    )
+    status, shown = command("run", spider(tmp_path, "wrong.py", body, site), "-o", "x.jsonl", *QUICK)
+    assert status == 0
+    assert shown.count("Traceback (most recent call last)") == 1
+    assert len([line for line in shown.splitlines() if "in helper" in line and "ERROR" in line]) == 2
+    assert "10 pages failed like this" in shown
+    assert "skitter/worker" not in shown, "frames of skitter say nothing to a user"
+    assert "skitter failures list x" in shown
+    assert "25 (callback 25)" in shown
+
+    run(["failures", "list", "x", "--json"])
+    letters = json.loads(capfd.readouterr().out)
+    assert len(letters) == 25
+    for letter in letters:
+        assert letter["error"].startswith("callback: KeyError")
+        assert "1 link and 1 item" in letter["error"]
+        assert "\n" not in letter["error"]
+        assert letter["traceback"].splitlines()[0].startswith("Traceback")
+        assert "in helper" in letter["traceback"]
+        assert len(letter["traceback"]) < 2_100
+    run(["failures", "show", "x", "--id", str(letters[0]["id"])])
+    shown = capfd.readouterr().out
+    assert 'wrong.py", line' in shown
+    assert "\u2028" not in shown
+    run(["failures", "list", "x", "--kind", "callback"])
+    assert len(capfd.readouterr().out.splitlines()) == 26
+
+
+def test_a_password_in_a_url_is_sent_and_never_shown_or_stored(command, serve, tmp_path, capfd):
+    seen = []
+
+    def answer(visit):
+        seen.append(visit.headers.get("authorization", ""))
+        return Answer(status=404) if visit.path == "/robots.txt" else Answer(b"<a href='/1'>x</a>")
+
+    server = serve(answer)
+    url = server.url.replace("://", "://user:p4ssw0rd@")
+    printed = ""
+    for words in (
+        ("fetch", url, "-v"),
+        ("crawl", url, "-o", "x.jsonl", "--job", "x", "--log-level", "debug", "--log-file", "x.log", *QUICK),
+        ("status", "x", "--json"),
+        ("failures", "list", "x", "--json"),
+        ("fetch", f"{url}?{'x' * 5000}", "-v"),
+    ):
+        command(*words)
+        assert run([str(word) for word in words]) == 0
+        captured = capfd.readouterr()
+        printed += captured.out + captured.err
+    assert server.url in printed
+    assert "p4ssw0rd" not in printed
+    assert seen.count("Basic dXNlcjpwNHNzdzByZA==") > 4
+    stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert stored
+    assert not [content for content in stored if b"p4ssw0rd" in content or b"dXNlcjpwNHNzdzByZA" in content]
