@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +25,9 @@ from skitter.web.urls import UrlBase, normalize, resolve
 
 if TYPE_CHECKING:
     import parsel
+
+    from skitter.web.feeds import FeedEntry
+    from skitter.web.sitemap import SitemapEntry
 
 _BASE_TAG = re.compile("<base", re.IGNORECASE).search
 
@@ -326,6 +329,30 @@ class Response:
     def jmespath(self, query: str, **options: Any) -> SelectorList:
         """Select from JSON with JMESPath."""
         return self.selector.jmespath(query, **options)
+
+    def sitemap(self) -> Iterator[SitemapEntry]:
+        """Read this sitemap, index, list of URLs or robots.txt entry by entry; see :class:`~skitter.SitemapSpider`.
+
+        Raises :class:`~skitter.web.sitemap.SitemapError` if it is something else.
+        """
+        from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - few spiders read sitemaps
+
+        return read_sitemap(self.body, self.url)
+
+    def feed(self) -> Iterator[FeedEntry]:
+        """Read this feed (RSS, Atom or JSON Feed) entry by entry. Raises :class:`~skitter.web.feeds.FeedError`."""
+        from skitter.web.feeds import read_feed  # noqa: PLC0415 - few spiders read feeds
+
+        return read_feed(self.body, self.url)
+
+    def csv_rows(self, delimiter: str = "") -> Iterator[dict[str, str]]:
+        """Read this CSV file row by row, as dicts by the names in its first row.
+
+        ``delimiter``: character between two values; empty: comma, semicolon, tab or ``|``, whichever the first row has most.
+        """
+        from skitter.web.feeds import read_rows  # noqa: PLC0415 - few spiders read CSV
+
+        return read_rows(self.text, delimiter)
 
     def markdown(self, css: str = "body") -> str:
         """Return the first element that a query finds as Markdown, with absolute links; empty if it finds nothing.
