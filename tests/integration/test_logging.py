@@ -11,7 +11,7 @@ from crawl_harness import Scripted
 from skitter.run.log_file import SharedLogFile
 
 SPIDER = """
-import logging, os, warnings
+import logging, warnings
 from skitter import Spider
 
 log = logging.getLogger("shop.prices")
@@ -22,7 +22,7 @@ class Own(Spider):
 
     def parse(self, response):
         self.logger.info("own %s", response.url)
-        log.debug("price %s pid %s", response.url, os.getpid())
+        log.debug("price %s", response.url)
         logging.getLogger("other").info("quiet")
         logging.getLogger("other").warning("odd")
         warnings.warn("old " + response.url)
@@ -47,13 +47,10 @@ def test_messages_of_all_loggers_are_shown_by_their_level_and_kept_in_a_file(ser
         for path in ("", *(page[1:] for page in pages)):
             url = f"{server.url}{path}"
             assert len([line for line in lines if line.endswith(f"INFO    own {url}")]) == 1
-            assert len([line for line in lines if f"DEBUG   shop.prices: price {url} " in line]) == 1
+            assert len([line for line in lines if line.endswith(f"DEBUG   shop.prices: price {url}")]) == 1
         assert len([line for line in lines if line.endswith("WARNING other: odd")]) == 21
         assert "quiet" not in text
         assert "py.warnings: " in text
-    assert len({line.split()[-1] for line in kept.splitlines() if "shop.prices" in line}) == 2, (
-        "both processes write to it"
-    )
 
 
 def test_wrong_log_settings_are_refused(serve, tmp_path):
@@ -69,7 +66,7 @@ def test_a_shared_log_file_loses_and_doubles_nothing_when_it_is_rotated(tmp_path
     path, amount = tmp_path / "crawl.log", 400
 
     def write(name):
-        handler = SharedLogFile(path, max_bytes=2_000, backups=1_000)
+        handler = SharedLogFile(path, max_bytes=500, backups=100)
         for number in range(amount):
             handler.handle(logging.LogRecord("x", logging.INFO, "", 0, f"{name}-{number}", None, None))
         handler.close()
@@ -81,7 +78,7 @@ def test_a_shared_log_file_loses_and_doubles_nothing_when_it_is_rotated(tmp_path
         thread.join()
     files = list(tmp_path.glob("crawl.log*"))
     assert len(files) > 2
-    assert max(file.stat().st_size for file in files) < 2_000 + writers * 20
+    assert max(file.stat().st_size for file in files) < 500 + writers * 20
     lines = [line for file in files for line in file.read_text().splitlines()]
     assert sorted(lines) == sorted(f"{name}-{number}" for name in range(writers) for number in range(amount))
 

@@ -72,7 +72,9 @@ def _json_entry(item: dict[str, Any], base: str) -> FeedEntry:
 
 
 def _xml_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
-    parser = etree.XMLPullParser(events=("start", "end"), recover=True, resolve_entities=False, no_network=True)
+    parser = etree.XMLPullParser(
+        events=("start", "end"), recover=True, resolve_entities=False, no_network=True
+    )
     root = None
     for start in range(0, len(body), 1 << 16):
         parser.feed(body[start : start + (1 << 16)])
@@ -123,7 +125,7 @@ def _text(element: etree._Element) -> str:
         element = next((child for child in element if _name(child) == "name"), element)
     if len(element) and isinstance(element[0].tag, str) and element[0].tag.startswith(f"{{{_XHTML}}}"):
         return etree.tostring(element[0], encoding="unicode", with_tail=False)
-    return "".join(element.itertext()).strip()
+    return "".join(map(str, element.itertext())).strip()
 
 
 def _name(element: etree._Element) -> str:
@@ -156,6 +158,6 @@ def read_rows(text: str, delimiter: str = "") -> Iterator[dict[str, str]]:
     head = lines[0] if lines else ""
     reader = csv.DictReader(lines, delimiter=delimiter or max(",;\t|", key=head.count), restval="")
     for row in reader:
-        row.pop(None, None)  # type: ignore[call-overload]  # the key of surplus values
+        row.pop(None, None)  # the key of surplus values
         if any(row.values()):
             yield {name.strip(): value.strip() for name, value in row.items()}

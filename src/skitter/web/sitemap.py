@@ -7,8 +7,9 @@ in use does not grow with its size.
 from __future__ import annotations
 
 import codecs
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from urllib.parse import urljoin
 
@@ -16,6 +17,7 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import SkitterError
+from skitter.web.feeds import FeedError, read_feed, read_rows
 from skitter.web.urls import normalize
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -42,7 +44,9 @@ class SitemapEntry(msgspec.Struct, frozen=True):
 
 
 def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
-    """Read a sitemap, an index, a list of URLs (one per line), an RSS or Atom feed, or the sitemaps of a robots.txt.
+    """Read a sitemap, an index, a feed (RSS, Atom or JSON Feed), or the sitemaps of a robots.txt.
+
+    Also reads a list of URLs (one per line), and a CSV file with a column ``url``, ``link`` or ``loc``.
 
     All may be packed with gzip, in UTF-8 or UTF-16, and have a byte order mark. Relative URLs are resolved against ``url``,
     the address of the document. Entries that are read before an error are still yielded. Raises :class:`SitemapError`.
@@ -54,6 +58,11 @@ def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
         yield from _of_robots(_lines(head, pieces, encoding), url)
     elif _text(head, encoding).lstrip().startswith("<"):
         yield from _of_xml(head, pieces, url)
+    elif _text(head, encoding).lstrip().startswith("{"):
+        yield from _of_json_feed(b"".join((head, *pieces)), url)
+    elif column := _url_column(_text(head, encoding)):
+        text = "\n".join(_lines(head, pieces, encoding))
+        yield from _of_urls((row.get(column, "") for row in read_rows(text)), url)
     else:
         for line in _lines(head, pieces, encoding):
             if (found := normalize(line)) is not None and found.startswith(("http://", "https://")):
@@ -106,6 +115,29 @@ def _lines(head: bytes, pieces: Iterator[bytes], encoding: str) -> Iterator[str]
     yield (rest + decoder.decode(b"", final=True)).strip()
 
 
+def _url_column(head: str) -> str:
+    """Return the column of a CSV file that contains URLs; empty if it has none, or is a plain list of URLs."""
+    first = head.partition("\n")[0]
+    names = [name.strip(' "\r') for name in re.split(r"[,;\t|]", first)]
+    return next((name for name in names if name.lower() in {"url", "link", "loc"}), "")
+
+
+def _of_urls(urls: Iterable[str], base: str) -> Iterator[SitemapEntry]:
+    for url in urls:
+        found = normalize(url, base) if url else None
+        if found is not None and found.startswith(("http://", "https://")):
+            yield SitemapEntry(found)
+
+
+def _of_json_feed(body: bytes, url: str) -> Iterator[SitemapEntry]:
+    try:
+        for entry in read_feed(body, url):
+            if entry.url.startswith(("http://", "https://")):
+                yield SitemapEntry(entry.url, lastmod=entry.published)
+    except FeedError as error:
+        raise SitemapError(str(error), remedy=error.remedy) from None
+
+
 def _of_robots(lines: Iterator[str], url: str) -> Iterator[SitemapEntry]:
     for line in lines:
         name, _, value = line.partition(":")
@@ -154,9 +186,12 @@ def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEnt
                 alternates[child.get("hreflang", "")] = urljoin(url, href)
             elif text or child.get("rel", "alternate") == "alternate":  # RSS; Atom
                 values.setdefault("loc", text or href or "")
+        elif name == "guid" and child.get("isPermaLink", "true") == "true":  # RSS
+            values["permalink"] = text
         elif text:
             values.setdefault(_SAME_AS.get(name, name), text)
-    found = normalize(values.get("loc", ""), url) if values.get("loc") else None
+    place = values.get("loc") or values.get("permalink")
+    found = normalize(place, url) if place else None
     if found is None or not found.startswith(("http://", "https://")):
         return None
     return SitemapEntry(

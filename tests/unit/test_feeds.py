@@ -1,0 +1,64 @@
+"""Feeds of the three formats give the same entries; rows of CSV; URLs of all of them for sitemaps."""
+
+import pytest
+
+from skitter import Response
+from skitter.web.feeds import FeedEntry, FeedError, read_feed, read_rows
+from skitter.web.sitemap import read_sitemap
+
+URL = "https://blog.test/feed"
+RSS = """<?xml version="1.0"?><rss version="2.0" xmlns:dc="http://purl.org/dc/elements/1.1/"
+ xmlns:content="http://purl.org/rss/1.0/modules/content/"><channel><title>Blog</title><link>https://blog.test/</link>
+<item><title>One &amp; two</title><link>/1</link><guid isPermaLink="false">id-1</guid><category>x</category><category>y</category>
+<pubDate>Sun, 22 Nov 2026 10:00:00 +0100</pubDate><dc:creator>Ann</dc:creator><description>short</description>
+<content:encoded><![CDATA[<p>Long</p>]]></content:encoded></item>
+<item><title>Two</title><guid>https://blog.test/2</guid><pubDate>yesterday</pubDate></item></channel></rss>"""
+ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>Blog</title><link href="https://blog.test/"/>
+<entry><title>One &amp; two</title><link rel="self" href="/self"/><link href="/1"/><id>id-1</id><category term="x"/>
+<category term="y"/><updated>2026-11-23T00:00:00Z</updated><published>2026-11-22T10:00:00+01:00</published>
+<author><name>Ann</name><email>a@b</email></author><content type="html">&lt;p&gt;Long&lt;/p&gt;</content></entry>
+<entry><title>Two</title><link rel="alternate" href="https://blog.test/2"/><updated>yesterday</updated></entry></feed>"""
+JSON = """{"version": "https://jsonfeed.org/version/1.1", "title": "Blog", "items": [
+{"id": "id-1", "url": "/1", "title": "One & two", "content_html": "<p>Long</p>", "tags": ["x", "y"],
+ "date_published": "2026-11-22T10:00:00+01:00", "authors": [{"name": "Ann"}]},
+{"title": "Two", "url": "https://blog.test/2", "date_published": "yesterday"}, 7]}"""
+
+
+@pytest.mark.parametrize("text", [RSS, ATOM, JSON, "\ufeff" + JSON], ids=["rss", "atom", "json", "bom"])
+def test_all_formats_give_the_same_entries(text):
+    first, second = read_feed(text.encode(), URL)
+    assert first == FeedEntry(
+        "https://blog.test/1", "One & two", "id-1", "2026-11-22T09:00:00+00:00", "Ann", "<p>Long</p>", ("x", "y")
+    )  # fmt: skip
+    assert (second.url, second.title, second.published) == ("https://blog.test/2", "Two", "yesterday")
+    assert [entry.url for entry in read_sitemap(text.encode(), URL)] == [first.url, second.url]
+    assert [entry.title for entry in Response(URL, body=text.encode()).feed()] == ["One & two", "Two"]
+
+
+def test_xhtml_content_keeps_its_markup():
+    entry = '<entry><content type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml"><b>x</b></div></content></entry>'
+    (found,) = read_feed(f'<feed xmlns="http://www.w3.org/2005/Atom">{entry}</feed>'.encode(), URL)
+    assert "<b>x</b></div>" in found.summary
+
+
+@pytest.mark.parametrize("body", [b"", b"<html><body>x</body></html>", b"{", b'{"items": 3}', b"[]", b"text"])
+def test_another_document_is_an_error(body):
+    with pytest.raises(FeedError):
+        list(read_feed(body, URL))
+
+
+def test_rows_of_csv_by_the_names_of_their_columns():
+    rows = [{"id": "1", "url": "/a;b"}, {"id": "2", "url": ""}]
+    assert list(read_rows('\ufeffid, url\r\n1,"/a;b"\r\n\r\n2\r\n')) == rows
+    assert list(read_rows('id\turl\n1\t"/a;b"\n2\t\t9\n')) == rows
+    assert list(read_rows("id,x;y\n1,2\n", ";")) == [{"id,x": "1,2", "y": ""}]
+    assert list(read_rows("")) == []
+    assert [row["id"] for row in Response(URL, body=b"id;n\n7;8\n").csv_rows()] == ["7"]
+
+
+def test_a_csv_file_with_a_column_of_urls_is_a_sitemap():
+    text = 'sku;Link;price\r\n1;https://shop.test/1;"9;50"\r\n2;/2;1\r\n3;;1\r\n'
+    assert [entry.url for entry in read_sitemap(text.encode(), "https://shop.test/feed.csv")] == [
+        "https://shop.test/1",
+        "https://shop.test/2",
+    ]
