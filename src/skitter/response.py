@@ -487,11 +487,12 @@ class Response:
             tdm_policy=None if policy is None else self._join(policy),
         )
 
-    def urljoin(self, href: str) -> str:
-        """Return the absolute URL of a link of this page, normalized, with its fragment.
+    def urljoin(self, link: str | Selector | parsel.Selector) -> str:
+        """Return the absolute URL of a link of this page, normalized, with its fragment. It takes what :meth:`follow` takes.
 
         The query is encoded as in :meth:`encode_queries`. Raises :class:`~skitter.errors.RequestError` for an invalid URL.
         """
+        href = link if link.__class__ is str else _href_of(link)
         url = resolve(self.encode_query(href), self.base_url) if "#" in href else self._join(href)
         if url is None:
             raise self._invalid(href)

@@ -260,3 +260,83 @@ def test_the_frontier_notes_how_each_request_ended(run, plugins):
     notes = (folder / "log.txt").read_text().splitlines()
     assert len(notes) == 27
     assert {note.partition(" ")[0] for note in notes} == {"done"}
+
+
+@pytest.fixture
+def blog():
+    """The site of the small programs in a process of its own; closed with the test."""
+    with SiteProcess("blog_site:Site", search=[EXAMPLES]) as process:
+        yield address(process)
+
+
+POSTS = 30
+
+
+def program(name, *arguments, folder):
+    return subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments], cwd=folder, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
+
+
+def test_the_link_checker_names_each_broken_link_with_all_its_pages_and_ci_fails(blog, tmp_path):
+    checked = program("link_checker.py", f"{blog}/", folder=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    found = [block.split("\n  ") for block in checked.stdout.rstrip().split(f"\n{blog}")]
+    assert [[block[0].removeprefix(blog), *block[1:]] for block in found] == [
+        ["/docs/missing.html: the server answered 404", f"{blog}/docs/usage.html"],
+        [
+            "/gone: the server answered 404",
+            *sorted([f"{blog}/moved", *(f"{blog}/post/{n}" for n in range(POSTS))]),
+        ],
+    ]
+    assert program("broken_links_ci.py", f"{blog}/", "report.md", "gone$", folder=tmp_path).returncode == 1
+    report = (tmp_path / "report.md").read_text()
+    assert report == (
+        "# 1 broken links, 1 allowed\n\n"
+        f"- {blog}/docs/missing.html (the server answered 404), on 1 pages, such as {blog}/docs/usage.html\n"
+    )
+    checked = program("broken_links_ci.py", f"{blog}/", "report.md", "gone$", "missing", folder=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+
+
+def started(name, *arguments, folder):
+    result = skitter("run", EXAMPLES / name, *arguments, cwd=folder)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_manual_becomes_markdown_files(blog, tmp_path):
+    started("docs_markdown.py", "-a", f"site={blog}/docs/", "-a", "folder=manual", folder=tmp_path)
+    assert {path.name: path.read_text() for path in (tmp_path / "manual").iterdir()} == {
+        "index.md": f"# Manual\n\nStart [here]({blog}/docs/install.html).\n\n[Usage]({blog}/docs/usage.html)",
+        "install.md": f"# Install\n\n```\npip install thing\n```\n\n[Up]({blog}/docs/)",
+        "usage.md": f"# Usage\n\n- one\n- two\n\n[More]({blog}/docs/missing.html)",
+    }
+
+
+def test_the_sitemap_audit_names_what_is_wrong(blog, tmp_path):
+    started("sitemap_audit.py", "-a", f"site={blog}", "-o", "audit.csv", folder=tmp_path)
+    assert sorted((tmp_path / "audit.csv").read_text().splitlines()[1:]) == [
+        f"{blog}/lost.xml,sitemap answers 404",
+        f"{blog}/post/30,page answers 404",
+        f"{blog}/post/31,page answers 404",
+        f"{blog}/post/7,page is not to be indexed",
+    ]
+
+
+def test_a_search_form_gives_all_results_of_all_pages(blog, tmp_path):
+    started("search_form.py", "-a", f"site={blog}", "-a", "words=2,17,x", "-o", "x.jsonl", folder=tmp_path)
+    found = sorted((item["word"], item["url"]) for item in lines_of(tmp_path / "x.jsonl"))
+    wanted = [("2", n) for n in range(POSTS) if "2" in str(n)] + [("17", 17)]
+    assert len(wanted) == 13
+    assert found == sorted((word, f"{blog}/post/{n}") for word, n in wanted)
+
+
+def test_a_newsletter_has_each_post_of_three_feeds_once(blog, tmp_path):
+    feeds = [f"{blog}/feed.{kind}" for kind in ("rss", "atom", "json")]
+    for chosen in (feeds, feeds[:1], feeds[1:2], feeds[2:]):
+        result = program("newsletter.py", "2026-11-28", *chosen, folder=tmp_path)
+        assert result.stdout.splitlines() == [
+            f"- 2026-11-29 [Post 29]({blog}/post/29)",
+            f"- 2026-11-28 [Post 28]({blog}/post/28)",
+        ]

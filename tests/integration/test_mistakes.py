@@ -218,3 +218,68 @@ def test_a_password_in_a_url_is_sent_and_never_shown_or_stored(command, serve, t
     stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert stored
     assert not [content for content in stored if b"p4ssw0rd" in content or b"dXNlcjpwNHNzdzByZA" in content]
+
+
+CONTRACTS = """
+from skitter import Spider
+
+
+class Checked(Spider):
+    def parse(self, response):
+        '''A page.
+
+        @url {url}
+        @returns items 1 1
+        @returns requests 2
+        @scrapes url
+        '''
+        yield {{"url": response.url}}
+        yield response.follow_all("a")
+
+    def too_few(self, response, word):
+        '''
+        @url http://h.test/
+        @body page.html
+        @cb_kwargs {{"word": "x"}}
+        @returns items 2 3
+        @scrapes title word
+        '''
+        yield {{"word": word, "title": response.css("title::text").get()}}
+
+    def raises(self, response):
+        '''
+        @url http://h.test/
+        @body page.html
+        @meta {{"key": 1}}
+        '''
+        raise KeyError(response.meta["key"])
+"""
+
+
+def test_contracts_in_docstrings_are_checked(command, site, tmp_path, capfd):
+    (tmp_path / "checked.py").write_text(CONTRACTS.format(url=site.url))
+    (tmp_path / "page.html").write_text("<p>no title</p>")
+    assert run(["check", "checked.py"]) == 1
+    lines = capfd.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "ok   Checked.parse: items: 1, requests: 2",
+        "FAIL Checked.raises: the callback raised an exception",
+        "FAIL Checked.too_few: items: 1, requests: 0",
+    ]
+    problems = " ".join(line for line in lines if line.startswith(" "))
+    assert "KeyError: 1" in problems
+    assert "expected 2 to 3" in problems
+    assert "'title'" in problems
+    assert not (tmp_path / ".skitter").exists()
+
+
+@pytest.mark.parametrize(
+    "line", ["@retruns items 1", "@returns pages 1", "@meta {", "@body nothing.html", ""]
+)
+def test_a_wrong_contract_is_named(command, tmp_path, line):
+    text = f"from skitter import Spider\nclass X(Spider):\n    def parse(self, response):\n        '''\n        {line}\n"
+    text += "        @url http://127.0.0.1:9/\n        '''\n" if line else "        '''\n"
+    (tmp_path / "x.py").write_text(text)
+    status, shown = command("check", "x.py")
+    assert status == (1 if "body" in line else 2)
+    assert "Traceback" not in shown

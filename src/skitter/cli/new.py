@@ -6,6 +6,7 @@ import keyword
 import re
 from importlib.resources import files
 from pathlib import Path
+from shlex import quote
 from string import Template
 
 import click
@@ -43,7 +44,9 @@ def new(name: str) -> None:
         raise UsageError(
             f"{folder} cannot be written: {error.strerror}", remedy="choose another folder"
         ) from error
-    say(f"created {folder}; continue with `cd {folder}` and `skitter run {package}.spider -o items.jsonl`")
+    say(
+        f"created {folder}; continue with `cd {quote(name)}` and `skitter run {package}.spider -o items.jsonl`"
+    )
 
 
 def _template(name: str) -> str:

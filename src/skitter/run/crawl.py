@@ -126,7 +126,6 @@ class Crawl:
         self.spec = spec
         self._builder = JobBuilder(spec, spider_class, overrides)
         self._builder.check_plugins()
-        self._builder.check_parse()
         self._watcher = watcher
         self._fresh = fresh
         self._recrawl = recrawl
@@ -180,6 +179,7 @@ class Crawl:
         self._builder.is_fleet = frontier.shared
         await self._outputs.check(fresh=self._fresh)
         await asyncio.to_thread(self._builder.open_files_store)
+        self._builder.check_parse()
         _warn_about_user_agent(self._builder.settings)
         for name, remedy in unused_attributes(type(self._builder.spider)):
             log.warning("spider %s: skitter does not use %s; %s", self._builder.spider.name, name, remedy)

@@ -1,0 +1,191 @@
+"""``skitter check``: calls callbacks as their contracts say, and compares what they give."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from skitter.cli.console import FAILED, say
+from skitter.cli.fetch import robots_option, single_settings
+from skitter.cli.options import complete_file, pairs, setting_option
+from skitter.errors import SkitterError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from skitter.cli.page_fetcher import PageFetcher
+    from skitter.response import Response
+    from skitter.run.builder import JobBuilder
+
+_KINDS = {"items": "items", "item": "items", "requests": "requests", "request": "requests"}
+
+
+class Contract(msgspec.Struct):
+    """What the docstring of a callback promises: lines such as ``@url https://example.com/``."""
+
+    url: str = ""
+    body: Path | None = None
+    """File with the page; ``None``: the page is fetched."""
+    cb_kwargs: dict[str, Any] = {}
+    meta: dict[str, Any] = {}
+    returns: list[tuple[str, float, float]] = []
+    """For ``items`` and ``requests``, the smallest and the largest allowed number."""
+    scrapes: list[str] = []
+    """Fields that each item has, with a value."""
+
+
+def contract_of(callback: Callable[..., Any], folder: Path) -> Contract | None:
+    """Read the contract of a callback; ``None`` if it has no ``@url``.
+
+    ``folder``: where files of pages are. Raises :class:`~skitter.errors.UsageError` for an invalid line.
+    """
+    found = Contract()
+    for line in (inspect.getdoc(callback) or "").splitlines():
+        name, _, value = line.strip().partition(" ")
+        if name.startswith("@"):
+            try:
+                _add(found, name.removeprefix("@"), value.strip(), folder)
+            except (ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
+                raise UsageError(f"invalid contract {line.strip()!r}: {error}", remedy=_REMEDY) from None
+    return found if found.url else None
+
+
+_REMEDY = "the guide on debugging shows the contracts"
+
+
+def _add(found: Contract, name: str, value: str, folder: Path) -> None:
+    if name == "url":
+        found.url = value
+    elif name == "body":
+        found.body = folder / value
+    elif name in {"cb_kwargs", "meta"}:
+        setattr(found, name, msgspec.json.decode(value, type=dict[str, Any]))
+    elif name == "scrapes":
+        found.scrapes = [*found.scrapes, *value.split()]
+    elif name == "returns":
+        kind, *numbers = value.split()
+        if kind not in _KINDS or len(numbers) > 2:
+            raise ValueError("write it like `@returns items 1 16`")
+        low = float(numbers[0]) if numbers else 1
+        found.returns = [
+            *found.returns,
+            (_KINDS[kind], low, float(numbers[1]) if len(numbers) > 1 else math.inf),
+        ]
+    else:
+        raise ValueError(did_you_mean(name, ("url", "body", "returns", "scrapes", "cb_kwargs", "meta")))
+
+
+@click.command()
+@click.argument(
+    "spiders",
+    metavar="FILE.py[:CLASS]|MODULE[:CLASS]...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_file,
+)
+@click.option(
+    "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the spiders. Repeatable."
+)  # fmt: skip
+@robots_option
+@setting_option
+def check(
+    spiders: tuple[str, ...], arguments: tuple[str, ...], robots: bool, settings: tuple[str, ...]
+) -> int:
+    """Call the callbacks of spiders as the contracts in their docstrings say, and compare what they give.
+
+    Exits with 1 if a contract does not hold. Nothing is stored.
+    """
+    from skitter.run.builder import JobBuilder
+    from skitter.run.job import JobSpec
+    from skitter.run.loader import find_spider
+
+    given = dict(pairs("-a", arguments))
+    values = single_settings(settings, robots=robots)
+    checked = failed = 0
+    for place in spiders:
+        name, _ = find_spider(place)
+        builder = JobBuilder(JobSpec(job="single", spider=name, arguments=given, settings=values))
+        folder = Path(inspect.getfile(type(builder.spider))).parent
+        contracts = list(_contracts(builder, folder))
+        for label, problems, summary in asyncio.run(_check_all(builder, contracts)):
+            checked += 1
+            failed += bool(problems)
+            click.echo(f"{'FAIL' if problems else 'ok  '} {label}: {summary}")
+            for problem in problems:
+                click.echo(f"     {problem}")
+    say(f"contracts: {checked}, failed: {failed}")
+    if not checked:
+        raise UsageError("no callback has a contract", remedy=f"write one in a docstring; {_REMEDY}")
+    return FAILED if failed else 0
+
+
+def _contracts(builder: JobBuilder, folder: Path) -> Iterator[tuple[str, Contract]]:
+    for name, method in inspect.getmembers(type(builder.spider), inspect.isfunction):
+        contract = contract_of(method, folder)
+        if contract is not None:
+            yield name, contract
+
+
+async def _check_all(
+    builder: JobBuilder, contracts: list[tuple[str, Contract]]
+) -> list[tuple[str, list[str], str]]:
+    """Return for each contract a label, the problems, and a summary of what the callback gave."""
+    from skitter.cli.page_fetcher import PageFetcher
+
+    results = []
+    async with PageFetcher(builder) as fetcher:
+        for name, contract in contracts:
+            problems, summary = await _check_one(builder, fetcher, name, contract)
+            results.append((f"{type(builder.spider).__name__}.{name}", problems, summary))
+    return results
+
+
+async def _check_one(
+    builder: JobBuilder, fetcher: PageFetcher, name: str, contract: Contract
+) -> tuple[list[str], str]:
+    from skitter.item import encode_item, is_item
+    from skitter.links import Links
+    from skitter.request import Request
+    from skitter.worker.callbacks import describe, find_callback, run_callback
+
+    try:
+        response = await _page(fetcher, contract, name)
+        results = await run_callback(find_callback(builder.spider, name), response, **contract.cb_kwargs)
+        items = [msgspec.json.decode(encode_item(one)) for one in results if is_item(one)]
+    except SkitterError as error:
+        return [str(error)], error.remedy
+    except Exception as error:  # noqa: BLE001 - user code
+        return [describe(error)], "the callback raised an exception"
+    links = sum(len(one) if isinstance(one, Links) else isinstance(one, Request) for one in results)
+    amounts = {"items": len(items), "requests": links}
+    problems = [
+        f"{kind}: {amounts[kind]}, expected {low:g}" + (f" to {high:g}" if high > low else "")
+        for kind, low, high in contract.returns
+        if not low <= amounts[kind] <= high
+    ]
+    for field in contract.scrapes:
+        lacking = [item for item in items if item.get(field) in (None, "", [], {})]
+        if lacking:
+            problems.append(
+                f"field {field!r} is missing or empty in {len(lacking)} items, such as {lacking[0]}"
+            )
+    return problems, f"items: {amounts['items']}, requests: {amounts['requests']}"
+
+
+async def _page(fetcher: PageFetcher, contract: Contract, callback: str) -> Response:
+    from skitter.request import Request
+    from skitter.response import Response
+
+    request = Request(contract.url, callback, meta=contract.meta, cb_kwargs=contract.cb_kwargs)
+    if contract.body is None:
+        return await fetcher.fetch(request)
+    try:
+        body = await asyncio.to_thread(contract.body.read_bytes)
+    except OSError as error:
+        raise UsageError(f"cannot read {contract.body}: {error.strerror}", remedy="correct @body") from error
+    return Response(contract.url, body=body, request=request)
