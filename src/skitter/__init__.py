@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from skitter.link_extractor import Link, LinkExtractor, Rule
     from skitter.links import Links, SkippedLinks
     from skitter.monitors import MonitorRule
+    from skitter.observe.progress import ProgressLine
     from skitter.politeness import HostLimits, LimitRule
     from skitter.request import Request
     from skitter.response import Response
@@ -34,6 +35,7 @@ __all__ = [
     "LinkExtractor",
     "Links",
     "MonitorRule",
+    "ProgressLine",
     "Request",
     "Response",
     "Rule",
@@ -60,6 +62,7 @@ _HOMES = {
     "LinkExtractor": "link_extractor",
     "Links": "links",
     "MonitorRule": "monitors",
+    "ProgressLine": "observe.progress",
     "SitemapSpider": "frontends.sitemap_spider",
     "SkippedLinks": "links",
     "Request": "request",

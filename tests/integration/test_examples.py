@@ -3,9 +3,9 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tomllib
 from itertools import pairwise
 
 import pytest
@@ -56,22 +56,18 @@ def run(tmp_path, site):
     return run_example
 
 
-@pytest.fixture
-def plugins(tmp_path):
-    """Install the plug-ins as pip would: their modules, and the entry points of their project file."""
-    folder = tmp_path / "installed"
-    about = folder / "skitter_plugins_example-0.1.dist-info"
-    about.mkdir(parents=True)
-    project = tomllib.loads((PLUGINS / "pyproject.toml").read_text())["project"]
-    (about / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    points = [
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
-        for group, entries in project["entry-points"].items()
-    ]
-    (about / "entry_points.txt").write_text("\n".join(points))
-    return importing_from(folder, PLUGINS)
+@pytest.fixture(scope="module")
+def plugins(tmp_path_factory):
+    """Install the plug-ins with pip, as a package of their own, in a folder of the test."""
+    folder = tmp_path_factory.mktemp("plugins")
+    shutil.copytree(PLUGINS, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", folder / "installed"]
+    result = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, folder / "source"],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return importing_from(folder / "installed")
 
 
 def importing_from(*folders):

@@ -1,6 +1,7 @@
 """Items as an iterator: all of them, from the memory of the crawl, and an early end that leaves nothing behind."""
 
 import asyncio
+import io
 import os
 import tempfile
 import threading
@@ -108,3 +109,14 @@ async def test_a_job_takes_a_class_for_its_spider(site, tmp_path):
     result = await crawl.run()
     assert result.counters["items"] == PAGES
     assert len(await asyncio.to_thread(Path(tmp_path / "x.jsonl").read_text)) > 0
+
+
+def test_a_progress_line_ends_with_all_pages_counted(site):
+    shown = io.StringIO()
+    watcher = skitter.ProgressLine(shown)
+    items = list(skitter.iter_items(Pages, arguments={"url": site.url}, settings=FAST, watcher=watcher))
+    lines = shown.getvalue().split("\r")
+    assert len(items) == PAGES
+    assert lines[0] == ""
+    assert len(lines) > 1
+    assert all("pages" in line and "\n" not in line for line in lines[1:])

@@ -70,6 +70,28 @@ class LineView:
         """Nothing."""
 
 
+class ProgressLine:
+    """A watcher that keeps one line up to date, in a cell of a notebook or on a terminal.
+
+    Pass it to :class:`~skitter.Crawl` or :func:`~skitter.stream`: ``watcher=skitter.ProgressLine()``.
+
+    ``stream``: where the line is printed. Default: standard output.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stdout if stream is None else stream
+        self._pace = Throughput()
+        self._length = 0
+
+    def __call__(self, progress: Progress) -> None:
+        """Print the line again."""
+        pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
+        text = f"{progress.status.state}, {duration(progress.seconds)}: {progress_line(progress, pace)}"
+        self._stream.write("\r" + text.ljust(self._length))
+        self._stream.flush()
+        self._length = len(text)
+
+
 def progress_line(progress: Progress, pace: float) -> str:
     """Return the progress in one line. ``pace``: current number of pages per second."""
     figures = ", ".join(f"{text} {name}" for name, text in progress_figures(progress.status, pace))

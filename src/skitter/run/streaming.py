@@ -12,7 +12,7 @@ from typing import Any
 
 from skitter.response import Response
 from skitter.run.builder import RunOverrides
-from skitter.run.crawl import Crawl
+from skitter.run.crawl import Crawl, Watcher
 from skitter.run.job import JobSpec
 from skitter.run.process import new_event_loop
 from skitter.spider import Spider
@@ -26,6 +26,7 @@ async def stream(
     *,
     arguments: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
+    watcher: Watcher | None = None,
 ) -> AsyncIterator[Any]:
     """Crawl with a spider, and yield its items as the callbacks returned them.
 
@@ -37,6 +38,8 @@ async def stream(
         A class, or a name such as ``FILE.py:Class``.
     ``arguments``, ``settings``
         As in :class:`~skitter.JobSpec`.
+    ``watcher``
+        Called twice a second with the progress, such as :class:`~skitter.ProgressLine`.
 
     Raises :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails.
     """
@@ -51,6 +54,7 @@ async def stream(
         spec,
         spider_class=None if isinstance(spider, str) else spider,
         overrides=RunOverrides(hooks=[handover]),
+        watcher=watcher,
     )
     running = asyncio.create_task(crawl.run())
     try:
@@ -70,6 +74,7 @@ def iter_items(
     *,
     arguments: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
+    watcher: Watcher | None = None,
 ) -> Iterator[Any]:
     """Crawl with a spider, and yield its items: :func:`stream` for programs without an event loop.
 
@@ -78,7 +83,7 @@ def iter_items(
     loop = new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="skitter", daemon=True)
     thread.start()
-    items = stream(spider, arguments=arguments, settings=settings)
+    items = stream(spider, arguments=arguments, settings=settings, watcher=watcher)
 
     async def step() -> Any:
         return await anext(items, _END)
