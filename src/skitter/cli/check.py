@@ -151,11 +151,12 @@ async def _check_one(
     from skitter.item import encode_item, is_item
     from skitter.links import Links
     from skitter.request import Request
-    from skitter.worker.callbacks import describe, find_callback, run_callback
+    from skitter.worker.callbacks import CallbackRunner, describe
 
     try:
         response = await _page(fetcher, contract, name)
-        results = await run_callback(find_callback(builder.spider, name), response, **contract.cb_kwargs)
+        callbacks = CallbackRunner()
+        results = await callbacks.run(callbacks.find(builder.spider, name), response, **contract.cb_kwargs)
         items = [msgspec.json.decode(encode_item(one)) for one in results if is_item(one)]
     except SkitterError as error:
         return [str(error)], error.remedy

@@ -116,7 +116,7 @@ def _lines(head: bytes, pieces: Iterator[bytes], encoding: str) -> Iterator[str]
 
 
 def _url_column(head: str) -> str:
-    """Return the column of a CSV file that contains URLs; empty if it has none, or is a plain list of URLs."""
+    """Return the column of a CSV file that contains URLs; empty for a plain list of URLs."""
     first = head.partition("\n")[0]
     names = [name.strip(' "\r') for name in re.split(r"[,;\t|]", first)]
     return next((name for name in names if name.lower() in {"url", "link", "loc"}), "")
