@@ -79,7 +79,7 @@ async def test_a_thread_reports_the_results_that_a_failing_generator_loses():
     runner = CallbackRunner(1)
     with pytest.raises(KeyError) as caught:
         await runner.run(fails, None)
-    assert "0 links and 1 items" in describe(caught.value)
+    assert "0 links and 1 item" in describe(caught.value)
     with pytest.raises(RuntimeError):
         await runner.run(stops, None)
     runner.close()
