@@ -51,7 +51,6 @@ FULL = {
     "depth_limit": 3,
     "fetcher": "browser",
     "browsing": Browsing("commit", Wait("h1"), (Click("#more"), Fill("#q", "x")), keep_page=True),
-    "encoding": "gb18030",
 }
 
 
