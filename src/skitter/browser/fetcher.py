@@ -65,6 +65,7 @@ class BrowserFetcher:
             shows_headers=True, renders_pages=True, concurrency=settings.browser_pages
         )
         self._places = asyncio.Semaphore(settings.browser_pages)
+        """One for each page that is open, until its tab can be used again."""
         self._starting = asyncio.Lock()
         self._process: BrowserProcess | None = None
         self._pool: ContextPool | None = None
@@ -84,6 +85,8 @@ class BrowserFetcher:
         """
         check_settings(self._settings)
         await asyncio.to_thread(check_installed, self._settings)
+        if not self._users:
+            self._places = asyncio.Semaphore(self._settings.browser_pages)  # closing may have lost some
         self._users += 1
         self._closed = False
         if self._resolver is None:
@@ -128,12 +131,17 @@ class BrowserFetcher:
         if proxy:
             await self._check_behind_proxy(url)
             request = request.replace(proxy=proxy)
-        async with self._places:
-            if not permit.may_send():
-                raise TooLate("the request missed its time slot while it waited for a page of the browser")
-            return await self._fetch(
-                PageLoad(request, request.browsing or PLAIN_BROWSING, permit, on_headers)
-            )
+        await self._places.acquire()
+        if not permit.may_send():
+            self._places.release()
+            raise TooLate("the request missed its time slot while it waited for a page of the browser")
+        try:
+            process, pool = await self._browser()
+        except BaseException:
+            self._places.release()
+            raise
+        load = PageLoad(request, request.browsing or PLAIN_BROWSING, permit, on_headers)
+        return await self._fetch(load, process, pool)
 
     async def _check_behind_proxy(self, url: str) -> None:
         """Check the literal address of a URL; the proxy looks up names."""
@@ -143,11 +151,10 @@ class BrowserFetcher:
             await self._guard.learn()
             self._guard.check_url(url)
 
-    async def _fetch(self, load: PageLoad) -> Response:
+    async def _fetch(self, load: PageLoad, process: BrowserProcess, pool: ContextPool) -> Response:
         limit = load.request.timeout or self._settings.page_timeout
         place: _Place | None = None
         healthy = False
-        process, pool = await self._browser()
         try:
             async with asyncio.timeout(limit):
                 place = await self._take(process, pool, load.request)
@@ -165,7 +172,9 @@ class BrowserFetcher:
                 raise self._judged(network_error(error)) from error
             raise FetchError(f"the browser reports: {first_line(error)}") from error
         finally:
-            if place is not None and not (healthy and load.browsing.keep_page and response.moved_to is None):
+            if place is None:
+                self._places.release()
+            elif not (healthy and load.browsing.keep_page and response.moved_to is None):
                 self._start(self._give_back(place, healthy=healthy))
         if load.browsing.keep_page and response.moved_to is None:
             place.tab.start_callback()
@@ -241,6 +250,7 @@ class BrowserFetcher:
                 self._start(process.close())
         finally:
             process.users -= 1
+            self._places.release()  # only now: the next page would open a further tab if this one were not back
 
     async def give_back(self, place: _Place) -> None:
         """Close the page that a callback had."""
