@@ -249,7 +249,7 @@ def main():
     if options.what == "one":
         run_one(options.crawler, options.folder, options.watch)
         return
-    pages = options.pages or {"compare": 200, "memory": 2000, "adaptive": 300}[options.what]
+    pages = options.pages or {"compare": 200, "memory": 2000, "adaptive": 600}[options.what]
     with SiteProcess("skitter.testing.javascript_site:JavaScriptSite", {"products": 100_000}) as site:
         if options.what == "compare":
             ok = compare(site.url, pages, options.rounds, options.crawlers.split(","))
