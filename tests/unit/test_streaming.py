@@ -36,6 +36,19 @@ class Pages(Spider):
         yield response.follow_all("a")
 
 
+class OwnStart(Pages):
+    """A spider whose ``__init__`` does not call that of :class:`Spider`."""
+
+    name = "own"
+
+    def __init__(self, url):
+        self.start_urls = [url]
+
+    def parse(self, response):
+        self.stats.inc_value("seen")
+        yield Page(response.url)
+
+
 class Broken(Pages):
     def on_start(self, _worker):
         raise ValueError("no token")
@@ -51,6 +64,11 @@ def site(serve, monkeypatch, tmp_path):
 def left_in(folder):
     """The files that a crawl has left behind. The folder of sockets with long paths belongs to the user."""
     return [path for path in folder.rglob("*") if path.name != f"skitter-{os.getuid()}"]
+
+
+async def test_a_spider_need_not_call_the_constructor_of_its_class(site):
+    found = [item async for item in skitter.stream(OwnStart, arguments={"url": site.url}, settings=FAST)]
+    assert [item.url for item in found] == [site.url]
 
 
 async def test_every_item_is_yielded_once_as_it_was_returned(site, tmp_path):

@@ -20,6 +20,7 @@ from skitter.scope import Scope
 from skitter.secrets import credentials_in
 from skitter.settings import Settings, build_settings, frontier_options
 from skitter.spider import Spider
+from skitter.stats import Stats
 from skitter.store.contract import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
 from skitter.worker.callbacks import CallbackNames, CallbackRunner, find_method
@@ -120,6 +121,7 @@ class JobBuilder:
         )
         self._take_credentials()
         spider.settings = self.settings
+        spider.stats = Stats()  # again, because an own __init__ need not call that of Spider
         _refuse_objects(spec.settings)
         self.scope = _scope(spider, self.settings)
         # Find errors now, not in the first worker.
