@@ -173,3 +173,16 @@ def test_results_collected_in_turns_are_the_same():
 @pytest.mark.parametrize("amount", [0, 1, 499, 500, 501, 1_500])
 async def test_all_results_of_a_generator_are_taken(amount):
     assert await results_of(number for number in range(amount)) == list(range(amount))
+
+
+def test_memory_that_another_thread_takes_meanwhile_refuses_no_page(monkeypatch):
+    resident, calls = limits.MemoryMeter.resident, []
+
+    def disturbed(meter):
+        calls.append(meter)
+        return resident(meter) + (2**30 if len(calls) == 2 else 0)
+
+    monkeypatch.setattr(limits.MemoryMeter, "resident", disturbed)
+    page = Selector("<p>text</p>" * 20_000)
+    assert len(page.css("p")) == 20_000
+    assert calls[0] is not calls[-1]

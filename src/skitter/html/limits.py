@@ -13,7 +13,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -104,6 +104,10 @@ _BYTES_PER_CHARACTER_OF_PAGE = 64
 _LIBC = ctypes.PyDLL(None)
 """The C library, called without releasing the global interpreter lock."""
 _START = ctypes.c_long(0)
+_trim: Callable[[int], int] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
+_ATTEMPTS = 3
+_LONG_TEXT = 256 * 1024
+"""Characters above which a page is parsed in a thread."""
 _PAGE_SIZE = resource.getpagesize()
 
 
@@ -124,6 +128,20 @@ def largest_tree(length: int, memory: int) -> int:
 def meter_for(text: str, memory: int) -> MemoryMeter:
     """Return a meter for the tree of a page that may take ``memory`` bytes together with its text."""
     return MemoryMeter(min(memory - sys.getsizeof(text), largest_tree(len(text), memory)))
+
+
+def attempts_for(text: str) -> int:
+    """Return how often a page is parsed before it is refused for its memory.
+
+    Threads that do not hold the interpreter lock, such as one that unpacks another body, may take memory while a page is
+    measured. It would be counted for the page.
+    """
+    return _ATTEMPTS if len(text) > _LONG_TEXT else _ATTEMPTS - 1  # a shorter page may block the event loop
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the system. By itself glibc keeps what a thread has freed, up to the size of a tree each."""
+    _trim(0)
 
 
 def page_too_complex(message: str) -> PageTooComplex:

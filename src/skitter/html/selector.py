@@ -19,10 +19,17 @@ from itertools import repeat
 from re import Pattern
 from typing import TYPE_CHECKING, Any, overload
 
-from skitter.errors import QueryError, UsageError
+from skitter.errors import PageTooComplex, QueryError, UsageError
 from skitter.html.css import compile_css
 from skitter.html.engine import Engine
-from skitter.html.limits import DEFAULT_MEMORY, check_xml, is_always_safe, meter_for
+from skitter.html.limits import (
+    DEFAULT_MEMORY,
+    attempts_for,
+    check_xml,
+    is_always_safe,
+    meter_for,
+    return_freed_memory,
+)
 from skitter.html.query import CssQuery, Take, through_tbody
 
 if TYPE_CHECKING:
@@ -111,6 +118,20 @@ def is_parsel(value: object) -> bool:
     return loaded is not None and isinstance(value, loaded.Selector)
 
 
+def _parse_metered(engine: Engine, text: str, max_memory: int) -> tuple[Any, int]:
+    """Parse a page whose memory is limited. Return the document and its memory in bytes."""
+    attempts = attempts_for(text)
+    while True:
+        meter = meter_for(text, max_memory)
+        try:
+            return engine.parse_metered(text, meter), meter.used
+        except PageTooComplex:
+            attempts -= 1
+            if not attempts:
+                raise
+        return_freed_memory()
+
+
 class ParsedHtml:
     """One HTML document. Its tree may take ``max_memory`` bytes, together with the text."""
 
@@ -123,9 +144,8 @@ class ParsedHtml:
         if is_always_safe(text):
             self.document = engine.parse(text)
         else:
-            meter = meter_for(text, max_memory)
-            self.document = engine.parse_metered(text, meter)
-            self.memory += meter.used
+            self.document, used = _parse_metered(engine, text, max_memory)
+            self.memory += used
         self.root = engine.root(self.document)
         self.base_url = base_url
         self.namespaces: dict[str, str] = {}

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 from collections import deque
-from collections.abc import Callable
-from functools import cache
 
-from skitter.html.limits import largest_tree
+from skitter.html.limits import largest_tree, return_freed_memory
 from skitter.response import Response
 
 LARGE = 256 * 1024
@@ -66,18 +63,5 @@ class LargePages:
 
 
 def _prepare(response: Response) -> int:
-    _trim()(0)
+    return_freed_memory()
     return response.prepare()
-
-
-@cache
-def _trim() -> Callable[[int], int]:
-    """Return the function of glibc that returns freed memory to the system, or one that does nothing.
-
-    By itself glibc keeps what a thread has freed, up to the size of a tree for each thread.
-    """
-    try:
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-    except AttributeError:
-        return lambda _: 0
-    return trim
