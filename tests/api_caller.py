@@ -1,9 +1,10 @@
 """Calls the API of a service without a network and without a process."""
 
+import asyncio
 import json
 
+from skitter.service.api.access import ApiTokens
 from skitter.service.api.app import make_app
-from skitter.service.api.auth import ApiTokens
 from skitter.service.config import ServiceConfig
 from skitter.service.jobs import JobService
 from skitter.service.node import Node
@@ -27,9 +28,14 @@ class Caller:
     def __init__(self, app):
         self._app = app
 
-    async def __call__(self, method, path, body=None, *, token=TOKEN, kind="application/json", chunks=None):
+    async def __call__(
+        self, method, path, body=None, *, token=TOKEN, kind="application/json", chunks=None, headers=None
+    ):
         path, _, query = path.partition("?")
-        headers = [(b"content-type", kind.encode())] if body is not None or chunks else []
+        sent_headers = {name.lower().encode(): value.encode() for name, value in (headers or {}).items()}
+        headers = list(sent_headers.items())
+        if body is not None or chunks:
+            headers.append((b"content-type", kind.encode()))
         if token is not None:
             headers.append((b"authorization", b"Bearer " + token.encode()))
         if body is not None and not isinstance(body, bytes):
@@ -42,6 +48,8 @@ class Caller:
         sent = []
 
         async def receive():
+            if not left:  # as long as the caller stays connected
+                await asyncio.Event().wait()
             return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
         async def send(message):
@@ -54,11 +62,17 @@ class Caller:
         return sent[0]["status"], json.loads(data) if data and is_json else data.decode() or None
 
 
-def application(tmp_path, kind=Idle, spiders=True, max_rate=None, checker=None, **limits):
+def application(tmp_path, kind=Idle, spiders=True, max_rate=None, checker=None, tokens=(TOKEN,), **limits):
     folder = tmp_path / "spiders"
     folder.mkdir(exist_ok=True)
     config = ServiceConfig(
         tmp_path / "node", spiders=folder if spiders else None, allow_networks=("127.0.0.1/32",), **limits
     )
     jobs = JobService(config, config.key_value_store(), CHECKER if checker is None else checker)
-    return make_app(jobs, kind(jobs), ApiTokens([TOKEN]), max_body=10_000, max_rate=max_rate), jobs
+    return make_app(
+        jobs,
+        kind(jobs),
+        tokens if isinstance(tokens, ApiTokens) else ApiTokens(tokens),
+        max_body=10_000,
+        max_rate=max_rate,
+    ), jobs

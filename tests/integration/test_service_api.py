@@ -10,7 +10,8 @@ import uvicorn
 
 from api_caller import TOKEN, Caller, application
 from cli_command import complaint
-from skitter.service.api.auth import ApiTokens, AuthMiddleware
+from skitter.service.api.access import ApiTokens
+from skitter.service.api.auth import AuthMiddleware, Gate
 from skitter.service.node import Node
 from skitter.testing import Answer
 
@@ -103,7 +104,7 @@ async def test_a_bad_job_is_refused_with_its_field_and_a_remedy(call, body, fiel
     assert call.headers[b"content-type"] == b"application/problem+json"
     assert problem["errors"][0]["field"] == field
     assert problem.get("remedy") or problem["errors"][0]["remedy"]
-    assert (await call("GET", "/jobs"))[1] == {"jobs": []}
+    assert (await call("GET", "/jobs"))[1] == {"jobs": [], "total": 0, "states": {}}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(call):
     async def send(message):
         sent.append(message)
 
-    await AuthMiddleware(None, ApiTokens([TOKEN]), 10_000)(
+    await AuthMiddleware(None, Gate(ApiTokens([TOKEN]), None, None), 10_000)(
         {"type": "http", "path": "/jobs", "headers": length}, unread, send
     )
     assert sent[0]["status"] == 413

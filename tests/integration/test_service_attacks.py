@@ -8,7 +8,8 @@ import pytest
 
 from api_caller import TOKEN, Caller, application
 from cli_command import complaint
-from skitter.service.api.auth import ApiTokens, RequestRate
+from skitter.service.api.access import ApiTokens
+from skitter.service.api.auth import RequestRate
 from skitter.service.node import Node
 from skitter.service.recipe_check import RecipeChecker
 from skitter.testing import Answer

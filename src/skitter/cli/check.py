@@ -18,7 +18,7 @@ from skitter.cli.options import complete_file, pairs, setting_option
 from skitter.errors import SkitterError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from skitter.cli.page_fetcher import PageFetcher
+    from skitter.run.page_fetcher import PageFetcher
     from skitter.response import Response
     from skitter.run.builder import JobBuilder
 
@@ -135,7 +135,7 @@ async def _check_all(
     builder: JobBuilder, contracts: list[tuple[str, Contract]]
 ) -> list[tuple[str, list[str], str]]:
     """Return for each contract a label, the problems, and a summary of what the callback gave."""
-    from skitter.cli.page_fetcher import PageFetcher
+    from skitter.run.page_fetcher import PageFetcher
 
     results = []
     async with PageFetcher(builder) as fetcher:

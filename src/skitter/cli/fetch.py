@@ -71,8 +71,8 @@ def single_settings(texts: Sequence[str], *, robots: bool, browser: bool = False
 
 async def _fetch(url: str, settings: dict[str, Any], screenshot: Path | None) -> Response:
     from skitter.browsing import Browsing, Screenshot
-    from skitter.cli.page_fetcher import PageFetcher
     from skitter.request import Request
+    from skitter.run.page_fetcher import PageFetcher
 
     browsing = None if screenshot is None else Browsing(actions=(Screenshot(),))
     async with PageFetcher(settings) as fetcher:

@@ -61,6 +61,7 @@ class ShowOptions:
     summary: Path | None = None
     fail_on_errors: bool = False
     metrics: str | None = None
+    console: bool = False
 
 
 workers_option = click.option(
@@ -155,6 +156,10 @@ _SHOW_OPTIONS = (
     click.option(
         "--metrics", metavar="[HOST:]PORT",
         help="Address at which to serve Prometheus metrics during the run. [default host: 127.0.0.1]",
+    ),
+    click.option(
+        "--console", is_flag=True,
+        help="Serve the web console on 127.0.0.1 during the run, and print its URL.",
     ),
 )  # fmt: skip
 

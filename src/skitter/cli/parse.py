@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,8 +16,7 @@ from skitter.cli.options import complete_file, json_option, pairs, setting_optio
 from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
-    from skitter.request import Request
-    from skitter.run.builder import JobBuilder
+    pass
 
 
 @click.command()
@@ -52,18 +51,24 @@ def parse(
     """
     from skitter.cli.tables import to_json
     from skitter.fetch.contract import FetchError
+    from skitter.request import Request
+    from skitter.run.job import JobSpec
     from skitter.run.loader import find_spider
+    from skitter.run.page_fetcher import CallbackFailed, try_callback
 
     name, _ = find_spider(spider)
     values = single_settings(settings, robots=robots)
+    spec = JobSpec(job="single", spider=name, arguments=dict(pairs("-a", arguments)), settings=values)
     try:
-        items, requests = asyncio.run(_parse(url, name, callback, dict(pairs("-a", arguments)), values))
+        response, items, requests = asyncio.run(try_callback(spec, Request(url, callback)))
     except FetchError as error:
         complain(f"{error.kind}: {error}", error.remedy)
         return FAILED
-    except _CallbackFailed as error:
+    except CallbackFailed as error:
         complain(str(error), error.remedy)
         return FAILED
+    if not response.ok:
+        say(f"status {response.status}")
     if as_json:
         click.echo(to_json({"items": items, "requests": [request._asdict() for request in requests]}))
         return 0
@@ -77,70 +82,6 @@ def parse(
         click.echo(aligned(rows))
     say(f"items: {len(items):,}, requests: {len(requests):,}")
     return 0
-
-
-class _Requested(NamedTuple):
-    url: str
-    callback: str
-    method: str
-    refused: str
-    """Reason why the crawl would refuse it; empty if it would not."""
-
-
-class _CallbackFailed(SkitterError):
-    """The callback raised an exception, or returned something unsupported."""
-
-
-async def _parse(
-    url: str, spider: str, callback: str | None, arguments: dict[str, str], settings: dict[str, Any]
-) -> tuple[list[Any], list[_Requested]]:
-    import msgspec
-
-    from skitter.cli.page_fetcher import PageFetcher
-    from skitter.frontier.records import JobInfo
-    from skitter.item import encode_item
-    from skitter.links import Links, SkippedLinks
-    from skitter.request import Request
-    from skitter.run.builder import JobBuilder
-    from skitter.run.job import JobSpec
-    from skitter.worker.callbacks import CallbackRunner, describe
-
-    spec = JobSpec(job="single", spider=spider, arguments=arguments, settings=settings)
-    builder = await asyncio.to_thread(JobBuilder, spec)
-    runner = CallbackRunner()
-    function = runner.find(builder.spider, callback)
-    async with PageFetcher(builder) as fetcher:
-        response = await fetcher.fetch(Request(url, callback))
-        if not response.ok:
-            say(f"status {response.status}")
-        try:
-            results = await runner.run(function, response)
-        except Exception as error:
-            raise _CallbackFailed(f"callback {callback or 'parse'}: {describe(error)}") from error
-    items: list[Any] = []
-    requests: list[Request] = []
-    for result in results:
-        if isinstance(result, Request):
-            requests.append(result)
-        elif isinstance(result, Links):
-            requests += result
-        elif not isinstance(result, SkippedLinks):
-            items.append(msgspec.Raw(encode_item(result)))
-    info = JobInfo(fingerprint_seed=0, fingerprint_version=0, lease_seconds=60.0)
-    return items, list(_judged(builder, info, requests))
-
-
-def _judged(builder: JobBuilder, info: Any, requests: list[Request]) -> Iterator[_Requested]:
-    links = builder.link_collector(info)
-    known: set[bytes] = set()
-    for request in requests:
-        entry = links.entry(request)
-        refused = entry if isinstance(entry, str) else ""
-        if not isinstance(entry, str):
-            if entry.dedup and entry.fingerprint in known:
-                refused = "duplicate"
-            known.add(entry.fingerprint)
-        yield _Requested(request.url, str(request.callback or "parse"), request.method, refused)
 
 
 @click.command("list")

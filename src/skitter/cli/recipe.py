@@ -77,8 +77,8 @@ def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, 
 
 
 async def _suggest(url: str, settings: tuple[str, ...], *, robots: bool) -> str:
-    from skitter.cli.page_fetcher import PageFetcher
     from skitter.frontends.recipe.suggest import suggest_recipe
+    from skitter.run.page_fetcher import PageFetcher
 
     async with PageFetcher(single_settings(settings, robots=robots)) as fetcher:
         response = await fetcher.fetch(url)

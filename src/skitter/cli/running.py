@@ -21,12 +21,13 @@ from skitter.observe.progress import NoView, View, make_view
 from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
 from skitter.plugins import need
 from skitter.run.crawl import Crawl, Progress, RunResult
-from skitter.run.job import JobSpec
+from skitter.run.job import JobFolder, JobSpec
 from skitter.run.process import LogOptions, apply_log_settings, run_async, set_up_logging
 from skitter.secrets import shown_url
 
 if TYPE_CHECKING:
     from skitter.observe.metrics import MetricsServer
+    from skitter.service.console.single_run import RunConsole
 
 log = logging.getLogger("skitter.progress")
 
@@ -103,12 +104,16 @@ class ForegroundRun:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 loop.add_signal_handler(number, self._interrupt)
-        metrics = None if self._show.metrics is None else self._serve_metrics(self._show.metrics)
+        servers: list[MetricsServer | RunConsole] = []
         try:
+            if self._show.metrics is not None:
+                servers.append(self._serve_metrics(self._show.metrics))
+            if self._show.console:
+                servers.append(self._serve_console())
             return await self._crawl.run()
         finally:
-            if metrics is not None:
-                await asyncio.to_thread(metrics.close)  # a scrape in progress still needs this loop
+            for server in servers:
+                await asyncio.to_thread(server.close)  # a call in progress still needs this loop
 
     def _serve_metrics(self, address: str) -> MetricsServer:
         need("prometheus_client", "metrics", "--metrics")
@@ -119,6 +124,15 @@ class ForegroundRun:
         if not self._show.quiet:
             shown = f"[{host}]" if ":" in host else host
             self._say(f"metrics are served at http://{shown}:{server.port}/metrics")
+        return server
+
+    def _serve_console(self) -> RunConsole:
+        for module in ("fastapi", "uvicorn", "cronsim"):
+            need(module, "service", "--console")
+        from skitter.service.console.single_run import RunConsole
+
+        server = RunConsole(JobFolder(self._spec.job, self._spec.home))
+        self._say(f"console: {server.url}")
         return server
 
     def _interrupt(self) -> None:

@@ -16,7 +16,7 @@ from skitter.run.log_frames import LEVELS
 
 if TYPE_CHECKING:
     from skitter._utils.redaction import Redactor
-    from skitter.service.api.auth import ApiTokens
+    from skitter.service.api.access import ApiTokens
     from skitter.service.config import ServiceConfig
 
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -59,7 +59,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 )
 @click.option(
     "--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="File of the tokens of the API, one per line. [default: the token in SKITTER_SERVE_TOKEN]",
+    help="File of the tokens of the API, one per line, with optional scope=, jobs=, name= and expires=. [default: the token in SKITTER_SERVE_TOKEN]",
 )  # fmt: skip
 @click.option(
     "--max-body", type=click.IntRange(min=1024), default=1 << 20, show_default=True, metavar="BYTES",
@@ -135,7 +135,7 @@ def serve(
 
     for module in ("fastapi", "uvicorn", "cronsim", "redis", "prometheus_client"):
         need(module, "service", "services")
-    from skitter.service.api.auth import ApiTokens
+    from skitter.service.api.access import ApiTokens
     from skitter.service.config import ServiceConfig
     from skitter.store.outputs import open_output
 

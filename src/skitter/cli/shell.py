@@ -45,8 +45,8 @@ class ShellSession:
     """A prompt with a fetched page. An event loop in a separate thread fetches the pages."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from skitter.cli.page_fetcher import PageFetcher
         from skitter.request import Request
+        from skitter.run.page_fetcher import PageFetcher
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fetching", daemon=True)

@@ -105,6 +105,12 @@ class ServiceConfig(msgspec.Struct, frozen=True):
             )
         return SqliteAppendLog(self.logs / f"{run}.log", self.log_size)
 
+    def audit(self, writer: str = "") -> AppendLog:
+        """Return the audit log. ``writer`` is the node that appends to it. Its size has no bound: nothing is removed."""
+        if self.is_shared:
+            return RedisAppendLog(self.store, "", "audit", writer=writer, patience=0.0)
+        return SqliteAppendLog(self.folder / "audit.log")
+
     def spec(self, job: JobRecord, run: JobRun) -> JobSpec:
         """Return the description of a run for its processes. Raises :class:`Refusal` for a spider that is not allowed."""
         outputs = [run_target(self.items_location(run.id))]

@@ -182,6 +182,11 @@ def new_run(job: str, recipe: StoredRecipe | None) -> JobRun:
     return JobRun(id=f"{job}.{secrets.token_hex(6)}", began=time.time(), recipe=recipe)
 
 
+def job_of(run: str) -> str:
+    """Return the name of the job that a run belongs to."""
+    return run.rpartition(".")[0]
+
+
 def next_start(schedule: str, now: float) -> float | None:
     """Return the next time of a schedule after ``now``; ``None`` without a schedule.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
@@ -13,26 +15,35 @@ from skitter.errors import SkitterError
 from skitter.frontends.tasks.changes import TaskState
 from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.records import AddResult, Entry
-from skitter.frontier.workers import unserved
-from skitter.observe.letters import letter_fields
 from skitter.observe.metrics import JobSample
 from skitter.run.control import (
+    JobStatus,
     OpenFrontier,
     change_settings,
     changes_of,
-    dead_letters,
     job_status,
     open_frontier,
 )
 from skitter.run.seeding import SeedParser
 from skitter.service.config import TASK_ITEMS, RunFolder, check_settings
 from skitter.service.errors import Conflict, Missing, Refusal
+from skitter.service.inspection import (
+    HostOrder,
+    Selection,
+    figures_of,
+    frontier_view,
+    host_rows,
+    list_failures,
+    settle_failures,
+)
 from skitter.service.items import ItemPage, read_items
 from skitter.service.jobs import JobService
 from skitter.service.models import JobRecord, JobRun, NodeStatus
 
-_BATCH_SIZE = 500
-"""Dead letters in one read."""
+_HISTORY_POINTS = 900
+"""Points of the history of a job, one per second while a user watches it."""
+_MAX_AGE = 0.9
+"""Seconds for which the status of a job is used again: all who watch a job share its readings."""
 _JOBS_AT_ONCE = 8
 """Jobs that are read at the same time for the metrics."""
 _T = TypeVar("_T")
@@ -45,6 +56,10 @@ class JobQueries:
         self._jobs = jobs
         self._samples: dict[str, tuple[tuple[str, int] | None, JobSample]] = {}
         """Last sample of each job. With the id and attempt of its run if the run has ended."""
+        self._statuses: dict[str, tuple[float, JobStatus | None]] = {}
+        """The last status of each run that a user watches, with the monotonic time of the reading."""
+        self._histories: dict[str, deque[dict[str, Any]]] = {}
+        self._reading = asyncio.Lock()
 
     async def _folder(self, job: JobRecord) -> RunFolder:
         if job.run is None:
@@ -69,21 +84,90 @@ class JobQueries:
         shown = view(job, await self._jobs.records.nodes())
         if job.run is None:
             return shown
-        try:
-            found = await _in_thread(job_status(await self._folder(job)))
-        except (NoSuchJob, Refusal):
-            return shown
-        shown["counts"] = msgspec.to_builtins(found.counts)
-        shown["fleet"] = msgspec.to_builtins(found.workers)
-        shown["changes"] = found.changes
-        shown["banned"] = found.banned
-        shown["violated"] = msgspec.to_builtins(found.violated)
-        shown["passes"] = msgspec.to_builtins(found.passes)
-        shown["unserved"] = {} if found.counts is None else unserved(found.counts.queues, found.workers)
-        return shown
+        found = await self._status(job)
+        return shown if found is None else shown | frontier_view(found)
 
-    async def samples(self) -> list[JobSample]:
-        """Return what the metrics need of each job. A job whose frontier cannot be read now keeps its last sample.
+    async def _status(self, job: JobRecord) -> JobStatus | None:
+        """Return the status of the run of a job; ``None`` if no node has started it."""
+        try:
+            return await _in_thread(job_status(await self._folder(job)))
+        except (NoSuchJob, Refusal):
+            return None
+
+    async def watched(self, job: JobRecord) -> dict[str, Any]:
+        """Return the same as :meth:`status`, read at most once per second, and add a point to the history of the job."""
+        shown = view(job, await self._jobs.records.nodes())
+        if job.run is None:
+            return shown
+        run = job.run.id
+        async with self._reading:
+            read_at, found = self._statuses.get(run, (0.0, None))
+            if time.monotonic() - read_at > _MAX_AGE:
+                found = await self._status(job)
+                self._forget_old()
+                self._statuses[run] = time.monotonic(), found
+                if found is not None and found.counts is not None:
+                    points = self._histories.setdefault(run, deque(maxlen=_HISTORY_POINTS))
+                    points.append(figures_of(found.counts, found.workers))
+        if found is None:
+            return shown
+        latest = self.history(job)[-1:] if not job.run.ended else []
+        return shown | frontier_view(found) | {"figures": latest[0] if latest else None}
+
+    def history(self, job: JobRecord) -> list[dict[str, Any]]:
+        """Return the figures of a job since a user watches it, oldest first."""
+        return [] if job.run is None else list(self._histories.get(job.run.id, ()))
+
+    def _forget_old(self) -> None:
+        """Forget runs without a viewer for a while."""
+        old = time.monotonic() - _HISTORY_POINTS
+        for run in [run for run, (read_at, _) in self._statuses.items() if read_at < old]:
+            del self._statuses[run]
+            self._histories.pop(run, None)
+
+    async def overview(
+        self, contains: str, state: str | None, offset: int, limit: int | None, may_see: Callable[[str], bool], *,
+        figures: bool,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return some jobs by name, the number of all selected jobs, and the number of jobs in each state."""
+        nodes = await self._jobs.records.nodes()
+        running = {run for status in nodes.values() for run in status.running}
+        found: list[JobRecord] = []
+        states: Counter[str] = Counter()
+        for job in await self._jobs.records.jobs():
+            if contains in job.name and may_see(job.name):
+                current = state_of(job, running=job.run is not None and job.run.id in running)
+                states[current] += 1
+                if state in {None, current}:
+                    found.append(job)
+        end = None if limit is None else offset + limit
+        shown = [view(job, nodes) for job in found[offset:end]]
+        if figures:
+            known = await self.figures([job["name"] for job in shown])
+            shown = [job | {"figures": known.get(job["name"])} for job in shown]
+        return {"jobs": shown, "total": len(found), "states": dict(states)}
+
+    async def figures(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the figures of jobs, for the overview. Jobs that cannot be read are left out."""
+        await self.samples(set(names))
+        return {
+            name: figures_of(sample.status, sample.workers)
+            for name in names
+            if (sample := self._samples.get(name, (None, None))[1]) is not None
+        }
+
+    async def hosts(self, job: JobRecord, order: HostOrder, contains: str) -> list[dict[str, Any]]:
+        """Return the hosts of a job, see :func:`~skitter.service.inspection.host_rows`."""
+        folder = await self._folder(job)
+
+        async def read() -> list[dict[str, Any]]:
+            async with _started(job, folder):
+                return await host_rows(folder, (await job_status(folder)).counts, order, contains)
+
+        return await _in_thread(read())
+
+    async def samples(self, names: Collection[str] | None = None) -> list[JobSample]:
+        """Return what the metrics need of each job, or of some. A job whose frontier cannot be read now keeps its last sample.
 
         A run that has ended is read once more and then kept, so that old jobs cost nothing.
         """
@@ -92,6 +176,7 @@ class JobQueries:
         self._samples = {job.name: self._samples[job.name] for job, _ in jobs if job.name in self._samples}
         stale = [
             (job, run) for job, run in jobs
+            if names is None or job.name in names
             if not run.ended or self._samples.get(job.name, (None,))[0] != (run.id, run.attempt)
         ]  # fmt: skip
         for start in range(0, len(stale), _JOBS_AT_ONCE):
@@ -141,32 +226,26 @@ class JobQueries:
             await log.close()
 
     async def failures(
-        self, job: JobRecord, after: int, limit: int, kind: str | None
+        self, job: JobRecord, after: int, limit: int, selection: Selection
     ) -> list[dict[str, Any]]:
-        """Return failed requests with ids above ``after``, sorted by id."""
+        """Return the selected failed requests with ids above ``after``, sorted by id."""
         folder = await self._folder(job)
 
         async def read() -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = []
-            start = after
             async with _started(job, folder):
-                while len(found) < limit and (letters := await dead_letters(folder, start, _BATCH_SIZE)):
-                    start = letters[-1].id
-                    found += [letter_fields(letter) for letter in letters if _is_of_kind(letter.error, kind)]
-            return found[:limit]
+                return await list_failures(folder, after, limit, selection)
 
         return await _in_thread(read())
 
     # --- changing ----------------------------------------------------------------------------------------
 
-    async def settle(self, job: JobRecord, ids: Sequence[int] | None, *, again: bool) -> int:
-        """Queue failed requests again, or drop them; ``None`` means all. Returns their number."""
-
-        async def act(opened: OpenFrontier) -> int:
-            letters = opened.frontier.dead_letters
-            return await (letters.replay if again else letters.drop)(ids)
-
-        return await self._on_frontier(job, act)
+    async def settle(
+        self, job: JobRecord, ids: Sequence[int] | None, selection: Selection, *, again: bool
+    ) -> int:
+        """Queue failed requests again, or drop them, see :func:`~skitter.service.inspection.settle_failures`."""
+        return await self._on_frontier(
+            job, lambda opened: settle_failures(opened.frontier.dead_letters, ids, selection, again=again)
+        )
 
     async def add(
         self, job: JobRecord, seeds: Sequence[str | Mapping[str, Any]], priority: int, callback: str | None
@@ -278,8 +357,3 @@ def state_of(job: JobRecord, *, running: bool) -> str:
     if job.wanted == "running":
         return "running" if running else "waiting"
     return {"paused": ("paused", "pausing"), "stopped": ("stopped", "stopping")}[job.wanted][running]
-
-
-def _is_of_kind(error: str, kind: str | None) -> bool:
-    found = error.partition(":")[0]
-    return kind is None or found == kind or found.startswith(f"{kind}/")

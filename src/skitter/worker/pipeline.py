@@ -65,6 +65,10 @@ from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN
 log = logging.getLogger("skitter.crawl")
 
 _MAX_REPORTED_SEEDS = 20
+_MAX_DEPTH = 50
+"""Depth from which pages are counted together, so that a trap does not create counters without end."""
+_DEPTHS = [f"depth/{depth}" for depth in range(_MAX_DEPTH + 1)]
+"""Counters of pages by depth."""
 _HOLD_BACK_INTERVAL = 0.2
 """Time in seconds for which a slot is paused when a request of an unavailable origin was put back."""
 
@@ -657,6 +661,7 @@ class RequestPipeline:
         if page.decision is DONE:
             if page.has_output:  # otherwise the page counts when its items are complete
                 page.count("pages")
+                page.count(_DEPTHS[min(page.request.depth, _MAX_DEPTH)])
             if self._settings.refresh_delay_cap is not None:
                 self._follow_refresh(page, response, self._settings.refresh_delay_cap)
 

@@ -16,12 +16,17 @@ from fastapi.security import HTTPBearer
 from skitter._version import VERSION
 from skitter.errors import SkitterError
 from skitter.observe.metrics import expose
-from skitter.service.api.auth import ApiTokens, AsgiApp, AuthMiddleware
+from skitter.service.api.access import ApiTokens
+from skitter.service.api.auth import AsgiApp, AuthMiddleware, Gate
 from skitter.service.api.problems import add_handlers
+from skitter.service.api.recipe_routes import RECIPE_BODY, add_recipe_tools
 from skitter.service.api.requests import (
     AfterQuery,
+    CallerParam,
+    FailuresQuery,
     FailuresRequest,
     JobRequest,
+    JobsQuery,
     LimitQuery,
     NamePath,
     ProblemDocument,
@@ -29,30 +34,29 @@ from skitter.service.api.requests import (
     ScheduleRequest,
     SeedsRequest,
     SettingsRequest,
+    recipe_text,
 )
 from skitter.service.api.routes import JSON_LINES, TEXT, add_log_routes, add_task_routes, item_lines
-from skitter.service.errors import Refusal
+from skitter.service.api.session_routes import add_audit_route, add_session_routes
+from skitter.service.api.watch_routes import add_watch_routes
+from skitter.service.audit import AuditLog
+from skitter.service.console import add_console
+from skitter.service.inspection import Selection
 from skitter.service.jobs import JobService
-from skitter.service.models import JobRecord, StoredRecipe
+from skitter.service.models import JobRecord, StoredRecipe, job_of
 from skitter.service.node import Node
 from skitter.service.queries import JobQueries, view
+from skitter.service.sessions import Sessions
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemDocument, "description": text, "content": {"application/problem+json": {}}}
     for status, text in {
-        400: "The body is not valid", 401: "No valid token", 404: "Not found", 409: "Conflict with the current state",
+        400: "The body is not valid", 401: "No valid token", 403: "Not allowed with this token", 404: "Not found", 409: "Conflict with the current state",
         408: "The body did not arrive in time", 413: "The body is too large", 429: "Too many requests", 422: "The request is invalid", 503: "The store is unavailable",
     }.items()
 }  # fmt: skip
-_RECIPE_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            kind: {"schema": {"type": "string"}}
-            for kind in ("application/yaml", "application/toml", "text/plain")
-        },
-    }
-}
+_FEATURES = ("jobs", "runs", "items", "log", "recipes", "nodes", "audit")
+"""The parts of the console that a service offers."""
 
 
 def make_app(
@@ -92,7 +96,13 @@ def make_app(
     _add_crawl_routes(app, jobs, queries)
     add_task_routes(app, jobs, queries)
     add_log_routes(app, jobs, node.leaving)
-    return AuthMiddleware(app, tokens, max_body, max_rate)
+    add_watch_routes(app, jobs, queries, node.leaving)
+    add_recipe_tools(app, jobs)
+    add_console(app)
+    gate = Gate(tokens, Sessions(jobs.store), AuditLog(lambda: jobs.config.audit(node.name), node.name))
+    add_session_routes(app, gate, lambda: _FEATURES)
+    add_audit_route(app, gate.audit)
+    return AuthMiddleware(app, gate, max_body, max_rate)
 
 
 def _add_general_routes(app: FastAPI, jobs: JobService) -> None:
@@ -106,12 +116,16 @@ def _add_general_routes(app: FastAPI, jobs: JobService) -> None:
         return {"status": "ok"}
 
     @app.get("/nodes")
-    async def nodes() -> dict[str, Any]:
+    async def nodes(caller: CallerParam) -> dict[str, Any]:
         """List the live nodes with the runs on them. A node that dies disappears after ten seconds."""
         found = []
         for name, status in (await jobs.records.nodes()).items():
             shown = msgspec.to_builtins(status)
             del shown["format"]
+            shown["running"] = [run for run in shown["running"] if caller.may_use(job_of(run))]
+            shown["errors"] = {
+                run: error for run, error in shown["errors"].items() if caller.may_use(job_of(run))
+            }
             found.append({"name": name, **shown})
         return {"nodes": found}
 
@@ -127,26 +141,21 @@ def _add_metrics_route(app: FastAPI, queries: JobQueries) -> None:
 
 def _add_recipe_routes(app: FastAPI, jobs: JobService) -> None:
     @app.get("/recipes")
-    async def recipes() -> dict[str, Any]:
+    async def recipes(caller: CallerParam) -> dict[str, Any]:
         """List the recipes."""
-        return {"recipes": [_without_text(recipe) for recipe in await jobs.records.recipes()]}
+        found = await jobs.records.recipes()
+        return {"recipes": [_without_text(recipe) for recipe in found if caller.may_use(recipe.name)]}
 
     @app.put(
         "/recipes/{name}",
         status_code=201,
-        openapi_extra=_RECIPE_BODY,
+        openapi_extra=RECIPE_BODY,
         responses={200: {"description": "Replaced"}},
     )
     async def put_recipe(name: NamePath, request: Request, response: Response) -> dict[str, Any]:
         """Upload or replace a recipe. The body is its text: TOML if the content type says so, otherwise YAML."""
-        try:
-            text = (await request.body()).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise Refusal(
-                f"the recipe is not encoded in UTF-8: {error.reason}", remedy="send UTF-8", field="body"
-            ) from None
-        is_toml = "toml" in request.headers.get("content-type", "")
-        recipe = StoredRecipe(name=name, text=text, syntax="toml" if is_toml else "yaml")
+        text, syntax = await recipe_text(request)
+        recipe = StoredRecipe(name=name, text=text, syntax=syntax)
         response.status_code = 201 if await jobs.put_recipe(recipe) else 200
         return _without_text(recipe)
 
@@ -164,14 +173,16 @@ def _add_recipe_routes(app: FastAPI, jobs: JobService) -> None:
 
 def _add_job_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None:
     @app.get("/jobs")
-    async def list_jobs() -> dict[str, Any]:
-        """List the jobs."""
-        nodes = await jobs.records.nodes()
-        return {"jobs": [view(job, nodes) for job in await jobs.records.jobs()]}
+    async def list_jobs(query: Annotated[JobsQuery, Query()], caller: CallerParam) -> dict[str, Any]:
+        """List the jobs, by name, with the number of all selected jobs and their states."""
+        return await queries.overview(
+            query.contains, query.state, query.offset, query.limit, caller.may_use, figures=query.figures
+        )
 
     @app.post("/jobs", status_code=201)
-    async def add_job(body: JobRequest) -> dict[str, Any]:
+    async def add_job(body: JobRequest, caller: CallerParam) -> dict[str, Any]:
         """Create a job, and start its first run, unless it has a schedule."""
+        caller.need(body.name, body.recipe)
         job = JobRecord(
             name=body.name, recipe=body.recipe or "", spider=body.spider or "", tasks=body.tasks,
             arguments=body.arguments, settings=body.settings, workers=body.workers,
@@ -233,27 +244,25 @@ def _add_crawl_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> No
         return await item_lines(partial(queries.items, await jobs.records.job(name), run))
 
     @app.get("/jobs/{name}/failures")
-    async def failures(
-        name: NamePath,
-        after: Annotated[int, Query(ge=0, lt=2**53, description="Only failures with higher ids.")] = 0,
-        limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of failures.")] = 100,
-        kind: Annotated[
-            str | None, Query(max_length=100, description="Kind of error, such as timeout or status/404.")
-        ] = None,
-    ) -> dict[str, Any]:
+    async def failures(name: NamePath, query: Annotated[FailuresQuery, Query()]) -> dict[str, Any]:
         """List failed requests, sorted by id."""
-        found = await queries.failures(await jobs.records.job(name), after, limit, kind)
+        selection = Selection(query.kind, query.contains)
+        found = await queries.failures(await jobs.records.job(name), query.after, query.limit, selection)
         return {"failures": msgspec.to_builtins(found)}
 
     @app.post("/jobs/{name}/failures/retry")
     async def retry(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
         """Queue failed requests again. If the run has ended, resume the job to fetch them."""
-        return {"queued": await queries.settle(await jobs.records.job(name), body.ids, again=True)}
+        selection = Selection(body.kind, body.contains)
+        return {"queued": await queries.settle(await jobs.records.job(name), body.ids, selection, again=True)}
 
     @app.post("/jobs/{name}/failures/drop")
     async def drop(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
         """Drop failed requests. Their URLs stay known, so they are not fetched again."""
-        return {"dropped": await queries.settle(await jobs.records.job(name), body.ids, again=False)}
+        selection = Selection(body.kind, body.contains)
+        return {
+            "dropped": await queries.settle(await jobs.records.job(name), body.ids, selection, again=False)
+        }
 
     @app.post("/jobs/{name}/seeds")
     async def seeds(name: NamePath, body: SeedsRequest) -> dict[str, int]:

@@ -1,30 +1,36 @@
-"""Authentication by tokens, and limits on the rate of requests and on the size and form of bodies, checked before routing."""
+"""What is checked before routing: who calls and whether they may, the rate of requests, and the size and form of bodies.
+
+Calls that change something are recorded in the audit log.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import logging
 import math
-import os
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from pathlib import Path
-from typing import Any
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, NamedTuple
 
 import msgspec
 
-from skitter.errors import UsageError
+from skitter.errors import SkitterError
+from skitter.service.api.access import SAFE_METHODS, ApiTokens, Caller, Forbidden
 from skitter.service.api.problems import problem_bytes
-from skitter.service.config import AUTH_VARIABLE
+from skitter.service.audit import AuditEntry, AuditLog, details_of
+from skitter.service.sessions import SessionRecord, Sessions
 
 log = logging.getLogger("skitter.service")
 
-_MIN_LENGTH = 16
-"""Characters of a token."""
-_PUBLIC_PATH = "/health"
-"""The only path that needs no token."""
+_HEALTH = "/health"
+CONSOLE = "/console"
+"""Path of the files of the console. They contain no data, so they need no token."""
+CSRF_HEADER = "X-CSRF-Token"
+"""Header that has to repeat the value of the session in calls that change something."""
+CALLER_KEY = "skitter.caller"
+"""Key of the :class:`Identity` in the scope of a request."""
 _MAX_DEPTH = 60
 """Nesting of a JSON body."""
 
@@ -34,62 +40,25 @@ _BURST_SECONDS = 2.0
 """Requests of this time may come at once."""
 _SAFE_HEADERS = (
     (b"cache-control", b"no-store"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
 """Headers of every response: items and logs contain text of strangers, which no browser should interpret or keep."""
+_DATA_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+_CONSOLE_POLICY = (
+    b"content-security-policy",
+    b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+)
+"""The console runs its own script files only, and cannot turn text into markup."""
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
 Send = Callable[[AsgiMessage], Awaitable[None]]
 AsgiApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
-
-
-class ApiTokens:
-    """The valid tokens. Only their digests are kept; all of them are compared, in constant time."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self._digests = [hashlib.sha256(token.encode()).digest() for token in tokens]
-
-    @classmethod
-    def load(cls, file: Path | None) -> ApiTokens:
-        """Read the tokens from a file, one per line, or the single token in the environment.
-
-        Raises :class:`~skitter.errors.UsageError` if there is no token, or a token that is too short.
-        """
-        try:
-            lines = (
-                [os.environ.get(AUTH_VARIABLE, "")] if file is None else file.read_text("utf-8").splitlines()
-            )
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"cannot read the token file {file}: {error}",
-                remedy="name a text file with one token per line",
-                field="token_file",
-            ) from None
-        tokens = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-        if not tokens:
-            raise UsageError(
-                "no API token is configured",
-                remedy=f"set {AUTH_VARIABLE}, or name a file with one token per line: --token-file FILE",
-                field=AUTH_VARIABLE if file is None else "token_file",
-            )
-        if (length := min(len(token) for token in tokens)) < _MIN_LENGTH:
-            raise UsageError(
-                f"an API token has only {length} characters; the minimum is {_MIN_LENGTH}",
-                remedy='create one with: python -c "import secrets; print(secrets.token_urlsafe())"',
-                field=AUTH_VARIABLE if file is None else "token_file",
-            )
-        return cls(tokens)
-
-    def accept(self, token: bytes) -> bytes | None:
-        """Return the digest of a valid token, which identifies its caller, or ``None``."""
-        digest = hashlib.sha256(token).digest()
-        # A list, not a generator: the time must not depend on which token matches.
-        is_known = any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419 - see above
-        return digest if is_known else None
 
 
 class RequestRate:
@@ -111,16 +80,32 @@ class RequestRate:
         return 0.0
 
 
+class Identity(NamedTuple):
+    """Who makes a request."""
+
+    caller: Caller
+    session: SessionRecord | None = None
+    """The session, if the request has a cookie instead of a token."""
+
+
+class Gate(NamedTuple):
+    """What the middleware needs to know callers."""
+
+    tokens: ApiTokens
+    sessions: Sessions
+    audit: AuditLog
+
+
 class AuthMiddleware:
-    """An ASGI middleware that rejects requests without a valid token, with bodies that are too large, and too many requests.
+    """An ASGI middleware that rejects requests of unknown callers, bodies that are too large, and too many requests.
 
     :param max_body: largest body, in bytes
     :param max_rate: requests per second of each token; ``None`` for no limit
     """
 
-    def __init__(self, app: AsgiApp, tokens: ApiTokens, max_body: int, max_rate: float | None = None) -> None:
+    def __init__(self, app: AsgiApp, gate: Gate, max_body: int, max_rate: float | None = None) -> None:
         self._app = app
-        self._tokens = tokens
+        self._gate = gate
         self._max_body = max_body
         self._rate = None if max_rate is None else RequestRate(max_rate)
 
@@ -129,39 +114,94 @@ class AuthMiddleware:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":  # there are no web sockets
-            send = _with_safe_headers(send)
+            send = _with_safe_headers(send, _is_console(scope["path"]))
             send = _logged(scope, send) if log.isEnabledFor(logging.INFO) else send
             await self._handle(scope, receive, send)
 
     async def _handle(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        if scope["path"] != _PUBLIC_PATH:
-            caller = self._caller(headers)
-            if caller is None:
-                await _reject(send, 401, "A valid token is required", "send Authorization: Bearer TOKEN")
-                return
-            if self._rate is not None and (wait := self._rate.seconds_to_wait(caller)):
-                remedy = "send fewer requests; the operator sets this limit with --max-rate"
-                await _reject(send, 429, "Too many requests", remedy, wait)
-                return
+        try:
+            identity = await self._admit(scope, headers)
+            body = await self._read(headers, receive)
+            if identity is not None and scope["method"] not in SAFE_METHODS:
+                send = self._recorded(scope, identity, headers, body, send)
+            if identity is not None:
+                _authorize(identity, headers, scope)
+            _check_json(headers, body)
+        except _Rejected as rejected:
+            await _reject(send, rejected)
+            return
+        await self._app(scope, _with_body(body, receive), send)
+
+    async def _admit(self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]) -> Identity | None:
+        """Return who makes a request; ``None`` if it needs no token."""
+        if scope["path"] == _HEALTH or _is_console(scope["path"]):
+            return None
+        try:
+            identity = await self._identify(headers)
+        except SkitterError as error:
+            raise _Rejected(503, "The store is unavailable", error.remedy) from None
+        if identity is None:
+            raise _Rejected(401, "A valid token is required", "send Authorization: Bearer TOKEN")
+        if self._rate is not None and (wait := self._rate.seconds_to_wait(identity.caller.digest)):
+            remedy = "send fewer requests; the operator sets this limit with --max-rate"
+            raise _Rejected(429, "Too many requests", remedy, wait=wait)
+        scope[CALLER_KEY] = identity
+        return identity
+
+    async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await self._body(headers, receive)
         except TimeoutError:
-            await _reject(send, 408, "The body did not arrive in time", "send it at once")
-            return
+            raise _Rejected(408, "The body did not arrive in time", "send it at once") from None
         if body is None:
             remedy = f"send at most {self._max_body} bytes; the operator sets this limit with --max-body"
-            await _reject(send, 413, "The body is too large", remedy)
-            return
-        if mistake := _json_mistake(headers, body):
-            await _reject(send, 400, mistake, "send JSON (RFC 8259) in UTF-8")
-            return
-        await self._app(scope, _with_body(body, receive), send)
+            raise _Rejected(413, "The body is too large", remedy)
+        return body
 
-    def _caller(self, headers: dict[bytes, bytes]) -> bytes | None:
+    async def _identify(self, headers: dict[bytes, bytes]) -> Identity | None:
+        """Return who makes a request, by its token or, without one, by its session."""
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
-        return self._tokens.accept(token.strip()) if kind.lower() == b"bearer" else None
+        if kind:
+            caller = self._gate.tokens.accept(token.strip()) if kind.lower() == b"bearer" else None
+            return None if caller is None else Identity(caller)
+        session = session_id(headers)
+        record = await self._gate.sessions.find(session) if session else None
+        caller = None if record is None else self._gate.tokens.of_session(record.token)
+        return None if caller is None else Identity(caller, record)
+
+    def _recorded(
+        self,
+        scope: MutableMapping[str, Any],
+        identity: Identity,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        send: Send,
+    ) -> Send:
+        """Return a ``send`` that first adds the call to the audit log: no answer leaves without its entry."""
+        kind = headers.get(b"content-type", b"").decode("latin-1").lower()
+        is_lost = False
+
+        async def record_and_send(message: AsgiMessage) -> None:
+            nonlocal is_lost
+            if message["type"] == "http.response.start":
+                entry = AuditEntry(
+                    time=time.time(), caller=identity.caller.name, session=identity.session is not None,
+                    method=scope["method"], path=scope["path"], status=message["status"], details=details_of(body, kind),
+                )  # fmt: skip
+                try:
+                    await self._gate.audit.add(entry)
+                except SkitterError:
+                    log.exception("%s %r is not in the audit log", entry.method, entry.path)
+                    is_lost = True
+                    detail = f"the call had the status {entry.status}, but it could not be recorded"
+                    remedy = "ask the operator to look at the log of the node"
+                    await _reject(send, _Rejected(503, "The audit log is unavailable", remedy, detail=detail))
+            if not is_lost:
+                await send(message)
+
+        return record_and_send
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
         """Read the body; return ``None`` for a body that is too large, which is not read to its end."""
@@ -179,6 +219,11 @@ class AuthMiddleware:
                 return None
             if not message.get("more_body"):
                 return b"".join(chunks)
+
+
+def _check_json(headers: dict[bytes, bytes], body: bytes) -> None:
+    if mistake := _json_mistake(headers, body):
+        raise _Rejected(400, mistake, "send JSON (RFC 8259) in UTF-8")
 
 
 def _json_mistake(headers: dict[bytes, bytes], body: bytes) -> str:
@@ -199,10 +244,56 @@ def _is_too_deep(value: Any, depth: int = 0) -> bool:
     return any(_is_too_deep(one, depth + 1) for one in inner)
 
 
-def _with_safe_headers(send: Send) -> Send:
+def _authorize(identity: Identity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]) -> None:
+    """Raise an error if a known caller may not make a request."""
+    try:
+        _check_csrf(identity, headers, scope)
+        identity.caller.authorize(scope["method"], scope["path"])
+    except Forbidden as error:
+        raise _Rejected(403, error.title, error.remedy, detail=str(error)) from None
+
+
+def _check_csrf(identity: Identity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]) -> None:
+    """Raise :class:`Forbidden` for a request that another web site may have made with the cookie of the caller."""
+    method, path, session = scope["method"], scope["path"], identity.session
+    if session is None:
+        if identity.caller.single_use and (method, path) != ("POST", "/session"):
+            raise Forbidden("this token only opens a session", remedy="open the URL of the console")
+        return
+    sent = headers.get(CSRF_HEADER.lower().encode(), b"")
+    if method not in SAFE_METHODS and not hmac.compare_digest(sent, session.csrf.encode()):
+        raise Forbidden(
+            "the request does not come from the console",
+            remedy=f"send the header {CSRF_HEADER}, see GET /session",
+        )
+
+
+def session_id(headers: dict[bytes, bytes]) -> str:
+    """Return the id of the session of a request, or an empty text."""
+    try:
+        cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
+    except CookieError:
+        return ""
+    found = cookies.get(cookie_name(headers))
+    return "" if found is None else found.value
+
+
+def cookie_name(headers: dict[bytes, bytes]) -> str:
+    """Return the name of the session cookie, with the port: browsers send the cookies of a host to all of its ports."""
+    port = headers.get(b"host", b"").rpartition(b":")[2]
+    return f"skitter_session_{port.decode()}" if port.isdigit() else "skitter_session"
+
+
+def _is_console(path: str) -> bool:
+    return path == CONSOLE or path.startswith(f"{CONSOLE}/")
+
+
+def _with_safe_headers(send: Send, is_console: bool) -> Send:
+    policy = _CONSOLE_POLICY if is_console else _DATA_POLICY
+
     async def send_safely(message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *_SAFE_HEADERS]}
+            message = {**message, "headers": [*message.get("headers", ()), *_SAFE_HEADERS, policy]}
         await send(message)
 
     return send_safely
@@ -232,11 +323,21 @@ def _with_body(body: bytes, receive: Receive) -> Receive:
     return receive_body
 
 
-async def _reject(send: Send, status: int, title: str, remedy: str, wait: float = 0.0) -> None:
+class _Rejected(Exception):
+    """The request goes no further."""
+
+    def __init__(self, status: int, title: str, remedy: str, *, detail: str = "", wait: float = 0.0) -> None:
+        super().__init__(title)
+        self.status = status
+        self.document = problem_bytes(status, title, detail=detail, remedy=remedy)
+        self.wait = wait
+
+
+async def _reject(send: Send, rejected: _Rejected) -> None:
     headers = [(b"content-type", b"application/problem+json")]
-    if wait:
-        headers.append((b"retry-after", str(math.ceil(wait)).encode()))
-    if status == 401:
+    if rejected.wait:
+        headers.append((b"retry-after", str(math.ceil(rejected.wait)).encode()))
+    if rejected.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": problem_bytes(status, title, remedy=remedy)})
+    await send({"type": "http.response.start", "status": rejected.status, "headers": headers})
+    await send({"type": "http.response.body", "body": rejected.document})

@@ -4,10 +4,44 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query
+from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from skitter.service.api.access import Caller
+from skitter.service.api.auth import CALLER_KEY, Identity
+from skitter.service.errors import Refusal
+from skitter.service.inspection import HostOrder
 from skitter.service.models import NAME
+
+_KIND_TEXT = "Kind of error, such as timeout or status/404, or status for all statuses."
+_CONTAINS_TEXT = "Only failures whose URL or error contains this text; case is ignored."
+_FOLLOW_TEXT = "Whether to continue with an event for each change, at most one per second, for ten minutes."
+
+
+def identity_of(request: Request) -> Identity:
+    """Return who makes a request, as the middleware has found."""
+    identity: Identity = request.scope[CALLER_KEY]
+    return identity
+
+
+def caller_of(request: Request) -> Caller:
+    """Return the caller who makes a request."""
+    return identity_of(request).caller
+
+
+async def recipe_text(request: Request) -> tuple[str, Literal["yaml", "toml"]]:
+    """Return the text of a recipe in the body of a request, and its syntax. Raises :class:`Refusal`."""
+    try:
+        text = (await request.body()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Refusal(
+            f"the recipe is not encoded in UTF-8: {error.reason}", remedy="send UTF-8", field="body"
+        ) from None
+    return text, "toml" if "toml" in request.headers.get("content-type", "") else "yaml"
+
+
+IdentityParam = Annotated[Identity, Depends(identity_of)]
+CallerParam = Annotated[Caller, Depends(caller_of)]
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 QueueName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
@@ -21,6 +55,9 @@ RunQuery = Annotated[
     str | None, Query(max_length=100, description="Id of a run. Default: the newest run of the job.")
 ]
 LimitQuery = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items.")]
+
+
+FollowQuery = Annotated[bool, Query(description=_FOLLOW_TEXT)]
 
 
 class RequestBody(BaseModel):
@@ -111,11 +148,65 @@ class SettingsRequest(RequestBody):
 
 
 class FailuresRequest(RequestBody):
-    """Failed requests, by id."""
+    """Failed requests, by id, or by kind and text."""
 
     ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(
-        None, max_length=10_000, description="Ids of the failures. Default: all failures."
+        None, max_length=10_000, description="Ids of the failures. Default: all failures that `kind` and `contains` select."
+    )  # fmt: skip
+    kind: str | None = Field(None, max_length=100, description=_KIND_TEXT)
+    contains: str = Field("", max_length=200, description=_CONTAINS_TEXT)
+
+
+class FailuresQuery(BaseModel):
+    """Parameters that select failed requests."""
+
+    after: int = Field(0, ge=0, lt=2**53, description="Only failures with higher ids.")
+    limit: int = Field(100, ge=1, le=1000, description="Maximum number of failures.")
+    kind: str | None = Field(None, max_length=100, description=_KIND_TEXT)
+    contains: str = Field("", max_length=200, description=_CONTAINS_TEXT)
+
+
+class JobsQuery(BaseModel):
+    """Parameters of the list of jobs. Without them, it holds all jobs."""
+
+    contains: str = Field("", max_length=100, description="Only jobs whose names contain this text.")
+    state: str | None = Field(None, max_length=20, description="Only jobs in this state.")
+    offset: int = Field(0, ge=0, lt=2**31, description="Number of jobs to skip.")
+    limit: int | None = Field(None, ge=1, le=1000, description="Maximum number of jobs. Default: all.")
+    figures: bool = Field(
+        False, description="Whether to add the figures of each listed job, such as pages and items."
     )
+
+
+class JobsEventsQuery(JobsQuery):
+    """Parameters of the events of the list of jobs."""
+
+    follow: bool = Field(False, description=_FOLLOW_TEXT)
+
+
+class HostsQuery(BaseModel):
+    """Parameters of the list of hosts."""
+
+    order: HostOrder = Field(
+        "pages",
+        description="Order, largest first. `failures` is the share of failed requests; `queued` and `delay` are known"
+        " for the hosts with the most queued requests.",
+    )
+    contains: str = Field("", max_length=200, description="Only hosts whose names contain this text.")
+    offset: int = Field(0, ge=0, lt=2**31, description="Number of hosts to skip.")
+    limit: int = Field(100, ge=1, le=1000, description="Maximum number of hosts.")
+
+
+class TrialRequest(RequestBody):
+    """A recipe to try on one page."""
+
+    text: str = Field(max_length=500_000, description="Text of the recipe.")
+    syntax: Literal["yaml", "toml"] = "yaml"
+    url: str | None = Field(None, max_length=8192, description="Page to fetch. Default: the first start URL.")
+    page: str = Field(
+        "", max_length=100, description="Kind of the page, a name below `pages`. Default: the first kind."
+    )
+    arguments: Values = Field({}, description="Variables of the recipe.")
 
 
 class LogQuery(BaseModel):

@@ -15,6 +15,7 @@ from fastapi.responses import StreamingResponse
 from skitter.frontends.tasks.changes import TaskState
 from skitter.service.api.requests import (
     AfterQuery,
+    CallerParam,
     LimitQuery,
     LogPageQuery,
     LogQuery,
@@ -65,8 +66,9 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
         return {"tasks": [_task_view(task) for task in await jobs.tasks.all(name)]}
 
     @app.post("/jobs/{name}/tasks", status_code=201)
-    async def add_task(name: NamePath, body: TaskRequest) -> dict[str, str]:
+    async def add_task(name: NamePath, body: TaskRequest, caller: CallerParam) -> dict[str, str]:
         """Add a task to a job, also while the job runs. The task has the name of its recipe."""
+        caller.need(body.recipe)
         task = await jobs.tasks.add(name, body.recipe, body.arguments, body.schedule, body.outputs)
         return {"task": task}
 

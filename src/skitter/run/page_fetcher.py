@@ -1,21 +1,28 @@
-"""PageFetcher: fetches single pages in the same way as a job, with its settings, robots.txt and redirects."""
+"""Fetches single pages in the same way as a job, with its settings, robots.txt and redirects, and tries callbacks on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from skitter.errors import UsageError
+import msgspec
+
+from skitter.errors import SkitterError, UsageError
 from skitter.fetch.contract import UNCONDITIONAL, FetchError, ProtocolError
 from skitter.fetch.robots import Deferred
 from skitter.fetch.robots_cache import RobotsCache
+from skitter.frontier.records import JobInfo
+from skitter.item import encode_item
+from skitter.links import Links, SkippedLinks
 from skitter.request import Request
 from skitter.response import Response
 from skitter.run.builder import JobBuilder
 from skitter.run.job import JobSpec
 from skitter.secrets import authorization_of_userinfo
 from skitter.web.urls import normalize, split_userinfo
+from skitter.worker.callbacks import CallbackRunner, describe
 from skitter.worker.retry import REDIRECTS, RedirectError, redirected
 
 
@@ -81,3 +88,74 @@ class PageFetcher:
             )
         if not verdict.allowed(url):
             raise UsageError(f"robots.txt forbids {url}", remedy="use --no-robots to fetch it nevertheless")
+
+
+class FoundRequest(NamedTuple):
+    """A request that a callback returned."""
+
+    url: str
+    callback: str
+    method: str
+    refused: str
+    """Reason why the crawl would refuse it; empty if it would not."""
+
+
+class CallbackTrial(NamedTuple):
+    """What a callback made of one page."""
+
+    response: Response
+    items: list[msgspec.Raw]
+    requests: list[FoundRequest]
+
+
+class CallbackFailed(SkitterError):
+    """The callback raised an exception, or returned something unsupported."""
+
+
+async def try_callback(spec: JobSpec, request: Request | None) -> CallbackTrial:
+    """Fetch one page, call its callback, and return the results. Nothing is stored, and hooks do not run.
+
+    ``request``: ``None`` for the first one of the spider. Raises :class:`~skitter.fetch.contract.FetchError`,
+    :class:`CallbackFailed` and other :class:`~skitter.errors.SkitterError`.
+    """
+    builder = await asyncio.to_thread(JobBuilder, spec)
+    if request is None:
+        request = await _first_request(builder)
+    name = None if request.callback is None else str(request.callback)
+    runner = CallbackRunner()
+    function = runner.find(builder.spider, name)
+    async with PageFetcher(builder) as fetcher:
+        response = await fetcher.fetch(request)
+        try:
+            results = await runner.run(function, response, **request.cb_kwargs)
+        except Exception as error:
+            raise CallbackFailed(f"callback {name or 'parse'}: {describe(error)}") from error
+    items: list[msgspec.Raw] = []
+    requests: list[Request] = []
+    for result in results:
+        if isinstance(result, Request):
+            requests.append(result)
+        elif isinstance(result, Links):
+            requests += result
+        elif not isinstance(result, SkippedLinks):
+            items.append(msgspec.Raw(encode_item(result)))
+    return CallbackTrial(response, items, list(_judged(builder, requests)))
+
+
+async def _first_request(builder: JobBuilder) -> Request:
+    async for request in builder.spider.start():
+        return request if isinstance(request, Request) else Request(request)
+    raise UsageError("the spider has no first request", remedy="name a URL", field="url")
+
+
+def _judged(builder: JobBuilder, requests: Sequence[Request]) -> Iterator[FoundRequest]:
+    links = builder.link_collector(JobInfo(fingerprint_seed=0, fingerprint_version=0, lease_seconds=60.0))
+    known: set[bytes] = set()
+    for request in requests:
+        entry = links.entry(request)
+        refused = entry if isinstance(entry, str) else ""
+        if not isinstance(entry, str):
+            if entry.dedup and entry.fingerprint in known:
+                refused = "duplicate"
+            known.add(entry.fingerprint)
+        yield FoundRequest(request.url, str(request.callback or "parse"), request.method, refused)

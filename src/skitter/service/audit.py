@@ -1,0 +1,121 @@
+"""The audit log: who changed what in a service, when, and with which result. Entries are only added."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from skitter.service.storage import AppendLog
+
+_BATCH_SIZE = 500
+"""Entries in one read."""
+_MAX_TEXT = 100
+"""Characters of a value in an entry."""
+
+
+class AuditEntry(msgspec.Struct, kw_only=True):
+    """One call that changed something, or was refused."""
+
+    time: float
+    """Unix time."""
+    caller: str
+    """Name of the token."""
+    session: bool = False
+    """Whether the call came from the console, with a cookie."""
+    node: str = ""
+    method: str
+    path: str
+    status: int
+    """Status of the answer."""
+    details: dict[str, Any] = {}
+    """The fields of the request, without long values."""
+
+
+class AuditPage(msgspec.Struct):
+    """Some entries of the audit log, the newest first, each with its number."""
+
+    entries: list[tuple[int, AuditEntry]]
+    next: int | None
+    """Pass it as ``before`` to read on; ``None`` if there are no older entries."""
+
+
+class AuditLog:
+    """The audit log of a service.
+
+    :param open_log: opens the stored log
+    :param node: name of the node that adds entries
+    """
+
+    def __init__(self, open_log: Callable[[], AppendLog], node: str = "") -> None:
+        self._open_log = open_log
+        self._node = node
+        self._batches = itertools.count(1)
+
+    async def add(self, entry: AuditEntry) -> None:
+        """Add an entry. Raises :class:`~skitter.errors.SkitterError` if it cannot be stored."""
+        entry.node = self._node
+        log = self._open_log()
+        try:
+            await log.append([msgspec.json.encode(entry)], next(self._batches))
+        finally:
+            await log.close()
+
+    async def page(self, before: int | None, limit: int, contains: str = "") -> AuditPage:
+        """Return entries with numbers below ``before`` (default: the newest) whose caller or path contains a text."""
+        log = self._open_log()
+        found: list[tuple[int, AuditEntry]] = []
+        try:
+            end = await _end_of(log)
+            end = end if before is None else min(end, before - 1)
+            while end > 0:
+                start = max(0, end - _BATCH_SIZE)
+                for number, data in reversed(await log.read(start, end - start)):
+                    entry = msgspec.json.decode(data, type=AuditEntry)
+                    if contains in entry.caller or contains in entry.path:
+                        found.append((number, entry))
+                    if len(found) == limit:
+                        return AuditPage(found, number if number > 1 else None)
+                end = start
+        finally:
+            await log.close()
+        return AuditPage(found, None)
+
+
+async def _end_of(log: AppendLog) -> int:
+    """Return the position of the last entry. Nothing is ever removed, so there are no gaps before it."""
+    low, high = 0, 1
+    while await log.read(high - 1, 1):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if await log.read(middle - 1, 1) else (low, middle)
+    return low
+
+
+def details_of(body: bytes, content_type: str) -> dict[str, Any]:
+    """Return the fields of a request for an entry. Values that are long or may be secret are left out."""
+    if "json" not in content_type:
+        return {"bytes": len(body)} if body else {}
+    try:
+        fields = msgspec.json.decode(body or b"{}")
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return {"bytes": len(body)}
+    if not isinstance(fields, dict):
+        return {"bytes": len(body)}
+    return {name[:_MAX_TEXT]: _shown(name, value) for name, value in itertools.islice(fields.items(), 20)}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_TEXT else f"{len(value)} characters"
+    if isinstance(value, dict):
+        if name == "settings":
+            return {key: one if isinstance(one, (int, float)) else "changed" for key, one in value.items()}
+        return sorted(value)[:20]  # arguments may hold secrets
+    if isinstance(value, list):
+        is_short = len(value) <= 10 and all(isinstance(one, int) for one in value)
+        return value if is_short else f"{len(value)} entries"
+    return value

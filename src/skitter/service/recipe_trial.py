@@ -1,0 +1,127 @@
+"""Tries a recipe of a caller on one page, in a process with limits (``python -m skitter.service.recipe_trial``)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skitter._utils.limited_process import limit_memory
+from skitter.errors import SkitterError
+from skitter.fetch.contract import FetchError
+from skitter.request import Request
+from skitter.run.job import JobSpec
+from skitter.run.page_fetcher import CallbackTrial, try_callback
+from skitter.service.config import AUTH_VARIABLE
+from skitter.service.errors import Refusal
+
+_CPU_SECONDS = 10.0
+_SECONDS = 45.0
+"""Duration of a trial, fetches included."""
+_MEMORY = 1 << 30
+"""Memory of the process, in bytes, besides its code."""
+_MAX_FOUND = 200
+"""Items and requests that are returned."""
+_AT_ONCE = asyncio.Semaphore(2)
+"""Trials of a node at the same time."""
+
+
+class TrialOrder(msgspec.Struct):
+    """What to try."""
+
+    text: str
+    syntax: str
+    arguments: dict[str, Any]
+    url: str | None
+    """``None``: the first start URL."""
+    page: str
+    """Kind of the page, a name below ``pages``; empty: the first kind."""
+    networks: list[str]
+    """Networks outside the public internet to which the trial may connect."""
+
+
+class TrialResult(msgspec.Struct):
+    """The result of a trial."""
+
+    url: str = ""
+    status: int = 0
+    items: list[msgspec.Raw] = []
+    requests: list[dict[str, str]] = []
+    total_items: int = 0
+    total_requests: int = 0
+    error: str = ""
+    """Why there is no result; empty if there is one."""
+    remedy: str = ""
+
+
+async def run_trial(order: TrialOrder) -> TrialResult:
+    """Run a trial in a process of its own. Raises :class:`Refusal` if the process exceeds its limits."""
+    environment = {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE}
+    async with _AT_ONCE:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "skitter.service.recipe_trial", env=environment,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(_SECONDS):
+                answer, _ = await process.communicate(msgspec.json.encode(order))
+        except TimeoutError:
+            answer = b""
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    try:
+        return msgspec.json.decode(answer, type=TrialResult)
+    except msgspec.MsgspecError:
+        raise Refusal(
+            f"the trial exceeded its limits ({_SECONDS:g} s, {_CPU_SECONDS:g} s of CPU time, 1 GB of memory)",
+            remedy="make the recipe simpler, or choose a smaller page",
+            field="recipe",
+        ) from None
+
+
+# --- in the process ------------------------------------------------------------------------------------------
+
+
+async def _try(order: TrialOrder, folder: Path) -> TrialResult:
+    path = folder / f"recipe.{order.syntax}"
+    path.write_text(order.text, "utf-8")
+    settings = {"seeds_open_networks": False, "allow_networks": order.networks}
+    spec = JobSpec(job="trial", spider=f"{path}:Recipe", arguments=order.arguments, settings=settings)
+    cb_kwargs = {"page": order.page} if order.page else {}
+    request = None if order.url is None else Request(order.url, cb_kwargs=cb_kwargs)
+    try:
+        return _result(await try_callback(spec, request))
+    except FetchError as error:
+        return TrialResult(error=f"{error.kind}: {error}", remedy=error.remedy)
+    except SkitterError as error:
+        return TrialResult(error=str(error).replace(f"{path}", "recipe"), remedy=error.remedy)
+
+
+def _result(trial: CallbackTrial) -> TrialResult:
+    return TrialResult(
+        url=trial.response.url, status=trial.response.status, items=trial.items[:_MAX_FOUND],
+        requests=[request._asdict() for request in trial.requests[:_MAX_FOUND]],
+        total_items=len(trial.items), total_requests=len(trial.requests),
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Try the recipe that standard input names, and print the result as JSON."""
+    limit_memory(_MEMORY)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=TrialOrder)
+    signal.setitimer(signal.ITIMER_PROF, _CPU_SECONDS)
+    with tempfile.TemporaryDirectory() as folder:
+        result = asyncio.run(_try(order, Path(folder)))
+    sys.stdout.buffer.write(msgspec.json.encode(result))
+
+
+if __name__ == "__main__":
+    main()
