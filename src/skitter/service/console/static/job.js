@@ -222,7 +222,8 @@ function failures(content, place, getJob) {
     try {
       const found = (await get(`${place}/failures?${query({ ...choice, after, limit: 100 })}`)).failures;
       rows = after ? [...rows, ...found] : found;
-      if (!after) marked.clear();
+      const listed = new Set(rows.map((letter) => letter.id));
+      for (const id of marked) if (!listed.has(id)) marked.delete(id);
       draw(found.length === 100);
     } catch (error) {
       replace(list, h("p", { class: "empty" }, error.message));
