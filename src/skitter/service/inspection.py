@@ -26,7 +26,7 @@ HostOrder = Literal["pages", "items", "bytes", "failed", "retried", "failures", 
 HOST_ORDERS: tuple[str, ...] = get_args(HostOrder)
 
 
-class Selection(msgspec.Struct, frozen=True):
+class LetterSelection(msgspec.Struct, frozen=True):
     """Which dead letters are meant."""
 
     kind: str | None = None
@@ -111,7 +111,7 @@ def _host(name: str, row: StatsRow, slot: SlotStatus | None) -> dict[str, Any]:
 
 
 async def list_failures(
-    folder: JobFolder, after: int, limit: int, selection: Selection
+    folder: JobFolder, after: int, limit: int, selection: LetterSelection
 ) -> list[dict[str, Any]]:
     """Return the selected dead letters with ids above ``after``, sorted by id."""
     found: list[dict[str, Any]] = []
@@ -122,7 +122,7 @@ async def list_failures(
 
 
 async def settle_failures(
-    letters: DeadLetters, ids: Sequence[int] | None, selection: Selection, *, again: bool
+    letters: DeadLetters, ids: Sequence[int] | None, selection: LetterSelection, *, again: bool
 ) -> int:
     """Queue dead letters again, or drop them: those named, or without ids those selected. Return their number."""
     act = letters.replay if again else letters.drop

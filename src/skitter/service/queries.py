@@ -29,7 +29,7 @@ from skitter.service.config import TASK_ITEMS, RunFolder, check_settings
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.inspection import (
     HostOrder,
-    Selection,
+    LetterSelection,
     figures_of,
     frontier_view,
     host_rows,
@@ -226,7 +226,7 @@ class JobQueries:
             await log.close()
 
     async def failures(
-        self, job: JobRecord, after: int, limit: int, selection: Selection
+        self, job: JobRecord, after: int, limit: int, selection: LetterSelection
     ) -> list[dict[str, Any]]:
         """Return the selected failed requests with ids above ``after``, sorted by id."""
         folder = await self._folder(job)
@@ -240,7 +240,7 @@ class JobQueries:
     # --- changing ----------------------------------------------------------------------------------------
 
     async def settle(
-        self, job: JobRecord, ids: Sequence[int] | None, selection: Selection, *, again: bool
+        self, job: JobRecord, ids: Sequence[int] | None, selection: LetterSelection, *, again: bool
     ) -> int:
         """Queue failed requests again, or drop them, see :func:`~skitter.service.inspection.settle_failures`."""
         return await self._on_frontier(

@@ -41,7 +41,7 @@ from skitter.service.api.session_routes import add_audit_route, add_session_rout
 from skitter.service.api.watch_routes import add_watch_routes
 from skitter.service.audit import AuditLog
 from skitter.service.console import add_console
-from skitter.service.inspection import Selection
+from skitter.service.inspection import LetterSelection
 from skitter.service.jobs import JobService
 from skitter.service.models import JobRecord, StoredRecipe, job_of
 from skitter.service.node import Node
@@ -246,20 +246,20 @@ def _add_crawl_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> No
     @app.get("/jobs/{name}/failures")
     async def failures(name: NamePath, query: Annotated[FailuresQuery, Query()]) -> dict[str, Any]:
         """List failed requests, sorted by id."""
-        selection = Selection(query.kind, query.contains)
+        selection = LetterSelection(query.kind, query.contains)
         found = await queries.failures(await jobs.records.job(name), query.after, query.limit, selection)
         return {"failures": msgspec.to_builtins(found)}
 
     @app.post("/jobs/{name}/failures/retry")
     async def retry(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
         """Queue failed requests again. If the run has ended, resume the job to fetch them."""
-        selection = Selection(body.kind, body.contains)
+        selection = LetterSelection(body.kind, body.contains)
         return {"queued": await queries.settle(await jobs.records.job(name), body.ids, selection, again=True)}
 
     @app.post("/jobs/{name}/failures/drop")
     async def drop(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
         """Drop failed requests. Their URLs stay known, so they are not fetched again."""
-        selection = Selection(body.kind, body.contains)
+        selection = LetterSelection(body.kind, body.contains)
         return {
             "dropped": await queries.settle(await jobs.records.job(name), body.ids, selection, again=False)
         }

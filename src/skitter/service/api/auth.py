@@ -30,7 +30,7 @@ CONSOLE = "/console"
 CSRF_HEADER = "X-CSRF-Token"
 """Header that has to repeat the value of the session in calls that change something."""
 CALLER_KEY = "skitter.caller"
-"""Key of the :class:`Identity` in the scope of a request."""
+"""Key of the :class:`RequestIdentity` in the scope of a request."""
 _MAX_DEPTH = 60
 """Nesting of a JSON body."""
 
@@ -80,7 +80,7 @@ class RequestRate:
         return 0.0
 
 
-class Identity(NamedTuple):
+class RequestIdentity(NamedTuple):
     """Who makes a request."""
 
     caller: Caller
@@ -133,7 +133,9 @@ class AuthMiddleware:
             return
         await self._app(scope, _with_body(body, receive), send)
 
-    async def _admit(self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]) -> Identity | None:
+    async def _admit(
+        self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]
+    ) -> RequestIdentity | None:
         """Return who makes a request; ``None`` if it needs no token."""
         if scope["path"] == _HEALTH or _is_console(scope["path"]):
             return None
@@ -160,21 +162,21 @@ class AuthMiddleware:
             raise _Rejected(413, "The body is too large", remedy)
         return body
 
-    async def _identify(self, headers: dict[bytes, bytes]) -> Identity | None:
+    async def _identify(self, headers: dict[bytes, bytes]) -> RequestIdentity | None:
         """Return who makes a request, by its token or, without one, by its session."""
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         if kind:
             caller = self._gate.tokens.accept(token.strip()) if kind.lower() == b"bearer" else None
-            return None if caller is None else Identity(caller)
+            return None if caller is None else RequestIdentity(caller)
         session = session_id(headers)
         record = await self._gate.sessions.find(session) if session else None
         caller = None if record is None else self._gate.tokens.of_session(record.token)
-        return None if caller is None else Identity(caller, record)
+        return None if caller is None else RequestIdentity(caller, record)
 
     def _recorded(
         self,
         scope: MutableMapping[str, Any],
-        identity: Identity,
+        identity: RequestIdentity,
         headers: dict[bytes, bytes],
         body: bytes,
         send: Send,
@@ -244,7 +246,9 @@ def _is_too_deep(value: Any, depth: int = 0) -> bool:
     return any(_is_too_deep(one, depth + 1) for one in inner)
 
 
-def _authorize(identity: Identity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]) -> None:
+def _authorize(
+    identity: RequestIdentity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]
+) -> None:
     """Raise an error if a known caller may not make a request."""
     try:
         _check_csrf(identity, headers, scope)
@@ -253,7 +257,9 @@ def _authorize(identity: Identity, headers: dict[bytes, bytes], scope: MutableMa
         raise _Rejected(403, error.title, error.remedy, detail=str(error)) from None
 
 
-def _check_csrf(identity: Identity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]) -> None:
+def _check_csrf(
+    identity: RequestIdentity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]
+) -> None:
     """Raise :class:`Forbidden` for a request that another web site may have made with the cookie of the caller."""
     method, path, session = scope["method"], scope["path"], identity.session
     if session is None:

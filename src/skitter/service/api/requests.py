@@ -8,7 +8,7 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from skitter.service.api.access import Caller
-from skitter.service.api.auth import CALLER_KEY, Identity
+from skitter.service.api.auth import CALLER_KEY, RequestIdentity
 from skitter.service.errors import Refusal
 from skitter.service.inspection import HostOrder
 from skitter.service.models import NAME
@@ -18,9 +18,9 @@ _CONTAINS_TEXT = "Only failures whose URL or error contains this text; case is i
 _FOLLOW_TEXT = "Whether to continue with an event for each change, at most one per second, for ten minutes."
 
 
-def identity_of(request: Request) -> Identity:
+def identity_of(request: Request) -> RequestIdentity:
     """Return who makes a request, as the middleware has found."""
-    identity: Identity = request.scope[CALLER_KEY]
+    identity: RequestIdentity = request.scope[CALLER_KEY]
     return identity
 
 
@@ -40,7 +40,7 @@ async def recipe_text(request: Request) -> tuple[str, Literal["yaml", "toml"]]:
     return text, "toml" if "toml" in request.headers.get("content-type", "") else "yaml"
 
 
-IdentityParam = Annotated[Identity, Depends(identity_of)]
+IdentityParam = Annotated[RequestIdentity, Depends(identity_of)]
 CallerParam = Annotated[Caller, Depends(caller_of)]
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]

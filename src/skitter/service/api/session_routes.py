@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
 
-from skitter.service.api.auth import CSRF_HEADER, Gate, Identity, cookie_name, session_id
+from skitter.service.api.auth import CSRF_HEADER, Gate, RequestIdentity, cookie_name, session_id
 from skitter.service.api.requests import IdentityParam
 from skitter.service.audit import AuditLog
 from skitter.service.sessions import SESSION_SECONDS, SessionRecord
@@ -18,7 +18,7 @@ def add_session_routes(app: FastAPI, gate: Gate, features: Callable[[], Sequence
     """Add the routes of sessions to an application. ``features``: the parts of the console that this server offers."""
     tokens, sessions = gate.tokens, gate.sessions
 
-    def shown(identity: Identity, record: SessionRecord | None) -> dict[str, Any]:
+    def shown(identity: RequestIdentity, record: SessionRecord | None) -> dict[str, Any]:
         caller = identity.caller
         return {
             "name": caller.name, "scope": caller.scope.name.lower(), "jobs": list(caller.patterns),

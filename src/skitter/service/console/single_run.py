@@ -37,7 +37,7 @@ from skitter.service.audit import AuditLog
 from skitter.service.console import add_console
 from skitter.service.errors import Conflict, Missing
 from skitter.service.inspection import (
-    Selection,
+    LetterSelection,
     declared_settings,
     figures_of,
     frontier_view,
@@ -166,7 +166,7 @@ def _add_reading(app: FastAPI, run: RunView, leaving: asyncio.Event) -> None:
 
     @app.get("/jobs/{name}/failures")
     async def failures(name: str, query: Annotated[FailuresQuery, Query()]) -> dict[str, Any]:
-        selection = Selection(query.kind, query.contains)
+        selection = LetterSelection(query.kind, query.contains)
         found = await list_failures(run.named(name), query.after, query.limit, selection)
         return {"failures": msgspec.to_builtins(found)}
 
@@ -179,7 +179,9 @@ def _add_steering(app: FastAPI, run: RunView) -> None:
     async def settle(name: str, body: FailuresRequest, *, again: bool) -> int:
         async with open_frontier(run.named(name)) as opened:
             letters = opened.frontier.dead_letters
-            return await settle_failures(letters, body.ids, Selection(body.kind, body.contains), again=again)
+            return await settle_failures(
+                letters, body.ids, LetterSelection(body.kind, body.contains), again=again
+            )
 
     async def set_state(name: str, state: JobState) -> dict[str, Any]:
         async with live_frontier(run.named(name)) as live:
