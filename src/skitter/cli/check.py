@@ -18,9 +18,9 @@ from skitter.cli.options import complete_file, pairs, setting_option
 from skitter.errors import SkitterError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from skitter.run.page_fetcher import PageFetcher
     from skitter.response import Response
     from skitter.run.builder import JobBuilder
+    from skitter.run.page_fetcher import PageFetcher
 
 _KINDS = {"items": "items", "item": "items", "requests": "requests", "request": "requests"}
 
