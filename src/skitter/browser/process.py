@@ -159,6 +159,7 @@ class BrowserProcess:
         while os.path.exists(self._folder) and time.monotonic() < deadline:  # noqa: PTH110 - a process may write yet
             shutil.rmtree(self._folder, ignore_errors=True)
             time.sleep(0.01)
+        _delete_left_folders(Path(self._folder).parent)
 
 
 async def _end_failed_start(starting: asyncio.Future[Any], folder: str) -> None:
