@@ -102,10 +102,9 @@ async def test_delayed_requests_that_are_dropped_or_due_make_room(start):
     assert await job.counts() == {"queued": 2, "done": 3}
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
 async def test_the_budget_holds_when_workers_die_and_the_job_is_reopened(start):
     job = await start(max_pages_per_slot=20)
-    if not job.backend.durable:
-        pytest.skip("the backend keeps nothing")
     await job.seeds_done()
     await job.add(*range(60))
     draw = random.Random(7)
@@ -125,10 +124,9 @@ async def test_the_budget_holds_when_workers_die_and_the_job_is_reopened(start):
     assert status.done == status.added == 20
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
 async def test_a_lowered_budget_holds_for_what_is_queued_already(start, job_kind):
     job = await start()
-    if not job.backend.durable:
-        pytest.skip("the backend keeps nothing")
     await job.seeds_done()
     await job.add(*range(30))
     for _ in range(3):

@@ -355,10 +355,10 @@ def lost_request_queued_twice(requeue_lost, requests, lease_id, now):
         requests._enqueue(held.request.row)
 
 
-def links_of_a_retry_lost(apply_outcome, requests, outcome, now, accepted=None):
+def links_of_a_retry_lost(apply, frontier, outcome, *arguments):
     if outcome.resolution is Resolution.RETRY:
         outcome = replace(outcome, entries=[])
-    return apply_outcome(requests, outcome, now, accepted)
+    return apply(frontier, outcome, *arguments)
 
 
 def end_before_the_last_commit(state_now, job, leased):
@@ -384,7 +384,7 @@ FAULTS = [
     (patch(RequestTable, "release"), released_request_lost),
     (patch(RequestTable, "release"), release_counts_a_loss),
     (patch(RequestTable, "requeue_lost"), lost_request_queued_twice),
-    (patch(RequestTable, "apply_outcome"), links_of_a_retry_lost),
+    (patch(EmbeddedFrontier, "_apply"), links_of_a_retry_lost),
     (patch(EmbeddedJob, "state_now"), end_before_the_last_commit),
     (patch(SeedLoading, "advance"), seeds_by_an_old_claim),
     (patch(SeedLoading, "abandon"), claim_of_a_dead_loader_stays),

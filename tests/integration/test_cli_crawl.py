@@ -365,6 +365,8 @@ def test_seeds_that_are_all_refused_are_named_with_their_reasons(tmp_path, worke
         "from skitter import Spider\n"
         "class Wrong(Spider):\n"
         "    start_urls = ['http://127.0.0.1:9/', 'shop.test/a', 'ftp://shop.test/']\n"
+        "    def parse(self, response):\n"
+        "        yield {}\n"
     )
     options = ("--workers", workers, "-s", "deny=127[.]0")
     for _ in range(2):  # nothing is stored, so the same command with a corrected spider can load its seeds
