@@ -30,6 +30,9 @@ class Waiting(Spider):
     start_urls = ("http://127.0.0.1:9/",)
     custom_settings = {"fetcher": lambda _context: SlowOpening(), "wait_for_seeds": True, "robots": "no"}  # noqa: RUF012 - as a user writes it
 
+    def parse(self, _response):
+        return None
+
 
 @pytest.fixture(autouse=True)
 def fresh_events():

@@ -302,7 +302,8 @@ class Tab:
             _retrieve(load.outcome)
         if self._proxy is not None:
             self._proxy.on_receive = None
-        await self._session.send("Page.navigate", {"url": "about:blank"})
+        # Page.navigate of the protocol returns before the navigation is committed; it would interrupt the next page.
+        await self.page.goto("about:blank", wait_until="commit", timeout=0)
 
     # --- cookies ---------------------------------------------------------------------------------------
 

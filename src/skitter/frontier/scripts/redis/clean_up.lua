@@ -17,8 +17,8 @@ end
 
 local slots_gone = look_through(SLOTS, 'tidied_slots', function(name)
   local slot = slot_of(name)
-  -- A policy of its own must stay: delayed requests of the slot need it.
-  return slot.queued == 0 and slot.leased == 0 and slot.delayed == 0 and slot.min_delay == 0 and slot.backoff == 0
+  -- A policy of its own must stay, and with budgets the number of delayed requests: delayed requests of the slot need them.
+  return slot.queued == 0 and slot.leased == 0 and (slot.delayed == 0 or not budgets) and slot.min_delay == 0 and slot.backoff == 0
     and slot.policy == policy_of_queue(name) and ready_at(slot) <= now
 end)
 call_with_many('HDEL', GRANTS, slots_gone)
