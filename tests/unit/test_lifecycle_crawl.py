@@ -135,7 +135,7 @@ async def test_a_finished_job_does_not_begin_without_cause_and_says_what_would_b
 
 async def test_stop_is_graceful_and_can_be_cancelled_without_being_called_off(made, serve):
     halting = Halting(1)
-    crawl = await made(parser=halting, settings={"delay": 30})
+    crawl = await made(parser=halting, settings={"delay": 30, "robots": False})
     await crawl.start(serve(Scripted(PAGES)).url)
     await halting.reached.wait()
     stopping = asyncio.create_task(crawl.stop())
