@@ -171,6 +171,31 @@ async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkey
     assert await ask.llen(KEYS[0]) == 1
 
 
+class Ids(Spider):
+    """Its seeds are ids, not URLs."""
+
+    def make_request_from_data(self, data):
+        if data == b"none":
+            return None
+        return Request(f"http://a.test/{int(data)}", meta={"id": data.decode()})
+
+
+async def test_a_spider_reads_seeds_in_its_own_format(begin, ask):
+    frontier = await begin()
+    await ask.zadd(KEYS[0], {"7": 3, "8": 9, "rubbish": 1, "none": 1})
+    batch = await frontier.seed_keys.take(9)
+    await SeedKeyReader(frontier.seed_keys, gatherer(), spider=Ids()).settle(batch)
+    leases = (await frontier.lease("w", 9)).leases
+    requests = [decode_request(lease.url, lease.record) for lease in leases]
+    assert [(request.url, request.meta, request.priority) for request in requests] == [
+        ("http://a.test/8", {"id": "8"}, 9), ("http://a.test/7", {"id": "7"}, 3),
+    ]  # fmt: skip
+    letters = {letter.url: letter.error for letter in await frontier.dead_letters.list()}
+    assert letters.keys() == {"rubbish", "none"}
+    assert letters["rubbish"].startswith("seed: ValueError")
+    assert "NoneType" in letters["none"]
+
+
 async def test_a_key_of_another_kind_is_said_in_one_line(begin, ask):
     frontier = await begin()
     await ask.hset(KEYS[0], "a", "b")

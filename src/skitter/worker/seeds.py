@@ -21,6 +21,7 @@ from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, 
 from skitter.request import Request
 from skitter.secrets import shown_url
 from skitter.spider import Spider
+from skitter.worker.callbacks import describe, find_method
 from skitter.worker.inflight import QueueCapacity
 from skitter.worker.links import LinkCollector
 
@@ -187,7 +188,10 @@ async def _stream(spider: Spider) -> AsyncIterator[object]:
 
 
 class SeedKeyReader:
-    """Takes seeds from the seed keys of the frontier. Every worker does; each seed goes to one of them."""
+    """Takes seeds from the seed keys of the frontier. Every worker does; each seed goes to one of them.
+
+    ``spider``: its method ``make_request_from_data``, if it has one, reads the seeds.
+    """
 
     def __init__(
         self,
@@ -195,8 +199,10 @@ class SeedKeyReader:
         links: LinkCollector,
         capacity: QueueCapacity | None = None,
         guard: AddressGuard | None = None,
+        spider: Spider | None = None,
     ) -> None:
         self._seed_keys = seed_keys
+        self._read_seed = None if spider is None else find_method(spider, "make_request_from_data")
         self._links = links
         self._capacity = capacity if capacity is not None else QueueCapacity()
         self._guard = guard or AddressGuard()
@@ -222,9 +228,11 @@ class SeedKeyReader:
         rejected: list[tuple[Entry, str]] = []
         for seed in batch.seeds:
             try:
-                entry = self._links.entry(read_seed(seed.value, priority=seed.priority))
+                entry = self._links.entry(self._request_of(seed))
             except SkitterError as error:
                 entry = str(error)
+            except Exception as error:  # noqa: BLE001 - user code
+                entry = describe(error)
             if isinstance(entry, Entry):
                 entries.append(entry)
             else:
@@ -234,6 +242,18 @@ class SeedKeyReader:
         await self._guard.open_for_seeds(entry.url for entry in entries)
         if await self._seed_keys.settle(batch.token, entries, rejected) and entries:
             log.info("took %d seeds from the seed keys", len(entries))
+
+    def _request_of(self, seed: ExternalSeed) -> Request:
+        if self._read_seed is None:
+            return read_seed(seed.value, priority=seed.priority)
+        request = self._read_seed(seed.value)
+        if not isinstance(request, Request):
+            raise SpiderError(
+                f"make_request_from_data returned an unsupported {type(request).__name__}: {request!r:.60}",
+                remedy="return a Request, or raise an error",
+                field="make_request_from_data",
+            )
+        return request if request.priority or not seed.priority else request.replace(priority=seed.priority)
 
 
 def _rejected_entry(seed: ExternalSeed) -> Entry:

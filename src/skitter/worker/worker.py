@@ -144,7 +144,7 @@ class Worker:
             self._frontier.foreign_seeds,
         ]
         for source in filter(None, sources):
-            reader = SeedKeyReader(source, self._links, self._inflight.capacity, self._guard)
+            reader = SeedKeyReader(source, self._links, self._inflight.capacity, self._guard, self.spider)
             control.start(reader.run())
         try:
             if self._heartbeat is not None:
