@@ -239,6 +239,10 @@ class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
         "Key on the Redis server of the frontier from which seeds are taken: a list, a set or a sorted set.",
         cli="--seed-key KEY",
     )] = ()
+    seed_list_end: Annotated[Literal["right", "left"], Setting(
+        "End of a list from which seeds are taken. `right` suits producers that use `LPUSH`, `left` those that use `RPUSH`, as for"
+        " Scrapy-Redis.",
+    )] = "right"
     group_counter_prefix: Annotated[str | None, Setting(
         "Prefix of the plain Redis keys in which the items of each group are counted too.",
     )] = None

@@ -171,6 +171,15 @@ async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkey
     assert await ask.llen(KEYS[0]) == 1
 
 
+@pytest.mark.parametrize(("end", "order"), [("right", "4321"), ("left", "1234")])
+async def test_a_list_is_read_from_the_end_that_its_producers_need(begin, ask, end, order):
+    frontier = await begin(seed_list_end=end)
+    await ask.rpush(KEYS[0], *[f"http://a.test/{number}" for number in "1234"])
+    await settle_all(frontier)  # three at a time
+    assert "".join(await urls_in_order(frontier)) == order
+    assert await ask.exists(KEYS[0]) == 0
+
+
 class Ids(Spider):
     """Its seeds are ids, not URLs."""
 

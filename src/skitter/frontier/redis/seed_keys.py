@@ -31,7 +31,8 @@ class RedisSeedKeys:
     async def take(self, limit: int) -> SeedBatch | None:
         """Take elements from the keys."""
         token = secrets.randbits(62)
-        arguments = (token, limit, MAX_QUEUED, len(self._job.keys))
+        from_left = int(self._job.options.seed_list_end == "left")
+        arguments = (token, limit, MAX_QUEUED, len(self._job.keys), from_left)
         packed = await self._job.run("take_seeds", *arguments, more_keys=self._job.options.seed_keys)
         if not packed:
             return None

@@ -1,7 +1,7 @@
 -- take_seeds: take elements from the seed keys, or a batch that another worker took and did not settle in time.
 -- CLAIMED, by token: deadline(8, double), then the elements in MessagePack: key, value, score.
 -- KEYS: the keys of the job, then the seed keys. ARGV: 5 token, 6 maximum number, 7 number of queued requests from which on
---       nothing is taken, 8 number of keys of the job
+--       nothing is taken, 8 number of keys of the job, 9 '1' to take from the left end of lists
 begin(true)
 local token, wanted = ARGV[5], tonumber(ARGV[6])
 
@@ -43,6 +43,12 @@ for i = tonumber(ARGV[8]) + 1, #KEYS do
   local key, kind, left = KEYS[i], kinds[i], wanted - #taken
   if left == 0 then
     break
+  elseif kind == 'list' and ARGV[9] == '1' then
+    local values = call('LRANGE', key, 0, left - 1)
+    call('LTRIM', key, left, -1)
+    for _, value in ipairs(values) do
+      note(key, value, 0)
+    end
   elseif kind == 'list' then
     local values = call('LRANGE', key, -left, -1)
     call('LTRIM', key, 0, -left - 1)
