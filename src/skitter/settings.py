@@ -239,6 +239,10 @@ class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
         "Key on the Redis server of the frontier from which seeds are taken: a list, a set or a sorted set.",
         cli="--seed-key KEY",
     )] = ()
+    seed_format: Annotated[Literal["skitter", "scrapy-redis"], Setting(
+        "Format of the seeds in `seed_keys`. `scrapy-redis`: unknown fields of a JSON object become form data, and every seed is"
+        " crawled, also one with a known URL.",
+    )] = "skitter"
     seed_list_end: Annotated[Literal["right", "left"], Setting(
         "End of a list from which seeds are taken. `right` suits producers that use `LPUSH`, `left` those that use `RPUSH`, as for"
         " Scrapy-Redis.",

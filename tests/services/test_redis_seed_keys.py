@@ -180,6 +180,30 @@ async def test_a_list_is_read_from_the_end_that_its_producers_need(begin, ask, e
     assert await ask.exists(KEYS[0]) == 0
 
 
+async def test_seeds_of_scrapy_redis_are_read_as_there_and_each_is_crawled(begin, ask):
+    frontier = await begin()
+    seeds = [
+        '{"url": "http://a.test/1", "meta": {"job-id": "123xsd"}, "url_cookie_key": "fertxsas"}',
+        '{"url": "http://a.test/2?a=1", "method": "POST", "name": "ann", "age": 7}',
+        "http://a.test/3",
+        "http://a.test/3",
+        '{"uri": "http://a.test/4"}',
+    ]
+    await ask.lpush(KEYS[0], *seeds)
+    batch = await frontier.seed_keys.take(9)
+    await SeedKeyReader(frontier.seed_keys, gatherer(), seed_format="scrapy-redis").settle(batch)
+    leases = (await frontier.lease("w", 9)).leases
+    requests = [decode_request(lease.url, lease.record) for lease in leases]
+    assert [(request.url, request.method, request.body, request.meta) for request in requests] == [
+        ("http://a.test/1?url_cookie_key=fertxsas", "GET", b"", {"job-id": "123xsd"}),
+        ("http://a.test/2?a=1", "POST", b"name=ann&age=7", {}),
+        ("http://a.test/3", "GET", b"", {}),
+        ("http://a.test/3", "GET", b"", {}),
+    ]  # fmt: skip
+    (letter,) = await frontier.dead_letters.list()
+    assert letter.error == "seed: the seed has no url"
+
+
 class Ids(Spider):
     """Its seeds are ids, not URLs."""
 

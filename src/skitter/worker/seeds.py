@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import xxhash
@@ -190,7 +191,7 @@ async def _stream(spider: Spider) -> AsyncIterator[object]:
 class SeedKeyReader:
     """Takes seeds from the seed keys of the frontier. Every worker does; each seed goes to one of them.
 
-    ``spider``: its method ``make_request_from_data``, if it has one, reads the seeds.
+    ``spider``: its method ``make_request_from_data``, if it has one, reads the seeds. ``seed_format``: the setting.
     """
 
     def __init__(
@@ -200,8 +201,10 @@ class SeedKeyReader:
         capacity: QueueCapacity | None = None,
         guard: AddressGuard | None = None,
         spider: Spider | None = None,
+        seed_format: str = "skitter",
     ) -> None:
         self._seed_keys = seed_keys
+        self._read = read_scrapy_redis_seed if seed_format == "scrapy-redis" else read_seed
         self._read_seed = None if spider is None else find_method(spider, "make_request_from_data")
         self._links = links
         self._capacity = capacity if capacity is not None else QueueCapacity()
@@ -245,7 +248,7 @@ class SeedKeyReader:
 
     def _request_of(self, seed: ExternalSeed) -> Request:
         if self._read_seed is None:
-            return read_seed(seed.value, priority=seed.priority)
+            return self._read(seed.value, priority=seed.priority)
         request = self._read_seed(seed.value)
         if not isinstance(request, Request):
             raise SpiderError(
@@ -272,6 +275,38 @@ def read_seed(data: bytes | str, *, priority: int = 0) -> Request:
 
     Raises :class:`~skitter.errors.RequestError` for an invalid seed.
     """
+    fields = _read_fields(data)
+    if "URL" in fields and fields.keys() <= _GOCRAWLER_FIELDS:
+        fields = {
+            "url": fields["URL"],
+            "method": fields.get("Method") or "GET",
+            "meta": fields.get("Data") or {},
+        }
+    return _request({"priority": priority, **fields})
+
+
+def read_scrapy_redis_seed(data: bytes | str, *, priority: int = 0) -> Request:
+    """Read one seed as Scrapy-Redis 0.9 does: a URL, or a JSON object with ``url``, ``meta``, ``method`` and form data.
+
+    The form data are sent in the query, or in the body of a POST request. Raises :class:`~skitter.errors.RequestError` for an
+    invalid seed.
+    """
+    fields = {"method": "GET", "meta": {}, **_read_fields(data)}
+    known: dict[str, Any] = {name: fields.pop(name) for name in ("url", "method", "meta") if name in fields}
+    request = _request({"priority": priority, "dont_filter": True, **known})
+    if not fields:
+        return request
+    form = urlencode(
+        [(name, value if isinstance(value, str) else str(value)) for name, value in fields.items()]
+    )
+    if request.method == "POST":
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        return request.replace(body=form.encode(), headers=headers)
+    return request.replace(url=f"{request.url}{'&' if '?' in request.url else '?'}{form}")
+
+
+def _read_fields(data: bytes | str) -> dict[str, Any]:
+    """Return the fields of a seed. A seed that is not a JSON object is a URL."""
     if isinstance(data, bytes):
         try:
             data = data.decode()
@@ -281,20 +316,14 @@ def read_seed(data: bytes | str, *, priority: int = 0) -> Request:
     if not text:
         raise RequestError("the seed is empty", remedy=_SEED_REMEDY)
     if text[0] not in "{[":
-        return Request(text, priority=priority)
+        return {"url": text}
     try:
         fields = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise RequestError(f"not valid JSON: {error}", remedy=_SEED_REMEDY) from error
     if not isinstance(fields, dict):
         raise RequestError("not a JSON object", remedy=_SEED_REMEDY)
-    if "URL" in fields and fields.keys() <= _GOCRAWLER_FIELDS:
-        fields = {
-            "url": fields["URL"],
-            "method": fields.get("Method") or "GET",
-            "meta": fields.get("Data") or {},
-        }
-    return _request({"priority": priority, **fields})
+    return fields
 
 
 def _request(fields: dict[str, Any]) -> Request:

@@ -144,7 +144,14 @@ class Worker:
             self._frontier.foreign_seeds,
         ]
         for source in filter(None, sources):
-            reader = SeedKeyReader(source, self._links, self._inflight.capacity, self._guard, self.spider)
+            reader = SeedKeyReader(
+                source,
+                self._links,
+                self._inflight.capacity,
+                self._guard,
+                self.spider,
+                self.settings.seed_format,
+            )
             control.start(reader.run())
         try:
             if self._heartbeat is not None:
